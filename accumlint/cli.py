@@ -1,0 +1,221 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from accumlint import __version__, check, config, packs, reporting
+from accumlint.discovery import find
+from accumlint.problem import Kind, Problem
+from accumlint.report import Checked
+from accumlint.reporting import pages
+from accumlint.reporting.look import Look, printable
+
+FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command and exits."""
+    for stream in (sys.stdout, sys.stderr):
+        # A path or a source line may hold what the terminal's encoding cannot write.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_exit_code(arguments))
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    try:
+        return accumlint.main(arguments, prog_name="accumlint", standalone_mode=False) or 0
+    except click.ClickException as problem:
+        problem.show()
+        return problem.exit_code
+    except (config.ConfigError, packs.PackError, packs.UnknownSelector) as problem:
+        print(f"accumlint: {printable(str(problem))}", file=sys.stderr)
+        return USAGE
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+
+
+def _words(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that may be repeated and may hold several, separated by commas."""
+    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+
+
+def _look(_: click.Context, __: click.Parameter, color: str) -> Look:
+    """What standard output can show; NO_COLOR and FORCE_COLOR overrule a guess, not an option."""
+    automatic = not os.environ.get("NO_COLOR") and (
+        bool(os.environ.get("FORCE_COLOR"))
+        or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    )
+    try:
+        "╭│╰─┆".encode(sys.stdout.encoding or "ascii")
+        boxes = True
+    except UnicodeEncodeError:
+        boxes = False
+    return Look(color == "always" or (color == "auto" and automatic), boxes)
+
+
+_COLOR = click.option(
+    "--color",
+    "look",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    callback=_look,
+    help="When to use colours; auto obeys NO_COLOR and FORCE_COLOR.",
+)
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="accumlint %(version)s")
+@click.pass_context
+def accumlint(context: click.Context) -> None:
+    """Finds gradient-accumulation defects in PyTorch training code."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@accumlint.command("check", short_help="Checks files and folders.")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@click.option(
+    "--select", multiple=True, metavar="RULES", callback=_words, help="Run these rules only."
+)
+@click.option(
+    "--ignore", multiple=True, metavar="RULES", callback=_words, help="Leave these rules out."
+)
+@click.option(
+    "--extend-select", multiple=True, metavar="RULES", callback=_words, help="Run these rules too."
+)
+@click.option(
+    "--min-confidence",
+    type=click.Choice(config.CONFIDENCES),
+    help="The least sure findings to show (likely).",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(config.FORMATS),
+    help="How to print findings (full on a terminal, else concise).",
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    help="Take [tool.accumlint] from this file.",
+)
+@click.option("--isolated", is_flag=True, help="Read no configuration file.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
+@click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
+@click.option("--show-files", is_flag=True, help="List the files that would be checked.")
+@click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
+@click.option("--no-cache", is_flag=True, help="Accepted for scripts; there is no cache yet.")
+@click.option(
+    "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
+)
+@_COLOR
+def check_command(
+    paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    min_confidence: str | None,
+    output_format: str | None,
+    file: Path | None,
+    isolated: bool,
+    exit_zero: bool,
+    statistics: bool,
+    show_files: bool,
+    force_exclude: bool,
+    no_cache: bool,
+    stdin_filename: str,
+    look: Look,
+) -> int:
+    """Checks Python files, and folders for the Python files in them (default: the current folder).
+
+    `-` reads from stdin. RULES are codes, names, beginnings of codes, or ALL, separated by commas.
+
+    Exit code: 0 nothing found, 1 findings, 2 wrong usage, settings or input, 3 a fault of accumlint.
+    """
+    if isolated and file:
+        raise click.UsageError("--isolated and --config exclude each other.")
+    options = config.Options(select, extend_select, ignore, min_confidence or "", file, isolated)
+    here = config.settings(Path.cwd(), options)
+    targets, problems = find(
+        paths or (".",), options, force_exclude=force_exclude, stdin_filename=stdin_filename
+    )
+    for settings in dict.fromkeys((here, *(target.settings for target in targets))):
+        _require(settings, options)
+    for problem in problems:
+        _tell(problem)
+    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
+    if show_files:
+        _print(printable(target.shown) for target in targets)
+        return worst
+    chosen = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
+    reporter = (reporting.STATISTICS if statistics else reporting.REPORTERS)[chosen]
+    results: list[Checked] = []
+    _print(reporter(_kept(check.check(targets), results), look))
+    return _verdict(results, worst, exit_zero)
+
+
+@accumlint.command("rule")
+@click.argument("rule", metavar="CODE|NAME")
+@_COLOR
+def rule_command(rule: str, look: Look) -> None:
+    """Prints the page of a rule."""
+    _print(pages.page(packs.rule(packs.find(rule)), look))
+
+
+@accumlint.command("rules")
+@_COLOR
+def rules_command(look: Look) -> None:
+    """Lists the rules."""
+    _print(pages.catalogue([packs.rule(entry) for entry in packs.catalogue()], look))
+
+
+def _require(settings: config.Settings, options: config.Options) -> None:
+    """Complains about a selector that names no rule, with the file that holds it."""
+    try:
+        check.selection(settings)
+    except packs.UnknownSelector as problem:
+        typed = (*options.select, *options.extend_select, *options.ignore)
+        if settings.source is None or problem.selector in typed:
+            raise
+        raise config.ConfigError(f"{config.shown(settings.source)}: {problem}") from None
+
+
+def _kept(results: Iterable[Checked], kept: list[Checked]) -> Iterator[Checked]:
+    """The results as they come, kept for the verdict, their problems told."""
+    for result in results:
+        kept.append(result)
+        for problem in result.problems:
+            _tell(problem)
+        yield result
+
+
+def _verdict(results: Sequence[Checked], worst: Kind, exit_zero: bool) -> int:
+    """The exit code of a run: the gravest problem, else whether anything was found."""
+    problems = [problem.kind for result in results for problem in result.problems]
+    found = any(result.reports for result in results) and not exit_zero
+    return max(worst, *problems, FINDINGS if found else 0)
+
+
+def _tell(problem: Problem) -> None:
+    line = f":{problem.line}" if problem.line else ""
+    kind = "warning: " if problem.kind is Kind.WARNING else ""
+    text = f"{printable(problem.path)}{line}: {kind}{printable(problem.message)}"
+    print(text, problem.traceback, sep="\n" if problem.traceback else "", file=sys.stderr)
+
+
+def _print(lines: Iterable[str]) -> None:
+    try:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`). Python flushes once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,140 @@
+"""Tells a finding's window in words: the timeline, the gradient that is applied, the large batch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+
+from accumlint.reading.program import Program
+from accumlint.rule import Finding
+from accumlint.tracing import trace as t
+
+_LONGEST = 24
+
+
+def timeline(finding: Finding, program: Program) -> list[str]:
+    """The events of the finding's window, a line each, micro-batch by micro-batch; empty without a window."""
+    if finding.window is None:
+        return []
+    rows = [(program.place(e.node).line, _told(e)) for e in _telling(finding.window.between)]
+    if len(rows) > _LONGEST:
+        rows = [*rows[: _LONGEST // 2], (0, "…"), *rows[-_LONGEST // 2 :]]
+    width = max((len(str(line)) for line, _ in rows), default=0)
+    return [f"{str(line) if line else '':>{width}}  {text}" for line, text in rows]
+
+
+def applied(finding: Finding, program: Program) -> str:
+    """What the optimizer applies: "step at line 42 applies g1 + g2 + g3 + g4"."""
+    if finding.applied:
+        return finding.applied
+    if finding.window is None:
+        return ""
+    line = program.place(finding.window.step.node).line
+    return f"step at line {line} applies {combination(finding.window.contributions) or 'nothing'}"
+
+
+def expected(finding: Finding, program: Program) -> str:
+    """What the large batch would apply: the mean over the window's micro-batches."""
+    if finding.expected:
+        return finding.expected
+    if finding.window is None:
+        return ""
+    numbers = finding.window.backwarded or finding.window.microbatches
+    if not numbers:
+        return ""
+    weight = _weight(Fraction(1, len(numbers)), ())
+    return f"the large batch is {_joined([f'{weight}g{n}' for n in numbers])}"
+
+
+def condition(finding: Finding) -> str:
+    """The flags that the finding needs: "when args.amp is true"."""
+    said = [_flag(key, choice) for key, choice in finding.conditions]
+    return f"when {' and '.join(said)}" if said else ""
+
+
+def combination(contributions: Iterable[t.Contribution]) -> str:
+    """A sum of gradients as text: "1/4 g1 + 1/4 g2", with `S` for the GradScaler's scale."""
+    totals: dict[tuple[int, tuple[str, ...]], Fraction | None] = {}
+    for c in contributions:
+        key = (c.microbatch, (*(("S",) if c.scaled else ()), *c.symbols))
+        first = next((o for o in contributions if o.microbatch == c.microbatch), c)
+        if c.network != first.network:
+            continue
+        known = totals.get(key, Fraction(0))
+        totals[key] = None if known is None or c.weight is None else known + c.weight
+    return _joined([f"{_weight(w, symbols)}g{number}" for (number, symbols), w in totals.items()])
+
+
+def _joined(parts: list[str]) -> str:
+    if len(parts) > 10:
+        parts = [*parts[:4], "…", *parts[-2:]]
+    return " + ".join(parts)
+
+
+def _weight(weight: Fraction | None, symbols: tuple[str, ...]) -> str:
+    shown = [] if weight == 1 else ["?" if weight is None else _number(weight)]
+    shown += [s.removeprefix("* ") for s in symbols]
+    return " ".join(shown) + " " if shown else ""
+
+
+def _number(weight: Fraction) -> str:
+    return str(weight) if weight.denominator < 10_000 else f"{float(weight):.3g}"
+
+
+def _flag(key: str, choice: str) -> str:
+    if key.endswith(" is None"):
+        return key.removesuffix(" is None") + (" is None" if choice == "true" else " is given")
+    if choice in ("true", "false"):
+        return f"{key} is {choice}" if " " not in key else key if choice == "true" else f"not ({key})"
+    return f"{key} is another value" if choice == "…" else f"{key} is '{choice}'"
+
+
+def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
+    """The events that a timeline shows; logging is left out, and what repeats on one line is said once."""
+    quiet = (t.Add, t.Reset, t.Read, t.Reduce)
+    last: tuple[object, int, type] | None = None
+    for event in events:
+        if isinstance(event, quiet):
+            continue
+        here = (event.node.at, event.microbatch, type(event))
+        if here == last:
+            continue
+        last = here
+        yield event
+
+
+def _told(event: t.Event) -> str:
+    number = f"micro-batch {event.microbatch}: " if event.microbatch else ""
+    match event:
+        case t.Forward(armed=armed):
+            note = "" if armed is None else (", DDP will reduce" if armed else ", DDP will not reduce")
+            return f"{number}forward{note}"
+        case t.Backward(contributions=contributions):
+            return f"{number}backward adds {combination(contributions) or 'nothing known'}"
+        case t.Unscale():
+            return "unscale"
+        case t.Clip(pending=pending, scaled=scaled):
+            what = combination(pending) or "nothing"
+            return f"clip {what}{' while it is scaled' if scaled else ''}"
+        case t.Rescale(reduced=reduced):
+            return "gradients reduced over ranks" if reduced else "gradients rescaled"
+        case t.Step(applied=contributions):
+            return f"step applies {combination(contributions) or 'nothing'}"
+        case t.Update():
+            return "update the scale"
+        case t.Clear(wiped=wiped):
+            lost = combination(wiped)
+            return f"clear, losing {lost}" if lost else "clear"
+        case t.Schedule():
+            return "schedule moves"
+        case t.SyncFlag(on=on):
+            return f"gradient sync {'on' if on else 'off' if on is False else 'switched'}"
+        case t.NoSync(entered=entered):
+            return "no_sync begins" if entered else "no_sync ends"
+        case t.EpochEnd(pending=pending):
+            left = combination(pending)
+            return f"epoch ends, {left} left over" if left else "epoch ends"
+        case t.Skip(guard=guard, jump=jump):
+            return f"`{guard}` leaves by {jump}"
+        case _:
+            return type(event).__name__.lower()

@@ -1,0 +1,169 @@
+"""Finds the installed rules by the entry-point group `accumlint.rules`, and those that a user selects.
+
+Each entry point names a package; every module `acc102_loss_not_divided.py` in it holds one rule, whose code and name
+the file name tells. So rules are listed and selected without importing them, and only selected ones are imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accumlint.rule import Rule
+
+GROUP = "accumlint.rules"
+_MODULE = re.compile(r"([a-z]+[0-9]+)_(\w+)\.py")
+_EXACT = 1_000
+
+
+class PackError(Exception):
+    """The installed rules are not what they must be; the message says how to mend it."""
+
+
+class UnknownSelector(Exception):
+    """A selector names no rule."""
+
+    def __init__(self, selector: str) -> None:
+        super().__init__(f"{selector!r} names no rule; {suggestion(selector)}")
+        self.selector = selector
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One installed rule, not imported yet."""
+
+    code: str
+    name: str
+    module: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rules to run. `named` are those that were asked for by code, by name or as ALL."""
+
+    entries: tuple[Entry, ...]
+    named: frozenset[Entry]
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        """The selected rules, imported, without the opt-in rules that nobody named."""
+        loaded = ((entry, rule(entry)) for entry in self.entries)
+        return tuple(found for entry, found in loaded if entry in self.named or not found.opt_in)
+
+
+@cache
+def catalogue() -> tuple[Entry, ...]:
+    """Every installed rule in the order of the codes."""
+    from importlib.metadata import entry_points
+
+    packages = sorted({point.value for point in entry_points(group=GROUP)})
+    entries = sorted(entry for package in packages for entry in _entries(package))
+    if not entries:
+        raise PackError(
+            "no rules are installed: run `pip install accumlint`, or `pip install -e .` in a checkout"
+        )
+    for one, other in pairwise(entries):
+        if one.code == other.code:
+            raise PackError(
+                f"{one.module} and {other.module} both claim {one.code}: uninstall the package of one"
+            )
+    return tuple(entries)
+
+
+def select(
+    wanted: Sequence[str] = (), also: Sequence[str] = (), ignored: Sequence[str] = ()
+) -> Selection:
+    """The rules of `wanted` (empty: all that are not opt-in) and `also` without `ignored`.
+
+    Selectors are codes, names, the beginning of a code, or ALL. The longer selector wins, and an ignore wins a tie.
+    """
+    known = catalogue()
+    for selector in (*wanted, *also, *ignored):
+        if not any(_weight(selector, entry) for entry in known):
+            raise UnknownSelector(selector)
+    chosen = (*(wanted or ("",)), *also)
+    entries = tuple(e for e in known if _strongest(chosen, e) > _strongest(ignored, e))
+    named = (
+        e for e in entries if any(s.upper() == "ALL" or _weight(s, e) == _EXACT for s in chosen)
+    )
+    return Selection(entries, frozenset(named))
+
+
+def find(selector: str) -> Entry:
+    """The rule of this code or name."""
+    for entry in catalogue():
+        if _weight(selector, entry) == _EXACT:
+            return entry
+    raise UnknownSelector(selector)
+
+
+@cache
+def rule(entry: Entry) -> Rule:
+    """The rule of an entry, imported."""
+    from importlib import import_module
+
+    from accumlint.rule import Rule
+
+    try:
+        module = import_module(entry.module)
+    except ImportError as problem:
+        raise PackError(f"{entry.module} cannot be imported: {problem}") from problem
+    held = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == entry.module
+    ]
+    if len(held) != 1:
+        raise PackError(f"{entry.module} holds {len(held)} rules; a rule's module holds one")
+    found = held[0]()
+    if (found.code, found.name) != (entry.code, entry.name):
+        raise PackError(
+            f"{entry.module} holds {found.code} {found.name}; its file name says {entry.code} {entry.name}"
+        )
+    return found
+
+
+def suggestion(selector: str) -> str:
+    """What may have been meant by an unknown selector."""
+    from difflib import get_close_matches
+
+    known = catalogue()
+    words = [word for entry in known for word in (entry.code, entry.name)]
+    close = get_close_matches(selector.upper(), words, 1) or get_close_matches(
+        selector.lower(), words, 1
+    )
+    return f"did you mean {close[0]!r}?" if close else "`accumlint rules` lists them"
+
+
+def _entries(package: str) -> Iterator[Entry]:
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        raise PackError(
+            f"the rules of {package!r} are gone: reinstall the package that brought them"
+        )
+    for folder in spec.submodule_search_locations:
+        for file in Path(folder).iterdir():
+            if match := _MODULE.fullmatch(file.name):
+                code, name = match[1].upper(), match[2].replace("_", "-")
+                yield Entry(code, name, f"{package}.{file.stem}")
+
+
+def _weight(selector: str, entry: Entry) -> int:
+    """How closely a selector names a rule: 0 for not at all, more for a longer beginning of the code."""
+    if selector.upper() == "ALL" or not selector:
+        return 1
+    if selector.upper() == entry.code or selector.lower() == entry.name:
+        return _EXACT
+    return 1 + len(selector) if entry.code.startswith(selector.upper()) else 0
+
+
+def _strongest(selectors: Sequence[str], entry: Entry) -> int:
+    return max((_weight(selector, entry) for selector in selectors), default=0)

@@ -1,0 +1,71 @@
+"""Matches paths against patterns in the language of .gitignore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    # Imported where a pattern is met: most runs have few, some have none.
+    from pathspec import GitIgnoreSpec
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Patterns relative to a folder."""
+
+    folder: str
+    spec: GitIgnoreSpec
+
+    def verdict(self, path: str) -> bool | None:
+        """True where the last pattern that matches says so, False where it takes back, None where none matches.
+
+        The path is absolute; a folder's ends in a slash.
+        """
+        folder = self.folder.rstrip(os.sep) + os.sep
+        inside = path[len(folder) :] if path.startswith(folder) else path.lstrip(os.sep)
+        return self.spec.check_file(inside.replace(os.sep, "/")).include
+
+
+def compiled(folder: str, patterns: Sequence[str]) -> Patterns:
+    """Patterns ready to match; like git, it passes over those that mean nothing."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        spec = GitIgnoreSpec.from_lines(patterns)
+    except ValueError:
+        spec = GitIgnoreSpec.from_lines([p for p in patterns if _means_something(p)])
+    return Patterns(folder, spec)
+
+
+@cache
+def of_gitignore(folder: str) -> tuple[Patterns, ...]:
+    """The patterns of a folder's .gitignore, empty where there is none to read."""
+    try:
+        with open(os.path.join(folder, ".gitignore"), encoding="utf-8", errors="replace") as file:
+            return (compiled(folder, file.read().splitlines()),)
+    except OSError:
+        return ()
+
+
+def from_above(folder: str) -> tuple[Patterns, ...]:
+    """The patterns that hold in a folder by the .gitignore files above it in its repository, outermost first."""
+    homes = [Path(folder), *Path(folder).parents]
+    depth = next((depth for depth, home in enumerate(homes) if (home / ".git").exists()), 0)
+    return tuple(
+        found for home in reversed(homes[1 : depth + 1]) for found in of_gitignore(str(home))
+    )
+
+
+def _means_something(pattern: str) -> bool:
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([pattern])
+    except ValueError:
+        return False
+    return True

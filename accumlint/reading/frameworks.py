@@ -1,0 +1,180 @@
+"""Who divides, who synchronises, who clears: the contracts of PyTorch and its frameworks, as data.
+
+A row says what a framework does on its own, since which version it has been read so, and where. Frameworks are never
+followed as source: what stands here is all that a trace knows of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a framework does with the gradient.
+
+    `divides`: its backward divides by the accumulation steps it was given. `gates`: its optimizer steps and clears at
+    the window's end only. `clears`: its step clears too. `syncs`: it leaves out the reduction inside a window itself.
+    """
+
+    framework: str
+    divides: bool
+    gates: bool
+    clears: bool
+    syncs: bool
+    version: str
+    source: str
+
+
+CONTRACTS: dict[str, Contract] = {
+    row.framework: row
+    for row in (
+        Contract("torch", False, False, False, False, "2.13", "torch/nn/parallel/distributed.py"),
+        Contract(
+            "accelerate", True, True, False, True, "1.15",
+            "accelerate/accelerator.py: backward, accumulate, _do_sync; optimizer.py; scheduler.py",
+        ),
+        Contract(
+            "deepspeed", True, True, True, True, "0.19",
+            "deepspeed/runtime/engine.py: backward (scale_wrt_gas), step, is_gradient_accumulation_boundary",
+        ),
+        Contract("fabric", False, False, False, False, "2.6", "lightning/fabric/fabric.py: backward"),
+        Contract(
+            "lightning", True, True, True, True, "2.6",
+            "lightning/pytorch/loops/optimization/automatic.py",
+        ),
+        Contract(
+            "transformers", True, True, True, True, "5.17",
+            "transformers/trainer.py: training_step, compute_loss, num_items_in_batch",
+        ),
+        Contract("timm", False, False, False, False, "1.0", "timm/utils/cuda.py: NativeScaler"),
+        Contract("apex", False, False, False, False, "0.1", "apex/amp/handle.py: scale_loss"),
+    )
+}  # fmt: skip
+
+# Callables by their last name: the wrapper that a model gets.
+WRAPPERS: dict[str, str] = {
+    "DistributedDataParallel": "ddp",
+    "DDP": "ddp",
+    "ThDDP": "ddp",
+    "NativeDDP": "ddp",
+    "FullyShardedDataParallel": "fsdp",
+    "FSDP": "fsdp",
+    "fully_shard": "fsdp2",
+    "DataParallel": "dp",
+}
+
+SCALERS = frozenset({"GradScaler", "ShardedGradScaler"})
+NATIVE_SCALERS = frozenset({"NativeScaler", "NativeScalerWithGradNormCount", "ApexScaler"})
+LOADERS = frozenset({"DataLoader", "StatefulDataLoader", "MultiEpochsDataLoader", "InfiniteDataLoader"})
+OPTIMIZERS = frozenset(
+    {
+        "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",
+        "ASGD", "LBFGS", "SparseAdam", "Adafactor", "Lion", "LAMB", "Lamb", "LARS", "Muon", "SOAP", "Sophia",
+        "SophiaG", "AdamW8bit", "Adam8bit", "PagedAdamW8bit", "PagedAdamW", "FusedAdam", "FusedLAMB",
+        "DeepSpeedCPUAdam", "Ranger", "AdaBelief", "Prodigy", "BertAdam", "AdamWScheduleFree",
+        "ZeroRedundancyOptimizer", "Shampoo", "NovoGrad", "DAdaptAdam",
+    }
+)  # fmt: skip
+SCALE_FREE_OPTIMIZERS = frozenset(
+    name for name in OPTIMIZERS if name not in {"SGD", "ASGD", "LBFGS", "LARS", "Adadelta"}
+)
+OPTIMIZER_FACTORIES = frozenset(
+    {"create_optimizer", "build_optimizer", "get_optimizer", "configure_optimizers", "make_optimizer",
+     "create_optimizer_v2", "init_optimizer", "setup_optimizer", "build_optimizers", "get_optimizers"}
+)  # fmt: skip
+SCHEDULERS = frozenset(
+    {
+        "LambdaLR", "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "OneCycleLR",
+        "CyclicLR", "PolynomialLR", "ConstantLR", "SequentialLR", "ChainedScheduler", "ReduceLROnPlateau",
+        "CosineAnnealingWarmRestarts", "WarmupLR", "get_scheduler", "get_linear_schedule_with_warmup",
+        "get_cosine_schedule_with_warmup", "get_constant_schedule_with_warmup", "get_constant_schedule",
+        "get_polynomial_decay_schedule_with_warmup", "create_scheduler", "build_scheduler", "get_lr_scheduler",
+        "get_cosine_with_hard_restarts_schedule_with_warmup",
+    }
+)  # fmt: skip
+
+# Loss modules and functions of torch by their last name; all of them reduce to a mean unless told otherwise.
+CRITERIA = frozenset(
+    {
+        "CrossEntropyLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss",
+        "NLLLoss", "KLDivLoss", "MarginRankingLoss", "TripletMarginLoss", "CosineEmbeddingLoss", "CTCLoss",
+        "HingeEmbeddingLoss", "MultiMarginLoss", "PoissonNLLLoss", "GaussianNLLLoss", "LabelSmoothingCrossEntropy",
+        "SoftTargetCrossEntropy", "MultiLabelSoftMarginLoss", "SoftMarginLoss",
+    }
+)  # fmt: skip
+LOSSES = frozenset(
+    {
+        "cross_entropy", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+        "binary_cross_entropy_with_logits", "nll_loss", "kl_div", "margin_ranking_loss", "triplet_margin_loss",
+        "cosine_embedding_loss", "ctc_loss", "hinge_embedding_loss", "gaussian_nll_loss",
+    }
+)  # fmt: skip
+COUNTED_LOSSES = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"})
+
+CLIPS = frozenset({"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad_value", "clip_grads_with_norm_"})
+HELPER_CLIPS = frozenset({"dispatch_clip_grad", "clip_gradients", "clip_grads", "clip_gradient", "adaptive_clip_grad"})
+
+# Calls that hand a tensor on unchanged, as far as its gradient goes.
+PASSING = frozenset(
+    {
+        "to", "cuda", "cpu", "float", "half", "double", "bfloat16", "type", "type_as", "contiguous", "clone",
+        "view", "reshape", "squeeze", "unsqueeze", "flatten", "requires_grad_", "pin_memory", "retain_grad",
+        "nan_to_num", "npu", "xpu", "expand", "view_as", "permute", "transpose", "t",
+    }
+)  # fmt: skip
+DETACHING = frozenset({"item", "detach", "detach_", "numpy", "tolist", "argmax", "size", "numel", "dim", "data_ptr", "eq", "ne"})
+WRAPPING_ITERABLES = frozenset(
+    {
+        "tqdm", "trange", "track", "log_every", "prefetch", "DataPrefetcher", "prefetcher", "MpDeviceLoader",
+        "progress_bar", "ParallelLoader", "skip_first_batches", "Prefetcher", "wrap_iter", "progress", "rank_zero_tqdm",
+    }
+)  # fmt: skip
+
+# Attribute names whose call or assignment makes a statement matter.
+EVENTS = frozenset(
+    {
+        "backward", "manual_backward", "step", "zero_grad", "unscale_", "no_sync", "accumulate", "scale",
+        "no_backward_sync", "set_requires_gradient_sync", "require_backward_grad_sync", "all_reduce", "prepare",
+        "sync_gradients", "grad", "clip_gradients", "optimizer_step", "scale_loss", "initialize", "setup",
+        "set_gradient_accumulation_boundary", "lr_scheduler_step", "grad_scaler", "train_batch", "optimizer_zero_grad",
+        "set_is_last_backward", "unscale_gradients", "gradient_accumulation_steps",
+    }
+) | CLIPS | HELPER_CLIPS | frozenset(WRAPPERS) | SCALERS | NATIVE_SCALERS | {"Accelerator", "Fabric"}  # fmt: skip
+
+# Calls that may receive anything without touching a gradient.
+_HARMLESS = (
+    "print|log|logging|info|debug|warn|warning|error|len|str|repr|format|isinstance|type|id|hasattr|getattr|watch|summary"
+    "|append|add_scalar|add_scalars|set_postfix|set_postfix_str|set_description|state_dict|parameters|named_parameters"
+    "|isnan|isinf|isfinite|item|detach|mean|sum|all|any|min|max|abs|float|int|bool|train|eval|cuda|to|half|synchronize"
+    "|barrier|empty_cache|gather|gather_for_metrics|reduce|all_reduce|all_gather|broadcast|cpu|numpy|update|copy|deepcopy"
+    "|zip|list|tuple|dict|set|enumerate|range|iter|next|filter|map|sorted|reversed|sqrt|exp|Timer|time|requires_grad_"
+    "|modules|named_modules|children|apply|compile|get_lr|get_last_lr|get_scale|chain|add|put|register|record|write|extend"
+    "|unwrap_model|unwrap|prepare|initialize|push_to_hub|callback|freeze|unfreeze|wait_for_everyone|add_graph|stack|cat"
+    "|SummaryWriter|EMA|ModelEMA|ModelEmaV2|AveragedModel|EMAModel|Path|open|join|dump|dumps|tensor|zeros_like|ones_like"
+    "|set_epoch|set|is_available|device|autocast|get|setdefault|items|keys|values|pop|ModelEma|AverageMeter|Wandb|finish"
+)
+HARMLESS_CALLS = frozenset(_HARMLESS.split("|"))
+HARMLESS_PARTS = (
+    "save", "load", "eval", "valid", "test", "log", "print", "report", "metric", "plot", "wandb", "ema", "sample", "count",
+    "num_param", "checkpoint", "resume", "restore", "get_", "set_lr", "lr_", "_lr", "adjust", "init", "monitor", "profil",
+    "export", "visual", "hook", "summar", "display", "callback", "is_", "has_", "check", "reduce", "freeze", "track", "record",
+    "generat", "infer", "predict", "compile", "describe", "dist_", "broadcast", "gather", "watch", "average", "accuracy",
+)  # fmt: skip
+
+
+def is_harmless(callee: str) -> bool:
+    """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
+    last = callee.rpartition(".")[2].strip("()")
+    low = last.lower()
+    return last in HARMLESS_CALLS or any(part in low for part in HARMLESS_PARTS)
+
+
+def optimizer_kind(path: str) -> str:
+    """The optimizer class that a dotted callee builds, "" for none."""
+    last = path.rpartition(".")[2]
+    if last in OPTIMIZERS:
+        return last
+    if path.startswith(("torch.optim.", "optim.")) and last[:1].isupper() and "lr_scheduler" not in path:
+        return last
+    return ""

@@ -1,0 +1,91 @@
+"""What a name alone tells: roles, accumulation steps, counters. Used only where nothing better is known."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_STEPS = re.compile(
+    r"accum|acc_?steps?|acc_?iters?|grad_?acc|update_?freq|update_?interval|iter_?size|iters_to_acc"
+    r"|virtual_?batch|(num|n)_?micro|micro_?steps?$|micro_?batches$|delay_?update|batch_?split"
+    r"|backward_passes_per|batches_per_(update|step)|subdivisions|(^|_)gas$|update_?every|num_mini_?batch"
+)
+# A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
+_NO_STEPS = re.compile(
+    r"count|cur|idx|index|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
+    r"|is_|should|use_|enable|do_|_fn$|plugin|kwargs|config|current|done|accumulator|accelerat|dtype|stats"
+    r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
+)
+_STEPS_ANYWAY = re.compile(
+    r"^(grad(ient)?_?)?accumulation$|accum_grad_n_steps|accumulat\w*_n_steps|batch_accumulat\w*$"
+)
+_COUNTER_START = re.compile(
+    r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
+    r"|starting|current|cur|global|total|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
+    r"|^(start|begin|offset|initial|step0|epoch0)$|resumed?_\w*(step|epoch|batch|iter)"
+)
+
+_NOT_A_THING = re.compile(
+    r"state|cfg|config|args?$|kwargs|name|step|_idx|type|params|groups|class|cls|_fn$|path|dict"
+    r"|conf$|hparams|_id$|num_|_lr$|betas|eps|keys|_len|size|dim|file|dir|loss|_log|output|flag|use_|is_"
+    r"|memory|device|dtype|str$|time|info|input|_ckpt|kind|has_|options?$|settings|version|builder|registry"
+)
+
+_ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("accelerator", re.compile(r"accelerator")),
+    ("fabric", re.compile(r"^_?fabric$")),
+    ("scaler", re.compile(r"scaler")),
+    ("scheduler", re.compile(r"sched|lr_decay|^warmup$")),
+    ("optimizer", re.compile(r"optim|^opts?$|^opts?_|_opts?$|^opt[DGdg]$|^opt\d$|solver")),
+    ("criterion", re.compile(r"crit(erion|$)|loss_?fn|loss_?func|lossfn|^objective$|^loss_function|_loss_module$")),
+    ("engine", re.compile(r"model_engine|ds_engine|deepspeed_engine|^engine$")),
+    (
+        "model",
+        re.compile(
+            r"(^|_)(model|net|network|unet|transformer|encoder|decoder|generator|discriminator|critic"
+            r"|actor|policy|backbone|student|vae|gpt|llm|lm|dit|denoiser|diffusion|agent|learner|ddp|module"
+            r"|controlnet|classifier|discr)s?(_?(1|2|a|b|g|d|ddp|engine|x|module|net|model|main|s|q|k))?$"
+            r"|^(G|D|net[GD]|model\w*|net_?\w{1,3}|unet_?\w*)$"
+        ),
+    ),
+    ("loader", re.compile(r"loader|data_?iter|train_?iter|_dl$|^dl$|batches$|^train_(data|set|ds)$|dataset|datapipe|iterator$|prefetcher|^data_?source")),
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def is_steps(name: str) -> bool:
+    """True when a name reads like the number of accumulation steps."""
+    low = name.lower()
+    if _STEPS_ANYWAY.search(low):
+        return True
+    return bool(_STEPS.search(low)) and not _NO_STEPS.search(low)
+
+
+@lru_cache(maxsize=4096)
+def is_start(name: str) -> bool:
+    """True when a name reads like a counter's start, which is 0 in a run that resumes nothing."""
+    return bool(_COUNTER_START.search(name.lower()))
+
+
+@lru_cache(maxsize=4096)
+def role_of(name: str) -> str:
+    """The role that a name suggests, "" for none."""
+    low = name.lower()
+    for role, pattern in _ROLES:
+        if pattern.search(low) or (role == "model" and pattern.search(name)):
+            if role != "loader" and _NOT_A_THING.search(low):
+                return ""
+            return role
+    return ""
+
+
+_NEGATIVE = re.compile(
+    r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_|not_"
+    r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_off_by_default(text: str) -> bool:
+    """True when a flag's text reads like something that an ordinary training run leaves off."""
+    return bool(_NEGATIVE.search(text.lower()))

@@ -1,0 +1,621 @@
+"""A source file as a small program: statements, expressions, functions and classes, without syntax's details.
+
+Built from libcst by `lowering`, executed by `accumlint.tracing`. Bodies of functions and classes are lowered when
+somebody asks for them. A node keeps the libcst node it came from; its place is worked out only when it is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+import libcst as cst
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node stands: 1-based lines and columns, the end exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """Anything with a place in the source."""
+
+    at: cst.CSTNode
+
+
+# Expressions
+
+
+@dataclass(eq=False, slots=True)
+class Const(Node):
+    value: int | float | str | bytes | bool | complex | None
+
+
+@dataclass(eq=False, slots=True)
+class Name(Node):
+    id: str
+
+
+@dataclass(eq=False, slots=True)
+class Attr(Node):
+    base: Expr
+    name: str
+
+
+@dataclass(eq=False, slots=True)
+class Argument:
+    """One argument of a call: `star` is "", "*" or "**"."""
+
+    value: Expr
+    keyword: str
+    star: str
+
+
+@dataclass(eq=False, slots=True)
+class Call(Node):
+    func: Expr
+    args: tuple[Argument, ...]
+
+    def positional(self, index: int) -> Expr | None:
+        """The argument at a position, None where a starred one comes before it."""
+        plain = 0
+        for argument in self.args:
+            if argument.star == "*":
+                return None
+            if argument.star or argument.keyword:
+                continue
+            if plain == index:
+                return argument.value
+            plain += 1
+        return None
+
+    def keyword(self, name: str) -> Expr | None:
+        for argument in self.args:
+            if argument.keyword == name:
+                return argument.value
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Binary(Node):
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Unary(Node):
+    op: str
+    operand: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Bool(Node):
+    """`and` / `or`."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Compare(Node):
+    left: Expr
+    rest: tuple[tuple[str, Expr], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Choice(Node):
+    """`body if test else orelse`."""
+
+    test: Expr
+    body: Expr
+    orelse: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Slice(Node):
+    lower: Expr | None
+    upper: Expr | None
+    step: Expr | None
+
+
+@dataclass(eq=False, slots=True)
+class Item(Node):
+    """`base[index]`."""
+
+    base: Expr
+    index: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Sequence(Node):
+    """A tuple, list or set display; `kind` is "tuple", "list" or "set"."""
+
+    kind: str
+    items: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Star(Node):
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Table(Node):
+    """A dict display; a None key stands for `**value`."""
+
+    items: tuple[tuple[Expr | None, Expr], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Comprehension(Node):
+    """`kind` is "list", "set", "generator" or "dict" (then `element` is a pair)."""
+
+    kind: str
+    element: Expr
+    clauses: tuple[tuple[Expr, Expr, tuple[Expr, ...]], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Text(Node):
+    """An f-string; only the parts that are read matter."""
+
+    parts: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Yield(Node):
+    value: Expr | None
+    delegates: bool
+
+
+@dataclass(eq=False, slots=True)
+class Walrus(Node):
+    target: Expr
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Lambda(Node):
+    function: Function
+
+
+@dataclass(eq=False, slots=True)
+class Opaque(Node):
+    """An expression without a meaning here."""
+
+
+Expr = Union[
+    Const, Name, Attr, Call, Binary, Unary, Bool, Compare, Choice, Slice, Item, Sequence, Star,
+    Table, Comprehension, Text, Yield, Walrus, Lambda, Opaque,
+]  # fmt: skip
+
+
+# Statements
+
+
+@dataclass(eq=False, slots=True)
+class Assign(Node):
+    targets: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Augment(Node):
+    """`target op= value`."""
+
+    target: Expr
+    op: str
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Do(Node):
+    """An expression statement."""
+
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class If(Node):
+    test: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(eq=False, slots=True)
+class For(Node):
+    target: Expr
+    iterable: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(eq=False, slots=True)
+class While(Node):
+    test: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(eq=False, slots=True)
+class With(Node):
+    items: tuple[tuple[Expr, Expr | None], ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Try(Node):
+    """`handlers` are the exceptions' dotted text ("" for a bare one), the bound name and the body."""
+
+    body: tuple[Stmt, ...]
+    handlers: tuple[tuple[str, str, tuple[Stmt, ...]], ...]
+    orelse: tuple[Stmt, ...]
+    final: tuple[Stmt, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Return(Node):
+    value: Expr | None
+
+
+@dataclass(eq=False, slots=True)
+class Jump(Node):
+    """`kind` is "break" or "continue"."""
+
+    kind: str
+
+
+@dataclass(eq=False, slots=True)
+class Raise(Node):
+    exception: str
+
+
+@dataclass(eq=False, slots=True)
+class Delete(Node):
+    targets: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Scope(Node):
+    """`global` and `nonlocal`."""
+
+    kind: str
+    names: tuple[str, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Import(Node):
+    """Names bound to dotted paths: `import torch.nn as nn` binds "nn" to "torch.nn"."""
+
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(eq=False)
+class Param:
+    """One parameter. `star` is "", "*" or "**"; `default_text` its source, None without one."""
+
+    name: str
+    default: Expr | None
+    star: str
+    keyword_only: bool
+    default_text: str | None
+
+
+@dataclass(eq=False)
+class Function(Node):
+    """A function, method or lambda. `owner` is the class it stands in ("" outside), `bases` that class's bases."""
+
+    name: str
+    params: tuple[Param, ...]
+    decorators: tuple[str, ...]
+    owner: str
+    bases: tuple[str, ...]
+    class_attributes: Callable[[], frozenset[str]]
+    lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
+
+    @cached_property
+    def body(self) -> tuple[Stmt, ...]:
+        return self.lower()
+
+    @cached_property
+    def calls(self) -> tuple[str, ...]:
+        """The dotted callees in the body, nested functions included."""
+        return tuple(dotted(n.func) for n in walk(self.body) if isinstance(n, Call))
+
+    @cached_property
+    def names_read(self) -> frozenset[str]:
+        """The plain names that occur in the body, nested functions included."""
+        return frozenset(n.id for n in walk(self.body) if isinstance(n, Name))
+
+    @cached_property
+    def yields(self) -> bool:
+        return any(isinstance(n, Yield) for n in walk(self.body, into_functions=False))
+
+    @cached_property
+    def locals(self) -> frozenset[str]:
+        """The names that the body itself binds (parameters not included)."""
+        bound: set[str] = set()
+        outer: set[str] = set()
+        for node in walk(self.body, into_functions=False):
+            match node:
+                case Assign(targets=targets):
+                    bound.update(*(target_names(t) for t in targets))
+                case Augment(target=target) | For(target=target) | Walrus(target=target):
+                    bound.update(target_names(target))
+                case With(items=items):
+                    bound.update(*(target_names(t) for _, t in items if t is not None))
+                case Import(names=names):
+                    bound.update(n for n, _ in names)
+                case Function(name=name) | Class(name=name):
+                    bound.add(name)
+                case Scope(names=names):
+                    outer.update(names)
+                case Try(handlers=handlers):
+                    bound.update(name for _, name, _ in handlers if name)
+                case _:
+                    pass
+        return frozenset(bound - outer)
+
+    @property
+    def assigned_attributes_of_class(self) -> frozenset[str]:
+        """The attributes that the owner class sets, on `self` or in its body."""
+        return self.class_attributes()
+
+
+@dataclass(eq=False)
+class Class(Node):
+    name: str
+    bases: tuple[str, ...]
+    decorators: tuple[str, ...]
+    lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
+
+    @cached_property
+    def body(self) -> tuple[Stmt, ...]:
+        return self.lower()
+
+    @cached_property
+    def methods(self) -> Mapping[str, Function]:
+        found: dict[str, Function] = {}
+        for statement in self.body:
+            for inner in [statement, *(statement.body if isinstance(statement, If) else ())]:
+                # A property's setter comes after its getter and must not hide it.
+                if isinstance(inner, Function) and not any(
+                    d.endswith(".setter") for d in inner.decorators
+                ):
+                    found[inner.name] = inner
+        return found
+
+    @cached_property
+    def attributes(self) -> frozenset[str]:
+        found: set[str] = set()
+        for node in walk(self.body):
+            if isinstance(node, Assign):
+                for target in node.targets:
+                    found |= target_names(target)
+                    found |= {t.name for t in walk_expr(target) if isinstance(t, Attr)}
+        return frozenset(found)
+
+
+Stmt = Union[
+    Assign, Augment, Do, If, For, While, With, Try, Return, Jump, Raise, Delete, Scope, Import,
+    Function, Class,
+]  # fmt: skip
+
+
+@dataclass(eq=False)
+class Program:
+    """A source file, lowered. `path` is as given; `lines` are the source lines without their ends."""
+
+    path: str
+    lines: list[str]
+    body: tuple[Stmt, ...]
+    places: Callable[[cst.CSTNode], Place] = field(repr=False)
+
+    def place(self, node: Node) -> Place:
+        """Where a node stands in the file."""
+        return self.places(node.at)
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions and methods, nested ones included, in source order."""
+        return tuple(
+            n for n in walk(self.body) if isinstance(n, Function) and n.name != "<lambda>"
+        )
+
+    @cached_property
+    def classes(self) -> Mapping[str, Class]:
+        return {n.name: n for n in walk(self.body) if isinstance(n, Class)}
+
+    @cached_property
+    def imports(self) -> Mapping[str, str]:
+        """Every imported name of the file and the dotted path it stands for."""
+        return {
+            name: path
+            for node in walk(self.body)
+            if isinstance(node, Import)
+            for name, path in node.names
+        }
+
+
+# Walking
+
+
+def children(node: Node) -> Iterator[Node]:
+    """The nodes directly below, function and class bodies included, in source order."""
+    match node:
+        case Const() | Name() | Opaque() | Jump() | Raise() | Scope() | Import():
+            return
+        case Attr(base=base):
+            yield base
+        case Call(func=func, args=args):
+            yield func
+            for argument in args:
+                yield argument.value
+        case Binary(left=left, right=right) | Bool(left=left, right=right):
+            yield left
+            yield right
+        case Unary(operand=operand):
+            yield operand
+        case Compare(left=left, rest=rest):
+            yield left
+            for _, right in rest:
+                yield right
+        case Choice(test=test, body=body, orelse=orelse):
+            yield from (test, body, orelse)
+        case Slice(lower=lower, upper=upper, step=step):
+            yield from (part for part in (lower, upper, step) if part is not None)
+        case Item(base=base, index=index):
+            yield from (base, index)
+        case Sequence(items=items):
+            yield from items
+        case Star(value=value):
+            yield value
+        case Table(items=items):
+            for key, value in items:
+                if key is not None:
+                    yield key
+                yield value
+        case Comprehension(element=element, clauses=clauses):
+            for target, iterable, tests in clauses:
+                yield from (target, iterable, *tests)
+            yield element
+        case Text(parts=parts):
+            yield from parts
+        case Yield(value=value) | Return(value=value):
+            if value is not None:
+                yield value
+        case Walrus(target=target, value=value):
+            yield from (target, value)
+        case Lambda(function=function):
+            yield function
+        case Assign(targets=targets, value=value):
+            yield value
+            yield from targets
+        case Augment(target=target, value=value):
+            yield from (target, value)
+        case Do(value=value):
+            yield value
+        case If(test=test, body=body, orelse=orelse) | While(test=test, body=body, orelse=orelse):
+            yield test
+            yield from body
+            yield from orelse
+        case For(target=target, iterable=iterable, body=body, orelse=orelse):
+            yield from (target, iterable)
+            yield from body
+            yield from orelse
+        case With(items=items, body=body):
+            for value, target in items:
+                yield value
+                if target is not None:
+                    yield target
+            yield from body
+        case Try(body=body, handlers=handlers, orelse=orelse, final=final):
+            yield from body
+            for _, _, handler in handlers:
+                yield from handler
+            yield from orelse
+            yield from final
+        case Delete(targets=targets):
+            yield from targets
+        case Function(params=params, body=body):
+            yield from (p.default for p in params if p.default is not None)
+            yield from body
+        case Class(body=body):
+            yield from body
+        case _:
+            return
+
+
+def walk(
+    nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True
+) -> Iterator[Node]:
+    """All nodes of some statements, parents first. Without `into_functions`, nested bodies are left out."""
+    stack: list[Node] = list(reversed(nodes))
+    while stack:
+        node = stack.pop()
+        yield node
+        if not into_functions and isinstance(node, Function | Class | Lambda):
+            continue
+        stack.extend(reversed(list(children(node))))
+
+
+def walk_expr(node: Node) -> Iterator[Node]:
+    """All nodes of one expression, lambdas' bodies left out."""
+    return walk((node,), into_functions=False)
+
+
+def target_names(target: Expr) -> set[str]:
+    """The plain names that an assignment to `target` binds."""
+    match target:
+        case Name(id=name):
+            return {name}
+        case Sequence(items=items):
+            return set[str]().union(*(target_names(i) for i in items))
+        case Star(value=value):
+            return target_names(value)
+        case _:
+            return set()
+
+
+def dotted(expr: Expr) -> str:
+    """A name path as written (`self.scaler.step`); parts that are no name are shown short (`f().x`, `a[0]`)."""
+    match expr:
+        case Name(id=name):
+            return name
+        case Attr(base=base, name=name):
+            return f"{dotted(base)}.{name}"
+        case Call(func=func):
+            return f"{dotted(func)}()"
+        case Item(base=base, index=index):
+            return f"{dotted(base)}[{render(index)}]"
+        case _:
+            return render(expr)
+
+
+def render(expr: Expr) -> str:
+    """An expression's text in one normal form, so that equal expressions have equal texts."""
+    match expr:
+        case Const(value=value):
+            return repr(value)
+        case Name() | Attr() | Item():
+            return dotted(expr)
+        case Call(func=func, args=args):
+            shown = ", ".join(
+                f"{a.keyword}={render(a.value)}" if a.keyword else a.star + render(a.value)
+                for a in args
+            )
+            return f"{dotted(func)}({shown})"
+        case Binary(op=op, left=left, right=right) | Bool(op=op, left=left, right=right):
+            return f"{_wrapped(left)} {op} {_wrapped(right)}"
+        case Unary(op=op, operand=operand):
+            return f"{op} {_wrapped(operand)}" if op == "not" else f"{op}{_wrapped(operand)}"
+        case Compare(left=left, rest=rest):
+            return " ".join([_wrapped(left), *(f"{op} {_wrapped(right)}" for op, right in rest)])
+        case Choice(test=test, body=body, orelse=orelse):
+            return f"{render(body)} if {render(test)} else {render(orelse)}"
+        case Sequence(kind=kind, items=items):
+            inner = ", ".join(render(i) for i in items)
+            return f"[{inner}]" if kind == "list" else f"({inner})"
+        case Slice(lower=lower, upper=upper):
+            return f"{render(lower) if lower else ''}:{render(upper) if upper else ''}"
+        case Star(value=value):
+            return "*" + render(value)
+        case Walrus(value=value):
+            return render(value)
+        case _:
+            return "…"
+
+
+def _wrapped(expr: Expr) -> str:
+    text = render(expr)
+    return f"({text})" if isinstance(expr, Binary | Bool | Compare | Choice) else text

@@ -1,0 +1,349 @@
+"""Which statements can reach the gradient: the slice of a program that is worth executing.
+
+Names are taken over the whole file, whatever scope they stand in: coarse, quick, and never too small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from accumlint.reading import frameworks
+from accumlint.reading import program as p
+
+_STATEMENTS = (
+    p.Assign, p.Augment, p.Do, p.If, p.For, p.While, p.With, p.Try, p.Return, p.Jump, p.Raise, p.Delete, p.Scope,
+    p.Import, p.Function, p.Class,
+)  # fmt: skip
+_COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """`kept` are the statements to execute, `eventful` those that hold an event, directly or through a call.
+
+    `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
+    that do. `counters` are names that are counted up somewhere; `models` names used like a module.
+    """
+
+    kept: frozenset[p.Node]
+    eventful: frozenset[p.Node]
+    backwards: frozenset[p.Node]
+    stepping: frozenset[p.Node]
+    reaching: frozenset[str]
+    reaching_backward: frozenset[str]
+    counters: frozenset[str]
+    models: frozenset[str]
+    optimizers: frozenset[str]
+    synced: frozenset[str]
+    accumulates: bool
+    window_names: frozenset[str]
+
+
+@dataclass(eq=False)
+class _Fact:
+    """One statement's own expressions (its header, for a compound one)."""
+
+    statement: p.Node
+    parents: tuple[p.Node, ...]
+    function: p.Function | None
+    owner: str
+    reads: set[str]
+    writes: set[str]
+    calls: set[str]
+    event: bool
+    backward: bool
+    step: bool
+
+
+_BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
+_STEP_NAMES = frozenset({"step", "optimizer_step", "train_batch"})
+
+
+def relevance(program: p.Program) -> Relevance:
+    """The slice of `program` that reaches events, and what its names are used as."""
+    facts: list[_Fact] = []
+    _collect(program.body, (), None, "", facts)
+    reaching = _reaching(facts, lambda f: f.event)
+    reaching_backward = _reaching(facts, lambda f: f.backward)
+    reaching_step = _reaching(facts, lambda f: f.step)
+    eventful: set[p.Node] = set()
+    backwards: set[p.Node] = set()
+    stepping: set[p.Node] = set()
+    for fact in facts:
+        if fact.event or fact.calls & reaching:
+            eventful.update((fact.statement, *fact.parents))
+        if fact.backward or fact.calls & reaching_backward:
+            backwards.update((fact.statement, *fact.parents))
+        if fact.step or fact.calls & reaching_step:
+            stepping.update((fact.statement, *fact.parents))
+    kept = _kept(facts, eventful)
+    return Relevance(
+        frozenset(kept),
+        frozenset(eventful),
+        frozenset(backwards),
+        frozenset(stepping),
+        frozenset(reaching),
+        frozenset(reaching_backward),
+        frozenset(_counters(facts)),
+        *_receivers(program),
+        frozenset(_window_names(program, stepping, backwards)),
+    )
+
+
+def _collect(
+    block: tuple[p.Stmt, ...],
+    parents: tuple[p.Node, ...],
+    function: p.Function | None,
+    owner: str,
+    facts: list[_Fact],
+) -> None:
+    for statement in block:
+        if isinstance(statement, p.Class):
+            _collect(statement.body, (), None, statement.name, facts)
+            continue
+        if isinstance(statement, p.Function):
+            _collect(statement.body, (), statement, statement.owner or owner, facts)
+            continue
+        fact = _Fact(statement, parents, function, owner, set(), set(), set(), False, False, False)
+        facts.append(fact)
+        inner: list[tuple[p.Stmt, ...]] = []
+        match statement:
+            case p.Assign(targets=targets, value=value):
+                for target in targets:
+                    _write(target, fact, facts)
+                _read(value, fact, facts)
+            case p.Augment(target=target, value=value):
+                _write(target, fact, facts)
+                _read(target, fact, facts)
+                _read(value, fact, facts)
+            case p.For(target=target, iterable=iterable, body=body, orelse=orelse):
+                _write(target, fact, facts)
+                _read(iterable, fact, facts)
+                inner = [body, orelse]
+            case p.If(test=test, body=body, orelse=orelse) | p.While(
+                test=test, body=body, orelse=orelse
+            ):
+                _read(test, fact, facts)
+                inner = [body, orelse]
+            case p.With(items=items, body=body):
+                for value, target in items:
+                    _read(value, fact, facts)
+                    if target is not None:
+                        _write(target, fact, facts)
+                inner = [body]
+            case p.Try(body=body, handlers=handlers, orelse=orelse, final=final):
+                inner = [body, *(h for _, _, h in handlers), orelse, final]
+            case p.Return(value=value):
+                if value is not None:
+                    _read(value, fact, facts)
+            case p.Do(value=value):
+                _read(value, fact, facts)
+            case p.Delete() | p.Jump() | p.Raise() | p.Scope() | p.Import():
+                pass
+        for part in inner:
+            _collect(part, (*parents, statement), function, owner, facts)
+
+
+def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
+    match target:
+        case p.Name(id=name):
+            fact.writes.add(name)
+        case p.Attr(base=base, name=name):
+            fact.writes.add(name)
+            _read(base, fact, facts)
+            if name in frameworks.EVENTS:
+                fact.event = True
+        case p.Item(base=base, index=index):
+            fact.writes |= {n.id for n in p.walk_expr(base) if isinstance(n, p.Name)}
+            fact.writes |= {n.name for n in p.walk_expr(base) if isinstance(n, p.Attr)}
+            _read(index, fact, facts)
+        case p.Sequence(items=items):
+            for item in items:
+                _write(item, fact, facts)
+        case p.Star(value=value):
+            _write(value, fact, facts)
+        case _:
+            pass
+
+
+def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
+    for node in p.walk_expr(expr):
+        match node:
+            case p.Name(id=name):
+                fact.reads.add(name)
+                if name in frameworks.WRAPPERS or name in frameworks.SCALERS:
+                    fact.event = True
+            case p.Attr(name=name):
+                fact.reads.add(name)
+                if name in frameworks.EVENTS:
+                    fact.event = True
+                    fact.backward |= name in _BACKWARD_NAMES
+            case p.Call(func=func):
+                last = func.name if isinstance(func, p.Attr) else p.dotted(func)
+                fact.calls.add(last)
+                if last in frameworks.EVENTS:
+                    fact.event = True
+                if last in _BACKWARD_NAMES or "loss_scaler" in last:
+                    fact.event = fact.backward = True
+                    fact.step |= "loss_scaler" in last
+                if last in _STEP_NAMES:
+                    fact.step = True
+            case p.Lambda(function=function):
+                _collect(function.body, (), function, "", facts)
+            case p.Function(name="<lambda>"):
+                for body in node.body:
+                    if isinstance(body, p.Return) and body.value is not None:
+                        _read(body.value, fact, facts)
+            case p.Walrus(target=target):
+                fact.writes |= p.target_names(target)
+            case _:
+                pass
+
+
+def _reaching(facts: list[_Fact], holds: Callable[[_Fact], bool]) -> set[str]:
+    """The names of functions and classes that hold such a statement or call one that does."""
+    callers: dict[str, set[str]] = {}
+    found: set[str] = set()
+    for fact in facts:
+        names = _callable_names(fact)
+        if not names:
+            continue
+        for callee in fact.calls:
+            callers.setdefault(callee, set()).update(names)
+        if holds(fact):
+            found |= names
+    waiting = list(found)
+    while waiting:
+        for caller in callers.get(waiting.pop(), ()):
+            if caller not in found:
+                found.add(caller)
+                waiting.append(caller)
+    return found
+
+
+def _callable_names(fact: _Fact) -> set[str]:
+    if fact.function is None:
+        return set()
+    names = {fact.function.name}
+    if fact.function.name in ("__init__", "__call__", "__enter__", "__exit__", "__iter__"):
+        names.add(fact.owner)
+    # A call of an object's own __call__ shows no name that leads to it.
+    return names - {"__call__", "__enter__", "__exit__", "__iter__", "<lambda>"}
+
+
+def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
+    kept: set[p.Node] = set()
+    needed: set[str] = set()
+    writers: dict[str, list[_Fact]] = {}
+    returns: dict[str, list[_Fact]] = {}
+    jumps: list[_Fact] = []
+    by_statement = {fact.statement: fact for fact in facts}
+    for fact in facts:
+        for name in fact.writes:
+            writers.setdefault(name, []).append(fact)
+        if fact.function is not None and isinstance(fact.statement, p.Return | p.Do):
+            returns.setdefault(fact.function.name, []).append(fact)
+        if isinstance(fact.statement, p.Jump | p.Return | p.Raise):
+            jumps.append(fact)
+    waiting: list[_Fact] = [f for f in facts if f.statement in eventful]
+    waiting += [
+        j for j in jumps if any(p_ in eventful for p_ in j.parents) or _in_eventful(j, eventful)
+    ]
+
+    def need(fact: _Fact) -> None:
+        if fact.statement in kept:
+            return
+        kept.add(fact.statement)
+        for parent in fact.parents:
+            if parent not in kept and parent in by_statement:
+                waiting.append(by_statement[parent])
+        for name in fact.reads | fact.calls:
+            if name in needed:
+                continue
+            needed.add(name)
+            waiting.extend(writers.get(name, ()))
+            waiting.extend(
+                f
+                for f in returns.get(name, ())
+                if isinstance(f.statement, p.Return) or _yields(f.statement)
+            )
+            if name in classes:
+                for method in ("forward", "__call__", "__iter__", "__init__", "__len__", "__enter__"):
+                    waiting.extend(
+                        f
+                        for f in returns.get(method, ())
+                        if f.owner == name and isinstance(f.statement, p.Return)
+                    )
+
+    classes = {f.owner for f in facts if f.owner}
+    while waiting:
+        need(waiting.pop())
+    return kept
+
+
+def _yields(statement: p.Node) -> bool:
+    return any(isinstance(n, p.Yield) for n in p.walk_expr(statement))
+
+
+def _in_eventful(fact: _Fact, eventful: set[p.Node]) -> bool:
+    """True for a top-level jump of a function that holds events."""
+    return fact.function is not None and any(s in eventful for s in fact.function.body)
+
+
+def _counters(facts: list[_Fact]) -> set[str]:
+    found: set[str] = set()
+    for fact in facts:
+        match fact.statement:
+            case p.Augment(target=target, op="+", value=p.Const(value=int())):
+                found.add(p.dotted(target).rpartition(".")[2])
+            case p.Assign(
+                targets=[target],
+                value=p.Binary(op="+", left=left, right=p.Const(value=int())),
+            ) if p.dotted(target) == p.dotted(left):
+                found.add(p.dotted(target).rpartition(".")[2])
+            case _:
+                pass
+    return found
+
+
+def _receivers(
+    program: p.Program,
+) -> tuple[frozenset[str], frozenset[str], frozenset[str], bool]:
+    """The last names of receivers used like a module, like an optimizer, like a wrapped module; is there `accumulate`?"""
+    models: set[str] = set()
+    cleared: set[str] = set()
+    stepped: set[str] = set()
+    synced: set[str] = set()
+    accumulates = False
+    for node in p.walk(program.body):
+        if not isinstance(node, p.Attr):
+            continue
+        receiver = p.dotted(node.base).rpartition(".")[2]
+        if node.name in ("no_sync", "require_backward_grad_sync"):
+            synced.add(receiver)
+        accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
+        if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
+            models.add(receiver)
+        elif node.name in ("zero_grad", "param_groups"):
+            cleared.add(receiver)
+        elif node.name == "step":
+            stepped.add(receiver)
+    return frozenset(models), frozenset(cleared & stepped), frozenset(synced), accumulates
+
+
+def _window_names(
+    program: p.Program, stepping: set[p.Node], backwards: set[p.Node]
+) -> set[str]:
+    """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
+    found: set[str] = set()
+    for node in p.walk(program.body):
+        if not isinstance(node, p.If) or node not in stepping:
+            continue
+        inside = [s for s in node.body if s in stepping]
+        if not inside or any(s in backwards for s in node.body):
+            continue
+        for part in p.walk_expr(node.test):
+            if isinstance(part, p.Binary) and part.op == "%" and isinstance(part.right, p.Name | p.Attr):
+                found.add(p.dotted(part.right))
+    return found

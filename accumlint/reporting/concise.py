@@ -1,0 +1,27 @@
+"""One line per finding, for scripts and for editors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from accumlint.report import Checked, Report
+from accumlint.reporting.look import Look, printable
+from accumlint.reporting.summary import summary
+
+
+def concise(results: Iterable[Checked], look: Look) -> Iterator[str]:
+    """A line for each finding, and one for the run."""
+    seen: list[Checked] = []
+    for result in results:
+        seen.append(result)
+        for report in result.reports:
+            yield _line(report, look)
+    yield from summary(seen, look)
+
+
+def _line(report: Report, look: Look) -> str:
+    place = report.mark.place
+    where = look.paint(f"{printable(report.shown)}:{place.line}:{place.column}:", "bold")
+    what = look.paint(report.code, report.severity)
+    condition = f" ({report.condition})" if report.condition else ""
+    return f"{where} {what} [{report.severity}] {printable(report.message + condition)}"

@@ -1,0 +1,40 @@
+"""A rule's page, and the catalogue of all rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from accumlint.reporting.look import Look
+
+if TYPE_CHECKING:
+    from accumlint.rule import Rule
+
+
+def page(rule: Rule, look: Look) -> Iterator[str]:
+    """The page of a rule in Markdown."""
+    yield look.paint(f"# {rule.code} {rule.name}", rule.severity.value)
+    yield ""
+    yield look.paint(_kind(rule), "dim")
+    yield ""
+    yield rule.page() or "The page is the rule's docstring, which `python -OO` leaves out."
+
+
+def catalogue(rules: Sequence[Rule], look: Look) -> Iterator[str]:
+    """A line for each rule."""
+    width = max(len(rule.name) for rule in rules)
+    for rule in rules:
+        severity = rule.severity.value
+        code = look.paint(rule.code, severity)
+        yield f"{code}  {severity:<7}  {rule.name:<{width}}  {_sentence(rule)}".rstrip()
+
+
+def _kind(rule: Rule) -> str:
+    return f"Severity: {rule.severity.value}" + (", only when selected" if rule.opt_in else "")
+
+
+def _sentence(rule: Rule) -> str:
+    """The first sentence of the page in one line."""
+    paragraph = " ".join(rule.page().split("\n\n")[0].split())
+    sentence = paragraph.split(". ")[0].rstrip(".")
+    return f"{sentence}. (opt-in)" if rule.opt_in else f"{sentence}." if sentence else ""

@@ -1,0 +1,123 @@
+"""What a rule is, and what it says: all that a rule's author imports besides the trace."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from accumlint.reading.program import Node, Program
+from accumlint.tracing.trace import Event, Trace, Window
+
+
+class Severity(str, Enum):
+    """How bad the defect is: a wrong update, a wrong learning rate or lost data, or only cost and logs."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Confidence(str, Enum):
+    """How sure a finding is: seen in the code, under a named assumption, or only worth asking about."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    POSSIBLE = "possible"
+
+    @property
+    def rank(self) -> int:
+        """2 for certain, 1 for likely, 0 for possible."""
+        return {"certain": 2, "likely": 1, "possible": 0}[self.value]
+
+    def lowered(self) -> Confidence:
+        return {"certain": Confidence.LIKELY}.get(self.value, Confidence.POSSIBLE)
+
+
+class Claim(str, Enum):
+    """What a measurement must show for a finding to be confirmed."""
+
+    GRADIENT = "gradient"
+    RANKS = "ranks"
+    COMMUNICATION = "communication"
+    MEMORY = "memory"
+    SCHEDULE = "schedule"
+    LOG = "log"
+    EXCEPTION = "exception"
+
+
+@dataclass(frozen=True)
+class Related:
+    """Another place that helps to understand a finding."""
+
+    node: Node
+    message: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A defect that a rule saw.
+
+    `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
+    two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply).
+    """
+
+    rule: Rule
+    node: Node
+    message: str
+    severity: Severity
+    confidence: Confidence
+    related: tuple[Related, ...] = ()
+    window: Window | None = None
+    applied: str = ""
+    expected: str = ""
+    conditions: tuple[tuple[str, str], ...] = ()
+
+
+class Rule:
+    """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
+
+    `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
+    guard on the data fires (a loss that is no number), and about no others.
+    """
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+    claim: ClassVar[Claim] = Claim.GRADIENT
+    opt_in: ClassVar[bool] = False
+    exceptional: ClassVar[bool] = False
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        """The findings on one path; called for each path of each loop. Repeated findings are merged."""
+        yield from ()
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        """The findings that need no execution; called once per file."""
+        yield from ()
+
+    def at(
+        self,
+        place: Event | Node,
+        message: str,
+        *,
+        confidence: Confidence = Confidence.CERTAIN,
+        severity: Severity | None = None,
+        window: Window | None = None,
+        related: Iterable[Related] = (),
+        applied: str = "",
+        expected: str = "",
+    ) -> Finding:
+        """A finding of this rule at an event or a node of the program."""
+        node = place.node if isinstance(place, Event) else place
+        chosen = severity or self.severity
+        return Finding(
+            self, node, message, chosen, confidence, tuple(related), window, applied, expected
+        )
+
+    @classmethod
+    def page(cls) -> str:
+        """The rule's page in Markdown, without its title line."""
+        return inspect.cleandoc(cls.__doc__ or "")

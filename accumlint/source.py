@@ -1,0 +1,56 @@
+"""Turns the bytes of a Python file into its text."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import tokenize
+
+# No program text starts like this in UTF-8, and the byte gate would be blind to what follows.
+WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+_LINE_END = re.compile("\r\n|\r|\n")
+
+
+class UndecodableSource(Exception):
+    """The bytes are not the text of a Python program."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+
+
+def decode(data: bytes) -> str:
+    """The text of a Python file, without its byte order mark, line ends as they are."""
+    if data.startswith(WIDE):
+        raise UndecodableSource("is UTF-16 or UTF-32 text; Python reads neither, save it as UTF-8")
+    if b"\0" in data:
+        raise UndecodableSource(
+            "holds NUL bytes; this is not Python source", _line(data, data.index(b"\0"))
+        )
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+    except SyntaxError as problem:
+        raise UndecodableSource(f"cannot be decoded: {problem.msg}") from None
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as problem:
+        byte = data[problem.start]
+        message = (
+            f"cannot be decoded as {encoding}: byte 0x{byte:02x}; is a `# coding:` line missing?"
+        )
+        raise UndecodableSource(message, _line(data, problem.start)) from None
+
+
+def lines(text: str) -> list[str]:
+    """The lines of a program without their ends, as Python counts them.
+
+    `str.splitlines` would also split at form feeds and at characters that Python allows inside a line.
+    """
+    return _LINE_END.split(text)
+
+
+def _line(data: bytes, offset: int) -> int:
+    return data.count(b"\n", 0, offset) + 1

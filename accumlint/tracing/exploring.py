@@ -1,0 +1,297 @@
+"""Finds where training starts in a program and runs it on every path that matters."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.reading.relevance import Relevance, relevance
+from accumlint.tracing import trace as t
+from accumlint.tracing.machine import Decision, Leave, Loop, Machine, PythonError, Scenario, Stopped
+from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
+
+MAX_PATHS = 24
+MAX_FLIPS = 3
+MAX_RETRIES = 8
+STANDARD = Scenario(4, 10)
+HALF = Scenario(2, 5)
+LONGEST_LITERAL = 64
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a run starts: the module itself (None), or a function with its parameters unknown.
+
+    `maker` is the function whose call makes it, for a nested one.
+    """
+
+    function: p.Function | None
+    maker: p.Function | None = None
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not)."""
+
+    traces: tuple[tuple[t.Trace, ...], ...]
+    untraced: tuple[tuple[p.Node, str], ...]
+    stopped: str
+
+
+def explore(program: p.Program, seconds: float) -> Exploration:
+    """Traces the training loops of `program`, for at most `seconds`."""
+    until = time.monotonic() + seconds
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 12_000))
+    try:
+        return _explored(program, until)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _explored(program: p.Program, until: float) -> Exploration:
+    slice_ = relevance(program)
+    if not slice_.backwards:
+        return Exploration((), (), "")
+    groups: list[tuple[t.Trace, ...]] = []
+    covered: set[p.Function] = set()
+    reasons: dict[p.Function | None, str] = {}
+    stopped = ""
+    for entry in _entries(program, slice_, covered):
+        if time.monotonic() > until:
+            stopped = "out of time"
+            break
+        traces = _Paths(program, slice_, entry, until).traces(covered)
+        if traces:
+            groups.append(traces)
+            reasons[entry.function] = traces[0].main.stopped
+    untraced = tuple(
+        (node, reason or "no backward was reached")
+        for node, reason in _untraced(program, slice_, groups, reasons)
+    )
+    return Exploration(tuple(groups), untraced, stopped)
+
+
+def _untraced(
+    program: p.Program,
+    slice_: Relevance,
+    groups: list[tuple[t.Trace, ...]],
+    reasons: dict[p.Function | None, str],
+) -> Iterator[tuple[p.Node, str]]:
+    seen = {
+        event.node.at
+        for traces in groups
+        for trace in traces
+        for run in trace.runs
+        for event in run.of(t.Backward)
+    }
+    why = next((r for r in reasons.values() if r), "")
+    for node in p.walk(program.body):
+        if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+            if node.func.name == "backward" and node.at not in seen:
+                yield node, why
+
+
+def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[Entry]:
+    """The module if it trains by itself, then the outermost functions that do and were not run yet."""
+    if any(s in slice_.backwards for s in program.body if not isinstance(s, p.Function | p.Class)):
+        yield Entry(None)
+    training = [
+        f
+        for f in program.functions
+        if f.name in slice_.reaching_backward and any(s in slice_.backwards for s in f.body)
+    ]
+    called = {
+        callee.rpartition(".")[2]
+        for f in training
+        for callee in f.calls
+        if callee.rpartition(".")[2] != f.name
+    }
+    nested = {inner for f in program.functions for inner in p.walk(f.body) if isinstance(inner, p.Function)}
+    outermost = [f for f in training if f.name not in called and f not in nested]
+    for function in outermost:
+        if function not in covered:
+            yield Entry(function)
+    # A function made inside another one and handed out is called by a framework.
+    for outer in program.functions:
+        for inner in p.walk(outer.body):
+            if isinstance(inner, p.Function) and inner in training and inner not in covered and outer not in nested:
+                yield Entry(inner, outer)
+    # What is called only by code that could not be followed still deserves a look.
+    for function in sorted(training, key=lambda f: not _loops(f, slice_)):
+        if function not in covered and function not in nested:
+            yield Entry(function)
+
+
+def _loops(function: p.Function, slice_: Relevance) -> bool:
+    return any(isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body))
+
+
+class _Paths:
+    """The paths from one entry: the default one, then each choice flipped that guards an event."""
+
+    def __init__(self, program: p.Program, slice_: Relevance, entry: Entry, until: float) -> None:
+        self.program = program
+        self.slice = slice_
+        self.entry = entry
+        self.until = until
+
+    def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
+        found: list[t.Trace] = []
+        waiting: list[tuple[dict[str, str], int]] = [({}, 0)]
+        tried: set[frozenset[tuple[str, str]]] = set()
+        scenario = STANDARD
+        while waiting and len(found) < MAX_PATHS:
+            chosen, flips = waiting.pop(0)
+            if found and time.monotonic() > self.until:
+                break
+            run, machine = self.run(scenario, chosen)
+            for _ in range(MAX_RETRIES if not found else 0):
+                # A path that only raises is no training run: take the last guard the other way.
+                if not run.stopped.startswith("raises") or run.of(t.Backward):
+                    break
+                last = next((d for d in reversed(machine.decisions.values()) if d.key not in chosen), None)
+                if last is None:
+                    break
+                chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}
+                run, machine = self.run(scenario, chosen)
+            literal = run.literal
+            if not run.asked and literal is not None and scenario is STANDARD and literal <= LONGEST_LITERAL:
+                scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
+                run, machine = self.run(scenario, chosen)
+            covered.update(machine.entered)
+            decisions = [d for d in machine.decisions.values() if d.matters]
+            path = frozenset((d.key, d.choice) for d in decisions)
+            if path in tried:
+                continue
+            tried.add(path)
+            exceptional = any(d.data and d.choice == "exceptional" for d in decisions)
+            runs = [run]
+            if run.asked and not exceptional and run.of(t.Backward):
+                runs.append(self.run(HALF, chosen)[0])
+            assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
+            if run.of(t.Backward):
+                found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional))
+            if flips < MAX_FLIPS and not exceptional:
+                waiting.extend((f, flips + 1) for f in _flipped(decisions, chosen))
+        return tuple(found)
+
+    def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
+        machine = Machine(self.program, self.slice, scenario, chosen, self.until)
+        stopped = ""
+        try:
+            self.start(machine)
+        except Stopped as stop:
+            stopped = str(stop)
+        except PythonError as error:
+            stopped = f"raises {error.kind}"
+        except Leave:
+            pass
+        except RecursionError:
+            stopped = "nested too deeply"
+        state = machine.state
+        run = t.Run(
+            scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
+            state.literal, state.guessed,
+        )  # fmt: skip
+        return run, machine
+
+    def start(self, machine: Machine) -> None:
+        function = self.entry.function
+        if function is None:
+            machine.block(self.program.body)
+            return
+        machine.block(
+            tuple(
+                s
+                for s in self.program.body
+                if s not in self.slice.backwards or isinstance(s, p.Function | p.Class)
+            )
+        )
+        if self.entry.maker is not None:
+            self.made(machine, self.entry.maker, function)
+            return
+        receiver: Value = None
+        owner = self.program.classes.get(function.owner) if function.owner else None
+        if owner is not None and function.name in owner.methods:
+            receiver = machine.calling.construct(
+                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, function
+            )
+            if isinstance(receiver, Object) and receiver.thing is None:
+                receiver.text = "self"
+        self.train(machine, Closure(function, None, owner), receiver, function)
+
+    def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
+        """Runs the function that makes another one, then the made one."""
+        owner = self.program.classes.get(maker.owner) if maker.owner else None
+        receiver: Value = None
+        if owner is not None and maker.name in owner.methods:
+            receiver = machine.calling.construct(ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker)
+        machine.calling.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
+        closure = machine.captured.get(function)
+        if closure is not None:
+            self.train(machine, closure, None, function)
+
+    def train(self, machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+        """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
+        if _loops(function, self.slice):
+            nested = any(
+                isinstance(n, p.For | p.While) and n in self.slice.backwards and machine.holds_loop(n)
+                for n in p.walk(function.body)
+            )
+            for _ in range(1 if nested else 2):
+                machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+            return
+        if self._calls_loop(function, machine):
+            for _ in range(2):
+                machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+            return
+        self.repeat(machine, closure, receiver, function)
+
+    def iterations(self) -> tuple[str, ...]:
+        """The texts under which a framework counts its calls (`engine.state.iteration`)."""
+        return tuple(
+            {p.dotted(n) for n in p.walk(self.program.body) if isinstance(n, p.Attr) and n.name == "iteration"}
+        )
+
+    def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
+        return machine.has_training_loop(function.body)
+
+    def repeat(self, machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+        """A function that does one micro-batch is called again and again with fresh data."""
+        loop = Loop(function, 0, False)
+        machine.state.loops.append(loop)
+        for number in range(2 * machine.scenario.length):
+            loop.index += 1
+            machine.symbols.update({key: number + 1 for key in self.iterations()})
+            kwargs: dict[str, Value] = {"**": None}
+            batch = machine.fetch()
+            for param in function.params:
+                if param.name in ("self", "cls") or param.star:
+                    continue
+                low = param.name.lower()
+                if low in ("batch_idx", "step", "i", "idx", "iteration", "batch_index", "n_iter", "it", "iter_num", "curr_step", "current_step", "global_step"):
+                    kwargs[param.name] = number
+                elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
+                    kwargs[param.name] = Unknown(param.name, frozenset({batch}))
+            machine.calling.invoke(closure, [], kwargs, receiver, function)
+        machine.state.loops.pop()
+
+
+def _is_data(name: str) -> bool:
+    words = ("batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img", "x", "y", "loss", "feature", "video")
+    return any(w == name or (len(w) > 1 and w in name) for w in words)
+
+
+def _flipped(decisions: list[Decision], chosen: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The choices with one more guard flipped; guards on data last, and only on the plain path."""
+    for decision in sorted(decisions, key=lambda d: d.data):
+        if decision.key in chosen or (decision.data and chosen):
+            continue
+        for option in decision.options:
+            if option != decision.choice:
+                yield {**chosen, decision.key: option}

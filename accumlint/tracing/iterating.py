@@ -1,0 +1,354 @@
+"""What loops go through: loaders, splits of a batch, ranges, wrappers, generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.tracing.values import Batch, Bound, Lazy, Number, Object, Stream, Unknown, Value
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+_LONGEST = 400
+
+
+class Iterating:
+    """Turns values into streams for the machine's loops."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def stream(self, value: Value, node: p.Node | None) -> Stream:
+        """What a loop at `node` (None: no loop statement) goes through."""
+        match value:
+            case list() | tuple() | set():
+                return _each(list(value), self._training(node) and self._fetched(value))
+            case dict():
+                return _each(list(value), False)
+            case str() | bytes() | None | bool() | int() | float():
+                return _each([], False)
+            case Lazy():
+                return self.lazy(value, node)
+            case Object():
+                return self.object(value, node)
+            case Unknown():
+                return self.unknown(value, node)
+            case _:
+                return self.unknown(Unknown("…"), node)
+
+    def _training(self, node: p.Node | None) -> bool:
+        return node is not None and node in self.machine.relevance.backwards
+
+    def _fetched(self, values: list[Value] | tuple[Value, ...] | set[Value]) -> bool:
+        return False
+
+    def lazy(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        match value.kind:
+            case "range":
+                return self.range(value, node)
+            case "enumerate":
+                inner = self.stream(value.args[0], node)
+                start = value.args[1] if len(value.args) > 1 else 0
+
+                def count(body: Callable[[Value], None]) -> None:
+                    number = start if isinstance(start, int) else 0
+
+                    def one(item: Value) -> None:
+                        nonlocal number
+                        at, number = number, number + 1
+                        body((at, item))
+
+                    inner.drive(one)
+
+                return Stream(count, inner.loader)
+            case "zip":
+                return self.zip(value, node)
+            case "islice":
+                return self.islice(value, node)
+            case "generator":
+                return self.generator(value, node)
+            case "items":
+                inner = self.stream(value.args[0], node)
+                return Stream(
+                    lambda body: inner.drive(lambda item: body((Unknown("key"), item))), inner.loader
+                )
+            case "cycle" | "count":
+                return self.endless(value, node)
+            case "map":
+                inner = self.stream(value.args[1], node)
+                callee = value.args[0]
+                at = node if node is not None else machine.program.body[0]
+                return Stream(
+                    lambda body: inner.drive(
+                        lambda item: body(machine.calling.apply(callee, [item], {}, at))
+                    ),
+                    inner.loader,
+                )
+            case _:
+                return self.stream(value.args[0], node) if value.args else _each([], False)
+
+    def range(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        bounds = [0 if isinstance(a, Unknown) and names.is_start(a.text.rpartition(".")[2]) else a for a in value.args]
+        if len(bounds) == 1:
+            bounds = [0, bounds[0]]
+        step = bounds[2] if len(bounds) > 2 else 1
+        start, stop = bounds[0], bounds[1]
+        if all(isinstance(b, Number) for b in (start, stop, step)) and step:
+            numbers = range(int(start), int(stop), int(step))  # type: ignore[arg-type]
+            full = len(numbers) == machine.scenario.length and machine.state.length_asked
+            longest = self.longest(node)
+            if len(numbers) > longest and self._training(node):
+                machine.state.cut = True
+            return _each(list(numbers[:longest]), full and self._training(node))
+        first = start if isinstance(start, int) else 0
+        each = step if isinstance(step, int) else 1
+        rounds = machine.rounds(node, "range")
+        return _each([first + i * each for i in range(rounds)], False)
+
+    def longest(self, node: p.Node | None) -> int:
+        """How many rounds of a loop with a known number of them are worth taking."""
+        machine = self.machine
+        if node is None:
+            return _LONGEST
+        if not self._training(node):
+            return 8
+        if machine.holds_loop(node):
+            return 3
+        return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
+
+    def zip(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        streams = [self.stream(a, None if _fixed(a) else node) for a in value.args]
+        if not streams:
+            return _each([], False)
+        fixed = [machine.items(a) for a in value.args if _fixed(a)]
+        if len(fixed) == len(streams):
+            return _each([tuple(parts) for parts in zip(*fixed, strict=False)], False)
+        lead = next(i for i, a in enumerate(value.args) if not _fixed(a))
+
+        def drive(body: Callable[[Value], None]) -> None:
+            position = 0
+
+            def one(item: Value) -> None:
+                nonlocal position
+                row: list[Value] = []
+                taken = 0
+                for i, arg in enumerate(value.args):
+                    if i == lead:
+                        row.append(item)
+                    elif _fixed(arg):
+                        row.append(fixed[taken][position] if position < len(fixed[taken]) else Unknown("…"))
+                        taken += 1
+                    else:
+                        row.append(self.alike(arg, item))
+                position += 1
+                body(tuple(row))
+
+            streams[lead].drive(one)
+
+        return Stream(drive, streams[lead].loader)
+
+    def alike(self, source: Value, item: Value) -> Value:
+        """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
+        if isinstance(source, Object) and source.role != "loader":
+            return source
+        if isinstance(item, Unknown):
+            return Unknown(f"{_text(source)}[…]", item.batches)
+        return Unknown(f"{_text(source)}[…]")
+
+    def islice(self, value: Lazy, node: p.Node | None) -> Stream:
+        stop = value.args[1] if len(value.args) > 1 else None
+        if isinstance(stop, int) and self._training(node):
+            source = value.args[0]
+            items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
+            return _each(items, False)
+        inner = self.stream(value.args[0], node)
+        return Stream(inner.drive, False)
+
+    def endless(self, value: Lazy, node: p.Node | None) -> Stream:
+        rounds = self.machine.rounds(node, value.kind)
+        if value.kind == "count":
+            start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
+            return _each(list(range(start, start + rounds)), False)
+        source = value.args[0] if value.args else Unknown("…")
+        return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(source, None))), False)
+
+    def generator(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        closure = value.closure
+        assert closure is not None
+        at = node if node is not None else machine.program.body[0]
+        function = closure.closure.function if isinstance(closure, Bound) else closure.function
+        limit = machine.rounds(node, function.name) if self._training(node) else 8
+        endless = any(
+            isinstance(n, p.While) and isinstance(n.test, p.Const) for n in p.walk(function.body)
+        )
+
+        def drive(body: Callable[[Value], None]) -> None:
+            from accumlint.tracing.machine import Leave
+
+            passed = 0
+            frame = machine.frame
+
+            def one(item: Value) -> None:
+                nonlocal passed
+                passed += 1
+                inside, machine.frame = machine.frame, frame
+                try:
+                    body(self.tagged(item))
+                finally:
+                    machine.frame = inside
+                if passed >= max(limit, 3) and endless:
+                    raise Leave("exhausted")
+
+            try:
+                machine.calling.run_generator(closure, value.args, value.kwargs, one, at)
+            except Leave as leave:
+                if leave.signal != "exhausted":
+                    raise
+            if passed == 0:
+                # Nothing could be followed inside: it still gives data.
+                _repeat(limit, lambda: body(self.fetched(Unknown(function.name), None)))
+
+        return Stream(drive, self._training(node) and not endless)
+
+    def tagged(self, item: Value) -> Value:
+        """An item of a generator; data that came from nowhere known is a fetch of its own."""
+        if isinstance(item, Unknown) and not item.batches and not item.networks:
+            return self.fetched(item, None)
+        return item
+
+    def object(self, value: Object, node: p.Node | None) -> Stream:
+        if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
+            return _each([value], False)
+        if value.cls is not None:
+            found = self.machine.calling.method_of(value, "__iter__")
+            if found is not None and found.closure.function.yields:
+                return self.generator(Lazy("generator", [], closure=found), node)
+        return self.unknown(Unknown(value.text), node)
+
+    def unknown(self, value: Unknown, node: p.Node | None) -> Stream:
+        """A loader or a split batch, item by item; something else, once."""
+        machine = self.machine
+        if value.parameters:
+            return _each([value], False)
+        if not self._training(node):
+            if names.role_of(value.text.rpartition(".")[2]) == "loader" and node is not None:
+                return Stream(lambda body: body(self.fetched(value, None)), False)
+            item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
+            item.loss = value.loss
+            item.reduction = value.reduction
+            return _each([item], False)
+        rounds = machine.rounds(node, value.text)
+        if value.batches:
+            parents = value.batches
+            return Stream(
+                lambda body: _repeat(
+                    rounds,
+                    lambda: body(
+                        Unknown(f"{value.text}[…]", frozenset({machine.fetch(max(parents, key=lambda b: b.serial))}))
+                    ),
+                ),
+                False,
+            )
+        last = value.text.rpartition(".")[2]
+        if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
+            item = Unknown(f"{value.text}[…]", loss=True)
+            return _each([item], False)
+
+        def drive(body: Callable[[Value], None]) -> None:
+            for position in range(rounds):
+                machine.state.last.append(position == rounds - 1)
+                try:
+                    body(self.fetched(value, None))
+                finally:
+                    machine.state.last.pop()
+
+        return Stream(drive, rounds == machine.scenario.length)
+
+    def fetched(self, source: Value, parent: Batch | None) -> Unknown:
+        """One new item of data."""
+        batch = self.machine.fetch(parent)
+        return Unknown(f"{_text(source)}[…]", frozenset({batch}))
+
+    def next(self, source: Value) -> Value:
+        """`next(source)`."""
+        from accumlint.tracing.machine import PythonError
+
+        if isinstance(source, Lazy):
+            inner = source.args[0] if source.args else Unknown("…")
+            if source.kind == "iter" and isinstance(inner, list | tuple):
+                if source.position >= len(inner):
+                    raise PythonError("StopIteration")
+                source.position += 1
+                return inner[source.position - 1]
+            if source.kind in ("iter", "cycle", "islice"):
+                return self.next(inner)
+            if source.kind == "enumerate":
+                source.position += 1
+                return (source.position - 1, self.next(inner))
+            if source.kind == "count":
+                source.position += 1
+                return source.position - 1
+        return self.fetched(source, None)
+
+    def length(self, value: Value) -> Value:
+        """`len(value)`."""
+        state = self.machine.state
+        match value:
+            case list() | tuple() | dict() | str() | set() | bytes():
+                return len(value)
+            case Lazy(kind="range"):
+                stream = self.range(value, None)
+                counted = 0
+
+                def one(_: Value) -> None:
+                    nonlocal counted
+                    counted += 1
+
+                stream.drive(one)
+                return counted
+            case Lazy(args=[inner, *_]):
+                return self.length(inner)
+            case Object(text=text) | Unknown(text=text):
+                if isinstance(value, Unknown) and value.batches:
+                    return Unknown(f"len({text})", value.batches, count=True)
+                last = text.rpartition(".")[2].strip("[…]")
+                if names.role_of(last) == "loader" and "dataset" not in last:
+                    state.length_asked = True
+                    return self.machine.scenario.length
+                if isinstance(value, Object) and value.role in ("optimizer", "model"):
+                    return 1
+                return Unknown(f"len({text})", count=True)
+            case _:
+                return Unknown("len(…)", count=True)
+
+
+def _each(items: list[Value], loader: bool) -> Stream:
+    def drive(body: Callable[[Value], None]) -> None:
+        for item in items:
+            body(item)
+
+    return Stream(drive, loader)
+
+
+def _repeat(times: int, body: Callable[[], None]) -> None:
+    for _ in range(times):
+        body()
+
+
+def _fixed(value: Value) -> bool:
+    return isinstance(value, list | tuple | dict) or (
+        isinstance(value, Object) and value.role not in ("", "loader")
+    )
+
+
+def _text(value: Value) -> str:
+    return value.text if isinstance(value, Unknown | Object) else "…"
+
+

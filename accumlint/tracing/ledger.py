@@ -1,0 +1,103 @@
+"""The gradient ledger: which micro-batch's gradient lies in which network's `.grad`, and for which optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from accumlint.tracing.trace import Contribution
+from accumlint.tracing.values import Object
+
+
+@dataclass(eq=False)
+class Held:
+    """A contribution that lies in a network's `.grad`, with what has happened to it since."""
+
+    contribution: Contribution
+    scaled: bool
+    wiped: bool = False
+    cleared_by: set[Object] = field(default_factory=lambda: set())
+    applied_by: set[Object] = field(default_factory=lambda: set())
+
+
+class Ledger:
+    """All contributions of a run. An optimizer whose networks are not known is taken to own every network."""
+
+    def __init__(self) -> None:
+        self.held: list[Held] = []
+        self.optimizers: list[Object] = []
+
+    def know(self, optimizer: Object) -> None:
+        if optimizer not in self.optimizers:
+            self.optimizers.append(optimizer)
+
+    def add(self, contribution: Contribution) -> None:
+        self.held.append(Held(contribution, contribution.scaled))
+
+    def of(self, optimizer: Object) -> list[Held]:
+        """What lies in the `.grad` of the optimizer's parameters."""
+        return [
+            h
+            for h in self.held
+            if not h.wiped and optimizer not in h.cleared_by and self.owns(optimizer, h)
+        ]
+
+    def owns(self, optimizer: Object, held: Held) -> bool:
+        network = held.contribution.network
+        return not optimizer.networks or network == "?" or network in optimizer.networks
+
+    def pending(self, networks: frozenset[str] = frozenset()) -> tuple[Contribution, ...]:
+        """What lies in `.grad` and has not been applied, of some networks (of all, when none are named)."""
+        return tuple(self._seen(h) for h in self.lying(networks) if not h.applied_by)
+
+    def lying(self, networks: frozenset[str] = frozenset()) -> list[Held]:
+        return [
+            h
+            for h in self.held
+            if not h.wiped
+            and (not networks or h.contribution.network in networks or h.contribution.network == "?")
+            and not (h.cleared_by and all(o in h.cleared_by for o in self.optimizers if self.owns(o, h)))
+        ]
+
+    def pending_of(self, optimizer: Object) -> tuple[Contribution, ...]:
+        return tuple(self._seen(h) for h in self.of(optimizer) if optimizer not in h.applied_by)
+
+    def unscale(self, optimizer: Object | None) -> None:
+        for held in self.of(optimizer) if optimizer is not None else self.lying():
+            held.scaled = False
+
+    def apply(self, optimizer: Object) -> tuple[Contribution, ...]:
+        """What a step applies: everything in `.grad`, applied before or not."""
+        held = self.of(optimizer)
+        seen = tuple(self._seen(h) for h in held)
+        for h in held:
+            h.applied_by.add(optimizer)
+        return seen
+
+    def clear(self, optimizer: Object) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
+        """Clears one optimizer's gradients; returns what was wiped unapplied, and what had been applied."""
+        held = self.of(optimizer)
+        for h in held:
+            h.cleared_by.add(optimizer)
+        return self._parted(held, lambda h: optimizer in h.applied_by)
+
+    def wipe(
+        self, networks: frozenset[str]
+    ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
+        """Clears networks' gradients whoever owns them; returns as `clear` does."""
+        held = self.lying(networks)
+        for h in held:
+            h.wiped = True
+        return self._parted(held, lambda h: bool(h.applied_by))
+
+    def _parted(
+        self, held: list[Held], applied: Callable[[Held], bool]
+    ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
+        wiped = tuple(self._seen(h) for h in held if not applied(h))
+        done = tuple(self._seen(h) for h in held if applied(h))
+        return wiped, done
+
+    def _seen(self, held: Held) -> Contribution:
+        if held.contribution.scaled == held.scaled:
+            return held.contribution
+        return replace(held.contribution, scaled=held.scaled)

@@ -1,0 +1,418 @@
+"""Calls of imported and built-in functions: torch, its frameworks, the standard library."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks
+from accumlint.reading import program as p
+from accumlint.tracing import trace as t
+from accumlint.tracing.calling import numeric
+from accumlint.tracing.tensors import derived, detached, flat, reduced
+from accumlint.tracing.values import (
+    Bound, ClassValue, Closure, Context, Lazy, Library, Method, Native, Number, Object, Partial, Unknown, Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.calling import Calling
+
+_NUMERIC = frozenset({"ceil", "floor", "sqrt", "abs", "round", "max", "min", "log", "pow", "gcd", "trunc"})
+_ITERABLES = frozenset({"enumerate", "zip", "islice", "cycle", "map", "iter", "reversed", "sorted", "filter", "chain", "count", "range"})
+_CONTEXTS = frozenset({"nullcontext", "suppress", "autocast", "detect_anomaly", "profile", "record_function", "closing", "set_stream", "stream", "Join", "device", "sdp_kernel", "sdpa_kernel", "maybe_autocast", "custom_amp", "profiler", "logging_redirect_tqdm", "set_detect_anomaly"})
+
+
+def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    """What a call of the dotted `path` returns and does."""
+    last = path.rpartition(".")[2]
+    machine = calling.machine
+    things = calling.things
+    first = args[0] if args else None
+    everything = flat([*args, *kwargs.values()])
+    if "." not in path:
+        found = _builtin(calling, last, args, kwargs, node)
+        if found is not None:
+            return found[0]
+    if last in frameworks.WRAPPERS:
+        return _wrapped(calling, last, args, kwargs, node)
+    if last in frameworks.SCALERS:
+        scaler = things.made("scaler", "scaler", last, frozenset(), node)
+        scaler.enabled = kwargs.get("enabled", True) is not False
+        return scaler
+    if last in frameworks.NATIVE_SCALERS or (last in machine.program.imports.values() and last.endswith("Scaler")):
+        return things.made("scaler", "scaler", last, frozenset(), node)
+    kind = frameworks.optimizer_kind(path)
+    if kind or last in frameworks.OPTIMIZER_FACTORIES:
+        if last in frameworks.OPTIMIZER_FACTORIES and "build" not in path and len(everything) == 0:
+            return Unknown(path)
+        return things.made("optimizer", "optimizer", kind, things.networks_of(everything), node)
+    if last in frameworks.SCHEDULERS:
+        return things.made("scheduler", "scheduler", last, frozenset(), node)
+    if last in frameworks.LOADERS:
+        return things.made("loader", "loader", last, frozenset(), node)
+    if last in frameworks.CRITERIA:
+        criterion = things.made("criterion", "criterion", last, frozenset(), node)
+        criterion.reduction = _reduction(kwargs)
+        criterion.varies = _varies(last, kwargs)
+        return criterion
+    if last in frameworks.LOSSES:
+        loss = calling.tensors.loss_of(f"{last}(…)", everything, _reduction(kwargs), _varies(last, kwargs), node)
+        if machine.state.no_grad:
+            loss.networks = frozenset()
+        return loss
+    if last in frameworks.CLIPS:
+        things.clip([a for a in everything if isinstance(a, Unknown | Object)], "torch", node, last)
+        return Unknown("norm", _pending_batches(calling))
+    if last in ("Accelerator",):
+        return _accelerator(calling, kwargs, node)
+    if last == "Fabric":
+        return things.made("fabric", "fabric", last, frozenset(), node)
+    if path.endswith("deepspeed.initialize") or path == "deepspeed.initialize":
+        return _deepspeed(calling, args, kwargs, node)
+    if last in ("no_grad", "inference_mode"):
+        return _no_grad(calling)
+    if last == "set_grad_enabled":
+        return _no_grad(calling) if first is False else Context("plain")
+    if last == "ExitStack":
+        stack = Context("stack")
+        stack.enter = lambda _: stack
+        stack.leave = lambda _: _unwind(stack)
+        return stack
+    if last == "nullcontext":
+        return Context("plain", lambda _: first)
+    if last in _CONTEXTS:
+        return Context("plain")
+    if last == "scale_loss" and isinstance(first, Unknown):
+        loss = first
+        return Context("plain", lambda _: loss)
+    if last == "initialize" and "amp" in path:
+        return things._passed(args)
+    if last == "partial" and args:
+        return Partial(args[0], args[1:], dict(kwargs))
+    if last == "deepcopy" or (last == "copy" and "copy" in path):
+        return _copied(calling, first, node)
+    if last in ("compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model") and isinstance(first, Object | Closure | Bound):
+        return first
+    if last in _ITERABLES:
+        return _iterable(calling, last, args, kwargs)
+    if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith("tqdm"):
+        source = first if first is not None else kwargs.get("iterable")
+        if source is not None:
+            return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
+        return Unknown(path)
+    if last in _NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
+        return numeric(last, flat(args) if len(args) == 1 else args)
+    if path.startswith(("torch.", "dist.", "F.")) or path.startswith("torch"):
+        found = _torch(calling, path, last, args, kwargs, node)
+        if found is not None:
+            return found[0]
+    if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
+        return _all_reduce(calling, args, kwargs, node, path)
+    if _is_number_call(everything) and last in ("int", "float"):
+        return numeric(last, args)
+    return calling.unknown_call(path, Library(path), args, kwargs, node)
+
+
+def _is_number_call(values: list[Value]) -> bool:
+    return bool(values) and all(isinstance(v, Number) for v in values)
+
+
+def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[Value] | None:
+    machine = calling.machine
+    first = args[0] if args else None
+    match name:
+        case "range" | "enumerate" | "zip" | "map" | "reversed" | "filter" | "iter":
+            return (_iterable(calling, name, args, kwargs),)
+        case "len":
+            return (calling.iterating.length(first),)
+        case "next":
+            return (calling.iterating.next(first),)
+        case "list" | "tuple" | "set" | "sorted":
+            if not args:
+                return ([],)
+            if isinstance(first, Unknown) or (isinstance(first, Object) and first.role != ""):
+                return (first,)
+            if isinstance(first, Lazy) and _endless(first):
+                return (first,)
+            items = machine.items(first, 512)
+            return (tuple(items) if name == "tuple" else items,)
+        case "dict":
+            found: dict[object, Value] = {k: v for k, v in kwargs.items() if k != "**"}
+            if isinstance(first, dict):
+                found = {**first, **found}
+            return (found,)  # type: ignore[return-value]
+        case "int" | "float":
+            if isinstance(first, Number):
+                return (int(first) if name == "int" else (first if isinstance(first, Fraction | int) else float(first)),)
+            if isinstance(first, Unknown):
+                return (detached(first) if first.tensor else first,)
+            return (0 if not args else Unknown(name),)
+        case "bool":
+            known = machine.known_truth(first)
+            return (known if known is not None else first,)
+        case "abs" | "round" | "max" | "min" | "pow":
+            values = flat(args) if len(args) == 1 else args
+            if values and all(isinstance(v, Number) for v in values):
+                return (numeric(name, values),)
+            number = [v for v in values if isinstance(v, Number)]
+            unknown = [v for v in values if isinstance(v, Unknown)]
+            # `max(n, 1)` guards against zero; it is n for our purposes.
+            if name == "max" and len(number) == 1 and len(unknown) == 1:
+                return (unknown[0],)
+            return (derived(f"{name}({', '.join(_text(v) for v in values)})", *values),)
+        case "sum":
+            return (_summed(calling, first, node),)
+        case "isinstance":
+            if isinstance(first, Unknown) or (isinstance(first, Object) and first.cls is None):
+                shown = p.render(node) if isinstance(node, p.Call) else name
+                return (Unknown(shown),)
+            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
+        case "hasattr":
+            shown = p.render(node) if isinstance(node, p.Call) else name
+            if isinstance(first, Object) and isinstance(args[1] if len(args) > 1 else None, str):
+                attribute = args[1]
+                if first.cls is not None and (attribute in first.attributes or calling.method_of(first, str(attribute)) is not None):
+                    return (True,)
+                if attribute == "module":
+                    return (bool(first.wrapper) or first.inner is not None,)
+            return (Unknown(shown),)
+        case "getattr":
+            if len(args) > 1 and isinstance(args[1], str):
+                if isinstance(first, Object) and args[1] in first.attributes:
+                    return (first.attributes[args[1]],)
+                if len(args) > 2 and isinstance(args[2], bool) and isinstance(first, Unknown):
+                    return (calling.symbol(f"{first.text}.{args[1]}", args[1], node, hint=args[2]),)
+                return (calling.attribute(first, args[1], node),)
+            return (Unknown("getattr(…)"),)
+        case "setattr":
+            if len(args) > 2 and isinstance(args[1], str):
+                calling.set_attribute(first, args[1], args[2], node, f"{_text(first)}.{args[1]}")
+            return (None,)
+        case "any" | "all":
+            items = machine.items(first) if first is not None else []
+            known = [machine.known_truth(i) for i in items]
+            if items and all(k is not None for k in known):
+                return (any(known) if name == "any" else all(known),)
+            return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
+        case "divmod":
+            if len(args) == 2 and all(isinstance(a, int) for a in args) and args[1]:
+                return ((args[0] // args[1], args[0] % args[1]),)  # type: ignore[operator]
+            return ((Unknown("div"), Unknown("mod")),)
+        case "print" | "open" | "id" | "repr" | "str" | "type" | "input" | "vars" | "delattr":
+            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
+        case "callable":
+            return (not isinstance(first, Unknown | None),)
+        case _:
+            return None
+
+
+def _endless(value: Lazy) -> bool:
+    return value.kind in ("cycle", "count", "generator")
+
+
+def _iterable(calling: Calling, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kind == "enumerate" and "start" in kwargs:
+        args = [*args[:1], kwargs["start"]]
+    if kind == "chain":
+        if args and all(isinstance(a, Unknown) and a.parameters for a in args):
+            return derived("parameters", *[_carrying(a) for a in args])
+        return Lazy("iter", args)
+    if kind == "filter":
+        return args[1] if len(args) > 1 else Unknown("filter(…)")
+    if kind in ("sorted", "reversed"):
+        first = args[0] if args else None
+        if isinstance(first, list | tuple):
+            return list(reversed(first)) if kind == "reversed" else list(first)
+        if isinstance(first, Lazy) and first.kind == "range":
+            return list(reversed(calling.machine.items(first, 400)))
+        return first
+    if kind == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == "iter":
+        return args[0]
+    return Lazy(kind, args)
+
+
+def _carrying(value: Value) -> Value:
+    if isinstance(value, Unknown):
+        return Unknown(value.text, networks=value.networks)
+    return value
+
+
+def _summed(calling: Calling, value: Value, node: p.Node) -> Value:
+    items = calling.machine.items(value)
+    total: Value = 0
+    for item in items:
+        total = calling.machine.arithmetic("+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0)))
+    if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:
+        total.count = True
+    return total
+
+
+def _wrapped(calling: Calling, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    wrapper = frameworks.WRAPPERS[last]
+    model = next((a for a in [*args, kwargs.get("module"), kwargs.get("model")] if isinstance(a, Object)), None)
+    if model is None:
+        first = args[0] if args else None
+        networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
+        model = calling.things.made("model", "model", "", networks, node)
+    if wrapper in ("dp",):
+        return Object(model.text, model.thing, None, networks=model.networks, inner=model, wrapper="")
+    for network in model.networks:
+        calling.machine.state.wrappers[network] = wrapper
+    if wrapper == "fsdp2":
+        model.wrapper = wrapper
+        return model
+    return Object(model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model)
+
+
+def _accelerator(calling: Calling, kwargs: dict[str, Value], node: p.Node) -> Object:
+    found = calling.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
+    steps = kwargs.get("gradient_accumulation_steps")
+    state = calling.machine.state
+    if isinstance(steps, int):
+        found.steps = steps
+    elif steps is not None or "gradient_accumulation_plugin" in kwargs:
+        found.steps = calling.machine.scenario.steps
+        state.asked = True
+    elif "**" in kwargs or "deepspeed_plugin" in kwargs or "deepspeed_plugins" in kwargs:
+        # The steps may come from what cannot be read here.
+        assert found.thing is not None
+        found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", node, False)
+    calling.things.accelerator = found
+    return found
+
+
+def _deepspeed(calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    model = kwargs.get("model", next((a for a in args if isinstance(a, Object) and a.role == "model"), None))
+    networks = model.networks if isinstance(model, Object) else frozenset[str]()
+    engine = calling.things.made("engine", "engine", "deepspeed", networks or frozenset({"engine"}), node)
+    optimizer = Object("optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks)
+    engine.attributes["optimizer"] = optimizer
+    return (engine, optimizer, calling.things.symbol("loader", "training_dataloader", node), calling.things.symbol("scheduler", "lr_scheduler@deepspeed", node))
+
+
+def _no_grad(calling: Calling) -> Context:
+    state = calling.machine.state
+
+    def enter(_: p.Node) -> Value:
+        state.no_grad += 1
+        return None
+
+    def leave(_: p.Node) -> None:
+        state.no_grad -= 1
+
+    return Context("no_grad", enter, leave)
+
+
+def _unwind(stack: Context) -> None:
+    while stack.args:
+        last = stack.args.pop()
+        if isinstance(last, Native):
+            last.call([], {})
+
+
+def _copied(calling: Calling, value: Value, node: p.Node) -> Value:
+    if isinstance(value, Object) and value.role == "model":
+        return calling.things.made("model", f"{value.text} copy", "", frozenset(), node)
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, dict):
+        return dict(value)
+    return value
+
+
+def _torch(calling: Calling, path: str, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[Value] | None:
+    first = args[0] if args else None
+    if last in ("tensor", "as_tensor") and isinstance(first, Number):
+        return (first,)
+    if last in ("zeros", "ones") and (not args or first in (1, (), []) or isinstance(first, list | tuple) and len(first) <= 1):
+        return (0.0 if last == "zeros" else 1.0,)
+    if last in ("tensor", "as_tensor", "from_numpy", "FloatTensor") and isinstance(first, Unknown):
+        return (first,)
+    if last == "backward" and args:
+        calling.things.backward(first, "tensor", node, kwargs, subject="torch.autograd")
+        return (None,)
+    if last in ("mean", "sum") and isinstance(first, Unknown):
+        result = reduced(first, last, node)
+        if not first.networks and last == "sum":
+            result.loss, result.count = False, True
+        return (result,)
+    if last in ("mean", "sum") and isinstance(first, list | tuple):
+        total = _summed(calling, first, node)
+        if last == "mean" and first and isinstance(total, Unknown):
+            total = calling.linear("/", total, len(first), node)
+        return (total,)
+    if last in ("stack", "cat", "concat", "concatenate") and isinstance(first, list | tuple) and first:
+        losses = [v for v in first if isinstance(v, Unknown) and v.loss]
+        if len(losses) == len(first):
+            # A stack of losses, about to be reduced: its mean is their mean.
+            total = _summed(calling, first, node)
+            return (calling.linear("/", total, len(first), node),)
+        return None
+    if last in ("clamp", "clamp_min", "nan_to_num", "where", "squeeze", "unsqueeze", "view_as_real", "maximum") and isinstance(first, Unknown) and last != "where":
+        return (first,)
+    if last in ("div", "mul", "true_divide") and len(args) > 1:
+        return (calling.linear("/" if last != "mul" else "*", first, args[1], node),)
+    if "_foreach_" in last and isinstance(first, Unknown):
+        calling.things.rescaled(first, "…", False, node)
+        return (None,)
+    if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
+        return (_all_reduce(calling, args, kwargs, node, path),)
+    if last == "autocast":
+        return (Context("plain"),)
+    if path.startswith("torch.nn.") and last[:1].isupper():
+        return (calling.things.made("model", "model", last, calling.things.networks_of(args), node),)
+    if last in ("grad",):
+        return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
+    return None
+
+
+def _all_reduce(calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str) -> Value:
+    first = args[0] if args else kwargs.get("tensor")
+    machine = calling.machine
+    averaged = "AVG" in " ".join(a.path for a in [*args, *kwargs.values()] if isinstance(a, Library)) or "mean" in path
+    if isinstance(first, Unknown) and first.parameters:
+        calling.things.rescaled(first, "ranks", True, node)
+        machine.emit(t.Reduce(*machine.stamp(node, first.text), "gradients", averaged))
+        return None
+    what = "other"
+    if isinstance(first, Unknown):
+        what = "loss" if first.networks else ("count" if first.count else "other")
+    machine.emit(t.Reduce(*machine.stamp(node, _text(first)), what, averaged))
+    if "nn.functional" in path or path.endswith(("reduce_tensor", "all_reduce_mean")):
+        return detached(first) if isinstance(first, Unknown) else first
+    return first if isinstance(first, Unknown) else None
+
+
+def _pending_batches(calling: Calling):  # noqa: ANN202
+    """A gradient norm depends on the data: a guard on it is a guard on the data."""
+    loops = calling.machine.state.loops
+    return frozenset({calling.piece_of_iteration()}) if loops else frozenset()
+
+
+def _reduction(kwargs: dict[str, Value]) -> str:
+    given = kwargs.get("reduction", "mean")
+    if kwargs.get("reduce") is False:
+        return "none"
+    if kwargs.get("size_average") is False:
+        return "sum"
+    return given if given in ("mean", "sum", "none") else "mean" if given == "batchmean" else "unknown"
+
+
+def _varies(name: str, kwargs: dict[str, Value]) -> str:
+    if name not in frameworks.COUNTED_LOSSES:
+        return ""
+    if "ignore_index" in kwargs:
+        value = kwargs["ignore_index"]
+        return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
+    if "weight" in kwargs and kwargs["weight"] is not None:
+        return "`weight`"
+    return ""
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, Unknown | Object):
+        return value.text
+    return str(value) if isinstance(value, Number | str) else "…"
+
+
+__all__ = ["ClassValue", "Method", "call_library"]

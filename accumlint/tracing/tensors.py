@@ -1,0 +1,312 @@
+"""Arithmetic on losses: linear combinations, reductions, token counts and running totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import program as p
+from accumlint.tracing import trace as t
+from accumlint.tracing.values import Batch, Number, Object, Term, Unknown, Value
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+
+_LONG = 100
+
+
+def derived(text: str, *sources: Value, node: p.Node | None = None) -> Unknown:
+    """A new value that depends on others: on their data, their networks and their forwards."""
+    batches: set[Batch] = set()
+    networks: set[str] = set()
+    forwards: dict[t.Forward, None] = {}
+    varies = ""
+    for source in _flat(sources):
+        if isinstance(source, Unknown):
+            batches |= source.batches
+            if not source.parameters:
+                networks |= source.networks
+            forwards.update(dict.fromkeys(source.forwards))
+            varies = varies or source.varies
+    found = Unknown(text, frozenset(batches), frozenset(networks), tuple(forwards), origin=node)
+    found.varies = varies
+    return found
+
+
+def _flat(values: Iterable[Value], depth: int = 3) -> Iterable[Value]:
+    for value in values:
+        if isinstance(value, list | tuple) and depth:
+            yield from _flat(value, depth - 1)
+        elif isinstance(value, dict) and depth:
+            yield from _flat(value.values(), depth - 1)
+        else:
+            yield value
+
+
+def flat(values: Iterable[Value]) -> list[Value]:
+    """The values inside lists, tuples and dicts, a few levels deep."""
+    return list(_flat(values))
+
+
+def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node | None) -> Unknown:
+    """A linear combination, with what its sources carry."""
+    found = derived(text, *sources, node=node)
+    found.terms = terms
+    found.loss = any(s.loss for s in sources)
+    found.lost = any(s.lost for s in sources)
+    found.scaler = next((s.scaler for s in sources if s.scaler is not None), None)
+    found.reduction = sources[0].reduction if sources else "unknown"
+    return found
+
+
+def scaled(value: Unknown, factor: Fraction | None, symbol: str, node: p.Node | None) -> Unknown:
+    """`value` times a known factor (None: not followed) and an unknown one (`symbol`, "" for none)."""
+    terms = tuple(
+        Term(
+            x.atom,
+            None if x.factor is None or factor is None else x.factor * factor,
+            (*x.symbols, symbol) if symbol else x.symbols,
+        )
+        for x in value.linear
+    )
+    found = combined(value.text, terms, value, node=node)
+    found.total = value.total
+    found.count = value.count
+    return found
+
+
+def detached(value: Unknown) -> Unknown:
+    """The number without its graph."""
+    found = Unknown(value.text, value.batches, origin=value.origin)
+    found.loss = value.loss
+    found.varies = value.varies
+    found.total = value.total
+    found.count = value.count
+    found.reduction = value.reduction
+    return found
+
+
+def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
+    """`value.mean()` or `value.sum()`: what that does to the loss's reduction."""
+    known = "none", "unknown"
+
+    def atom(old: Unknown) -> Unknown:
+        if old.reduction in known and (old.reduction == "none" or reduction == "sum" or not old.loss):
+            fresh = replace(old, reduction=reduction, loss=True, attributes={})
+            return fresh
+        return old
+
+    terms = tuple(Term(atom(x.atom), x.factor, x.symbols) for x in value.linear)
+    found = combined(value.text, terms, value, node=node)
+    found.loss = True
+    found.reduction = terms[0].atom.reduction
+    if value.terms is None and value.reduction == "unknown" and not value.networks:
+        found.count = reduction == "sum"
+    found.total = value.total
+    return found
+
+
+class Tensors:
+    """The machine's arithmetic where at least one side is unknown."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        """`left op right` with an unknown side."""
+        found = self._linear(op, left, right, node)
+        if isinstance(found, Unknown) and len(found.text) > _LONG:
+            # Texts of sums would grow round by round, and no decision would ever be met again.
+            found.text = p.dotted(node.target) if isinstance(node, p.Augment) else p.render(node)[:_LONG]
+        return found
+
+    def _linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        match op:
+            case "+" | "-":
+                return self._sum(op, left, right, node)
+            case "*":
+                if isinstance(left, Unknown) and not (
+                    isinstance(right, Unknown) and _gradient(right) and not _gradient(left)
+                ):
+                    return self._times(left, right, node)
+                return self._times(right, left, node)
+            case "/" | "//":
+                return self._over(left, right, node)
+            case "@":
+                return derived(_shown(left, op, right), left, right, node=node)
+            case _:
+                return self._opaque(op, left, right, node)
+
+    def _opaque(self, op: str, left: Value, right: Value, node: p.Node) -> Unknown:
+        found = derived(_shown(left, op, right), left, right, node=node)
+        found.lost = any(isinstance(x, Unknown) and (x.loss or x.lost) for x in (left, right))
+        return found
+
+    def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        sign = Fraction(1 if op == "+" else -1)
+        if isinstance(left, Unknown) and isinstance(right, Unknown):
+            if not left.tensor and not right.tensor and not left.loss and not right.loss:
+                return Unknown(f"{left.text} {op} {right.text}")
+            terms = tuple(
+                Term(x.atom, None if x.factor is None else x.factor * sign, x.symbols)
+                for x in right.linear
+            )
+            # A constant beside a loss has no gradient; a count beside a count is a count.
+            found = combined(f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node)
+            found.total = left.total or right.total
+            found.count = left.count and right.count
+            return found
+        known, other = (left, right) if isinstance(left, Unknown) else (right, left)
+        if not isinstance(known, Unknown) or not isinstance(other, Number):
+            return derived(_shown(left, op, right), left, right, node=node)
+        if not known.tensor and not known.loss:
+            return Unknown(_shown(left, op, right), count=known.count)
+        if isinstance(right, Unknown) and op == "-":
+            return scaled(known, Fraction(-1), "", node)
+        return scaled(known, Fraction(1), "", node)
+
+    def _times(self, value: Value, by: Value, node: p.Node) -> Value:
+        if not isinstance(value, Unknown):
+            return derived(_shown(value, "*", by), value, by, node=node)
+        if isinstance(by, Number):
+            if not value.tensor and not value.loss:
+                return Unknown(f"{value.text} * {by}")
+            return scaled(value, _fraction(by), "", node)
+        if not isinstance(by, Unknown):
+            return derived(_shown(value, "*", by), value, by, node=node)
+        if not value.tensor and not value.loss and not by.tensor:
+            return Unknown(f"{value.text} * {by.text}")
+        if _gradient(value) and _gradient(by):
+            return self._opaque("*", value, by, node)
+        found = scaled(value, Fraction(1), f"* {by.text}", node)
+        found.batches = value.batches | by.batches
+        if by.batches and "mask" in by.text:
+            found.varies = f"`{by.text}`"
+        return found
+
+    def _over(self, value: Value, by: Value, node: p.Node) -> Value:
+        if not isinstance(value, Unknown):
+            if isinstance(by, Unknown) and by.scaler is not None:
+                return derived(_shown(value, "/", by), by, node=node)
+            return derived(_shown(value, "/", by), value, by, node=node)
+        if value.total and not _gradient(value):
+            self._read(value, False, node)
+        if isinstance(by, Number):
+            if not value.tensor and not value.loss:
+                return Unknown(f"{value.text} / {by}")
+            return scaled(value, Fraction(1) / _fraction(by) if by else None, "", node)
+        if not isinstance(by, Unknown):
+            return derived(_shown(value, "/", by), value, by, node=node)
+        if not value.tensor and not value.loss and not by.tensor:
+            return Unknown(f"{value.text} / {by.text}")
+        if by.batches and not _gradient(by):
+            return self._normalised(value, by, node)
+        if by.batches:
+            return self._opaque("/", value, by, node)
+        return scaled(value, Fraction(1), f"/ {by.text}", node)
+
+    def _normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+        """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
+        if by.total:
+            self._read(by, True, node)
+        whole = _roots(by.batches)
+        own = _roots(value.batches)
+        wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
+        window = bool(by.total) or (own and len(whole) > len(own)) or (wider and whole <= own and own)
+        reduction = "window" if window else "mean"
+        terms = tuple(
+            Term(
+                replace(
+                    x.atom,
+                    reduction=reduction,
+                    loss=True,
+                    varies=x.atom.varies or f"`{by.text}`",
+                    attributes={},
+                )
+                if reduction == "window" or x.atom.reduction != "mean"
+                else x.atom,
+                x.factor,
+                tuple(s for s in x.symbols if "mask" not in s),
+            )
+            for x in value.linear
+        )
+        found = combined(value.text, terms, value, node=node)
+        found.loss = True
+        found.reduction = reduction
+        return found
+
+    def _read(self, value: Unknown, divides: bool, node: p.Node) -> None:
+        machine = self.machine
+        added = tuple(
+            sorted(
+                machine.state.ordinals[("b", b.serial)]
+                for b in value.batches
+                if ("b", b.serial) in machine.state.ordinals
+            )
+        )
+        machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
+
+    def loss_of(self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node) -> Unknown:
+        """A new loss made by a loss function."""
+        found = derived(text, *sources, node=node)
+        found.loss = True
+        found.reduction = reduction
+        found.varies = varies or found.varies
+        return found
+
+    def threshold(self, op: str, left: Value, right: Value) -> bool | None:
+        """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
+        if not isinstance(left, Unknown) or not left.total or _gradient(left) or left.loss:
+            return None
+        if isinstance(right, Unknown) and right.tensor:
+            return None
+        state = self.machine.state
+        state.asked = True
+        size = len(left.batches)
+        match op:
+            case ">=":
+                return size >= state_steps(self.machine)
+            case ">":
+                return size >= state_steps(self.machine)
+            case "<" | "<=":
+                return size < state_steps(self.machine)
+            case _:
+                return None
+
+
+def state_steps(machine: Machine) -> int:
+    """The accumulation steps that this run assumes."""
+    return machine.scenario.steps
+
+
+def _gradient(value: Unknown) -> bool:
+    return bool(value.networks) and not value.parameters
+
+
+def _roots(batches: frozenset[Batch]) -> frozenset[Batch]:
+    found: set[Batch] = set()
+    for batch in batches:
+        while batch.parent is not None:
+            batch = batch.parent
+        found.add(batch)
+    return frozenset(found)
+
+
+def _fraction(number: int | float | Fraction) -> Fraction | None:
+    try:
+        return Fraction(number)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _shown(left: Value, op: str, right: Value) -> str:
+    return f"{_word(left)} {op} {_word(right)}"
+
+
+def _word(value: Value) -> str:
+    if isinstance(value, Unknown | Object):
+        return value.text
+    return str(value) if isinstance(value, Number) else "…"

@@ -1,0 +1,454 @@
+"""What happened to the gradients: the events of an abstract run, and the windows seen in them.
+
+Rules read this module and nothing below it. A `Trace` is one path through a training loop (one choice for every
+unknown flag), run a few times with different accumulation steps and loader lengths. Each `Run` is the list of its
+events in order; a `Window` is the part of a run that ends with one optimizer step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import TypeVar
+
+from accumlint.reading.program import Node, Program
+
+
+@dataclass(frozen=True, eq=False)
+class Thing:
+    """An object with a role in training: one optimizer, one model, one scaler …
+
+    `role` is the field's word ("model", "optimizer", "scaler", "scheduler", "accelerator", "engine", "fabric" …),
+    `text` the user's first name for it, `kind` the class that built it as written ("AdamW"; "" when it was never seen
+    being built), `node` where that happened. `certain` is False when only its name told the role.
+    """
+
+    role: str
+    text: str
+    kind: str
+    node: Node
+    certain: bool
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One micro-batch's gradient as a backward added it to a network's `.grad`.
+
+    `weight` is the factor on the micro-batch's own loss (1/4 for `loss / 4`), None when it could not be followed;
+    `symbols` are further unknown factors as written ("* args.alpha", "/ norm"). `reduction` tells how the loss was
+    reduced over the micro-batch: "mean", "sum", "window" (divided by a count of the whole window), "unknown".
+    `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
+    `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
+    DDP here). `origins` are the forwards' or losses' names, the same for the same line of code in every micro-batch.
+    """
+
+    microbatch: int
+    backward: Backward
+    network: str
+    weight: Fraction | None
+    symbols: tuple[str, ...]
+    reduction: str
+    varies: str
+    scaled: bool
+    synced: bool | None
+    origin: str
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """Something that matters to the gradient, at a place of the source.
+
+    `index` orders the events of a run; `microbatch` is the number (from 1) of the micro-batch being worked on, 0
+    before the first; `epoch` counts passes over the loader (from 1); `subject` is the receiver as written.
+    """
+
+    node: Node
+    index: int
+    microbatch: int
+    epoch: int
+    subject: str
+
+
+@dataclass(frozen=True, eq=False)
+class Forward(Event):
+    """A call of a model that leads to a loss.
+
+    `armed`: DDP will reduce in the backward of this forward (its sync flag was on); None without DDP.
+    `bypassed`: called as `wrapped.module(...)` or through the unwrapped model although a wrapper exists.
+    """
+
+    model: Thing
+    armed: bool | None
+    bypassed: bool
+    wrapper: str
+
+
+@dataclass(frozen=True, eq=False)
+class Backward(Event):
+    """A backward pass. `via` is "tensor", "scaler", "accelerator", "engine", "fabric", "lightning" or "apex".
+
+    `contributions` are what it added (empty where no network is known), `silenced`: it ran inside a `no_sync`
+    context; `accumulating`: inside `accelerator.accumulate`; `lost`: the loss could not be followed;
+    `divided`: the factor by which the framework divided by itself (1 when it did not, None when not known).
+    """
+
+    via: str
+    loss: str
+    contributions: tuple[Contribution, ...] = field(default=(), compare=False)
+    silenced: bool = False
+    accumulating: bool = False
+    retains_graph: bool = False
+    lost: bool = False
+    divided: int | None = 1
+    scaler: Thing | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SyncFlag(Event):
+    """DDP's or FSDP's gradient synchronisation switched by hand (`require_backward_grad_sync = …`)."""
+
+    on: bool | None
+    wrapper: str
+    after_forward: bool
+
+
+@dataclass(frozen=True, eq=False)
+class NoSync(Event):
+    """A `no_sync` context entered (`entered`) or left."""
+
+    entered: bool
+    wrapper: str
+
+
+@dataclass(frozen=True, eq=False)
+class Unscale(Event):
+    scaler: Thing
+    optimizer: Thing | None
+    pending: tuple[Contribution, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Clip(Event):
+    """Gradients clipped. `pending` is what was in `.grad` then; `scaled`: still multiplied by the scaler's scale.
+
+    `via` is "torch", "accelerator", "fabric" or "engine".
+    """
+
+    pending: tuple[Contribution, ...]
+    scaled: bool
+    via: str
+
+
+@dataclass(frozen=True, eq=False)
+class Rescale(Event):
+    """Gradients multiplied or divided by hand (`p.grad /= n`), or reduced over ranks by hand (`reduced`)."""
+
+    pending: tuple[Contribution, ...]
+    by: str
+    reduced: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Event):
+    """An optimizer step that really happens (a step that Accelerate skips is not an event).
+
+    `applied` is what was in `.grad`, contributions of earlier windows included when nothing cleared them.
+    `scaler` is the GradScaler through which it was taken; `scaled`: the applied gradients were still scaled and no
+    scaler took it; `closes`: it is known to end the window of the framework (DeepSpeed, Accelerate).
+    `owned`: the optimizer's networks were seen where it was built, so `applied` leaves out nothing of its own and
+    holds nothing of another's.
+    """
+
+    optimizer: Thing
+    applied: tuple[Contribution, ...]
+    scaler: Thing | None
+    scaled: bool
+    owned: bool
+    gated: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Event):
+    scaler: Thing
+
+
+@dataclass(frozen=True, eq=False)
+class Clear(Event):
+    """Gradients set to zero or None. `wiped` had not been applied by any step yet."""
+
+    optimizer: Thing | None
+    wiped: tuple[Contribution, ...]
+    applied: tuple[Contribution, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule(Event):
+    """A learning-rate scheduler moves. `gated`: Accelerate lets it move with the optimizer only."""
+
+    scheduler: Thing
+    gated: bool
+    per_epoch: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Event):
+    """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss."""
+
+    total: str
+    attached: bool
+    counts: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Reset(Event):
+    total: str
+
+
+@dataclass(frozen=True, eq=False)
+class Read(Event):
+    """A running total is used: as a divisor of the loss or the gradients (`divides`), or reported."""
+
+    total: str
+    divides: bool
+    added: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Event):
+    """`all_reduce` over ranks. `what` is "loss" (attached, later backwarded or not), "gradients", "count", "other"."""
+
+    what: str
+    averaged: bool
+
+
+@dataclass(frozen=True, eq=False)
+class EpochEnd(Event):
+    """A pass over the loader ends. `pending` has been neither applied nor cleared; `length` micro-batches passed."""
+
+    pending: tuple[Contribution, ...]
+    length: int
+
+
+@dataclass(frozen=True, eq=False)
+class Skip(Event):
+    """A guard on the data (NaN, inf, out of memory) leaves the window early; the rest of the body does not run."""
+
+    guard: str
+    jump: str
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A call that could not be followed and received the loss, a model, an optimizer or a scaler."""
+
+    node: Node
+    callee: str
+    received: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Window:
+    """The events up to one step of one optimizer, and the gradient that the step applies."""
+
+    step: Step
+    number: int
+    between: tuple[Event, ...]
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        return self.step.applied
+
+    @cached_property
+    def microbatches(self) -> tuple[int, ...]:
+        """The micro-batches whose gradients the step applies, in order."""
+        return tuple(dict.fromkeys(c.microbatch for c in self.step.applied))
+
+    @cached_property
+    def backwards(self) -> tuple[Backward, ...]:
+        """The backwards since the optimizer's previous step, in order."""
+        return tuple(e for e in self.between if isinstance(e, Backward))
+
+    @cached_property
+    def backwarded(self) -> tuple[int, ...]:
+        """The micro-batches that went backward since the optimizer's previous step, wiped or not."""
+        return tuple(dict.fromkeys(b.microbatch for b in self.backwards))
+
+    def of(self, kind: type[E]) -> tuple[E, ...]:
+        return tuple(e for e in self.between if isinstance(e, kind))
+
+    def weight(self, microbatch: int) -> Fraction | None:
+        """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
+        return _sum(c.weight for c in self.step.applied if c.microbatch == microbatch)
+
+    @cached_property
+    def total(self) -> Fraction | None:
+        """The summed factor of all micro-batches: 1 for the large batch's mean, per origin of the loss."""
+        by_origin: dict[tuple[str, str], list[Fraction | None]] = {}
+        for c in self.step.applied:
+            by_origin.setdefault((c.origin, c.network), []).append(c.weight)
+        totals = {_sum(weights) for weights in by_origin.values()}
+        return totals.pop() if len(totals) == 1 else None
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What was left when a pass over the loader ended, and its fate.
+
+    `fate`: "stepped" (alone, as a partial window), "cleared", "leaked" (applied in a window of another size than the
+    steady one), "crossed" (applied in a window of the right size: counting goes on across epochs), "lost" (the run
+    ended), "unknown".
+    """
+
+    end: EpochEnd
+    pending: tuple[Contribution, ...]
+    fate: str
+    by: Event | None
+
+
+E = TypeVar("E", bound=Event)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution: `steps` is the accumulation steps tried, `length` the loader's; `literal` the window that the
+    code writes as a number (None when the accumulation steps are free).
+
+    `asked` tells whether the accumulation steps were asked for at all, `guessed` that they only stand for the unknown
+    length of an inner loop; `stopped` is why the run ended early ("" if not).
+    """
+
+    steps: int
+    length: int
+    asked: bool
+    events: tuple[Event, ...]
+    unread: tuple[Unread, ...]
+    stopped: str
+    literal: int | None = None
+    guessed: bool = False
+
+    def of(self, kind: type[E]) -> tuple[E, ...]:
+        return tuple(e for e in self.events if isinstance(e, kind))
+
+    @cached_property
+    def optimizers(self) -> tuple[Thing, ...]:
+        return tuple(dict.fromkeys(e.optimizer for e in self.of(Step)))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """Every step with what led to it, per optimizer, in the order of the steps."""
+        found: list[Window] = []
+        since: dict[Thing, int] = {}
+        number: dict[Thing, int] = {}
+        for step in self.of(Step):
+            start = since.get(step.optimizer, 0)
+            between = tuple(e for e in self.events if start <= e.index <= step.index)
+            found.append(Window(step, number.get(step.optimizer, 0), between))
+            since[step.optimizer] = step.index + 1
+            number[step.optimizer] = number.get(step.optimizer, 0) + 1
+        return tuple(found)
+
+    def windows_of(self, optimizer: Thing) -> tuple[Window, ...]:
+        return tuple(w for w in self.windows if w.step.optimizer is optimizer)
+
+    def steady(self, optimizer: Thing) -> Window | None:
+        """A window of the size that comes back: never the first, never a partial one at an epoch's end."""
+        windows = self.windows_of(optimizer)
+        sizes = [len(w.backwarded) for w in windows[1:]]
+        common = max(sizes, key=sizes.count, default=0)
+        for window in windows[1:]:
+            if len(window.backwarded) == common and common > 0:
+                return window
+        return None
+
+    @cached_property
+    def tails(self) -> tuple[Tail, ...]:
+        """What each epoch left behind, and what became of it."""
+        return tuple(self._tails())
+
+    def _tails(self) -> Iterator[Tail]:
+        for end in self.of(EpochEnd):
+            if not end.pending:
+                continue
+            left = frozenset((c.microbatch, c.network) for c in end.pending)
+            fate, by = "lost", None
+            for event in self.events[end.index + 1 :]:
+                if isinstance(event, Clear) and any((c.microbatch, c.network) in left for c in event.wiped):
+                    fate, by = "cleared", event
+                    break
+                if isinstance(event, Step) and any((c.microbatch, c.network) in left for c in event.applied):
+                    fate, by = self._applied(event, left), event
+                    break
+            yield Tail(end, end.pending, fate, by)
+
+    def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
+        if all((c.microbatch, c.network) in left for c in step.applied):
+            return "stepped"
+        steady = self.steady(step.optimizer)
+        window = next(w for w in self.windows if w.step is step)
+        if steady is None or len(steady.microbatches) == len(window.microbatches):
+            return "crossed"
+        return "leaked"
+
+    def hides(self, *roles: str) -> bool:
+        """True when a call that could not be followed received one of `roles` ("loss", "model", "optimizer" …)."""
+        return bool(self.stopped) or any(u.received & set(roles) for u in self.unread)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One path through one training loop, run a few times.
+
+    `runs[0]` has 4 accumulation steps and a loader of 10 (two windows and a half); `runs[1]`, where the accumulation
+    steps were asked for, has 2 and 5; the others have other lengths. `assumptions` are the flags decided on this path
+    ("args.amp is true"). `exceptional`: on this path a guard on the data fires once (a NaN in a middle micro-batch);
+    only rules about such guards may look at it.
+    """
+
+    program: Program
+    runs: tuple[Run, ...]
+    assumptions: tuple[tuple[str, str], ...]
+    exceptional: bool
+
+    @property
+    def main(self) -> Run:
+        return self.runs[0]
+
+    @cached_property
+    def growth(self) -> dict[Thing, Fraction | None]:
+        """Per optimizer of `main`: how a steady window's total factor grows from 2 accumulation steps to 4.
+
+        1 for a window that is divided rightly, 2 when it is never divided, 1/2 when it is divided twice; None when
+        it cannot be told (the steps are not asked for, the loss was not followed).
+        """
+        if len(self.runs) < 2 or not self.main.asked or self.main.guessed:
+            return {}
+        found: dict[Thing, Fraction | None] = {}
+        other_by_text = {(o.text, o.node): o for o in self.runs[1].optimizers}
+        for optimizer in self.main.optimizers:
+            twin = other_by_text.get((optimizer.text, optimizer.node))
+            here = self.main.steady(optimizer)
+            there = self.runs[1].steady(twin) if twin is not None else None
+            found[optimizer] = None
+            if here is None or there is None or not here.total or not there.total:
+                continue
+            symbols = {c.symbols for c in here.contributions}
+            if symbols != {c.symbols for c in there.contributions} or any(
+                s.startswith("/") or "scal" in s or "norm" in s or "frac" in s
+                for each in symbols
+                for s in each
+            ):
+                # An unknown divisor may well be the window's size under another name.
+                continue
+            found[optimizer] = here.total / there.total
+        return found
+
+
+def _sum(weights: Iterator[Fraction | None] | list[Fraction | None]) -> Fraction | None:
+    total = Fraction(0)
+    for weight in weights:
+        if weight is None:
+            return None
+        total += weight
+    return total

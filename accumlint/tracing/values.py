@@ -1,0 +1,214 @@
+"""The values of an abstract run.
+
+Numbers, strings, tuples, lists and dicts are Python's own. Everything else is one of the classes here; what cannot be
+known is an `Unknown`, and a tensor is an `Unknown` that carries micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Union
+
+from accumlint.reading.program import Class, Function, Node
+from accumlint.tracing.trace import Forward, Thing
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The identity of a piece of data: `serial` orders fetches, `parent` is the batch it was cut from."""
+
+    serial: int
+    parent: Batch | None
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`factor` times an unknown, times further unknown factors as written."""
+
+    atom: Unknown
+    factor: Fraction | None
+    symbols: tuple[str, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Unknown:
+    """A value that cannot be known, or a tensor.
+
+    `text` names it for decisions and messages. `batches` are the data it depends on, `networks` those that its
+    gradient reaches, `forwards` the model calls behind it. As a loss it is a linear combination of `terms` (itself,
+    when None). `lost`: an operation that is not modelled stands between it and the loss, so factors may be hidden.
+    `reduction`: "none", "mean", "sum", "window" or "unknown". `total` names the running total it came from; `count`
+    tells that it is a number of things. `hint` is the value it has unless somebody chooses otherwise.
+    """
+
+    text: str
+    batches: frozenset[Batch] = frozenset()
+    networks: frozenset[str] = frozenset()
+    forwards: tuple[Forward, ...] = ()
+    terms: tuple[Term, ...] | None = None
+    loss: bool = False
+    lost: bool = False
+    reduction: str = "unknown"
+    varies: str = ""
+    scaler: Object | None = None
+    total: str = ""
+    count: bool = False
+    hint: object = None
+    origin: Node | None = None
+    parameters: bool = False
+    attributes: dict[str, Value] = field(default_factory=lambda: {})
+
+    @property
+    def linear(self) -> tuple[Term, ...]:
+        return self.terms if self.terms is not None else (Term(self, Fraction(1), ()),)
+
+    @property
+    def tensor(self) -> bool:
+        return bool(self.batches or self.networks)
+
+
+@dataclass(eq=False, slots=True)
+class Object:
+    """Something with identity and attributes: a thing with a role, an instance of a class of this file, or both."""
+
+    text: str
+    thing: Thing | None = None
+    cls: Class | None = None
+    attributes: dict[str, Value] = field(default_factory=lambda: {})
+    networks: frozenset[str] = frozenset()
+    wrapper: str = ""
+    inner: Object | None = None
+    reduction: str = "unknown"
+    varies: str = ""
+    steps: int | None = None
+    enabled: bool = True
+    prepared: bool = False
+    counter: int = 0
+    sync: bool = True
+    used: bool = False
+    literal: bool = False
+
+    @property
+    def role(self) -> str:
+        return self.thing.role if self.thing is not None else ""
+
+
+@dataclass(eq=False, slots=True)
+class Closure:
+    """A function of this file with the scope it was made in."""
+
+    function: Function
+    scope: Frame | None
+    owner: Class | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Bound:
+    """A method of this file, bound to its receiver."""
+
+    receiver: Value
+    closure: Closure
+
+
+@dataclass(eq=False, slots=True)
+class Method:
+    """An attribute of a modelled or unknown value, about to be called; `path` is its text."""
+
+    receiver: Value
+    name: str
+    path: str
+
+
+@dataclass(eq=False, slots=True)
+class Library:
+    """Something imported, by its dotted path."""
+
+    path: str
+
+
+@dataclass(eq=False, slots=True)
+class Partial:
+    """`functools.partial`, or a callable with arguments already given."""
+
+    callee: Value
+    args: list[Value]
+    kwargs: dict[str, Value]
+
+
+@dataclass(eq=False, slots=True)
+class Native:
+    """A callable that the machine provides itself."""
+
+    name: str
+    call: Callable[[list[Value], dict[str, Value]], Value]
+
+
+@dataclass(eq=False, slots=True)
+class ClassValue:
+    cls: Class
+    scope: Frame | None
+
+
+@dataclass(eq=False, slots=True)
+class Context:
+    """A context manager: `kind` is "no_sync", "accumulate", "no_grad", "stack" or "plain".
+
+    `enter` is run on entry and gives the `as` value, `leave` on exit.
+    """
+
+    kind: str
+    enter: Callable[[Node], Value] | None = None
+    leave: Callable[[Node], None] | None = None
+    generator: Bound | Closure | None = None
+    args: list[Value] = field(default_factory=lambda: [])
+    kwargs: dict[str, Value] = field(default_factory=lambda: {})
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """Something to go through, item by item: `drive` calls its argument once per item.
+
+    `loader` marks a pass over data that ends: an epoch.
+    """
+
+    drive: Callable[[Callable[[Value], None]], None]
+    loader: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Lazy:
+    """An iterable made from others (`enumerate`, `zip`, `iter`, `range`, a generator), gone through when asked.
+
+    `position` is how many items `next` has taken.
+    """
+
+    kind: str
+    args: list[Value]
+    position: int = 0
+    closure: Closure | Bound | None = None
+    kwargs: dict[str, Value] = field(default_factory=lambda: {})
+
+
+@dataclass(eq=False, slots=True)
+class Frame:
+    """The names of one call. `globals_` are the names declared global, `outer` the enclosing function's frame."""
+
+    names: dict[str, Value]
+    outer: Frame | None = None
+    locals_: frozenset[str] = frozenset()
+    globals_: set[str] = field(default_factory=lambda: set())
+    nonlocals: set[str] = field(default_factory=lambda: set())
+    on_yield: Callable[[Value], None] | None = None
+    owner: Class | None = None
+    receiver: Value = None
+
+
+Value = Union[
+    None, bool, int, float, str, bytes, complex, Fraction, tuple["Value", ...], list["Value"],
+    dict["Key", "Value"], set["Key"], Unknown, Object, Closure, Bound, Method, Library, Partial,
+    Native, ClassValue, Context, Lazy, slice,
+]  # fmt: skip
+Key = Union[None, bool, int, float, str, bytes, tuple["Key", ...]]
+Number = int | float | Fraction

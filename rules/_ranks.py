@@ -1,0 +1,28 @@
+"""Which applied gradients the ranks do not share."""
+
+from __future__ import annotations
+
+from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
+
+
+def unshared(window: Window) -> Contribution | None:
+    """The last contribution of a network that DDP never reduced, None when none is known.
+
+    A reduction covers all that a network holds in `.grad`, so only its last contribution decides.
+    """
+    by_hand = [e for e in window.of(Rescale) if e.reduced]
+    by_hand += [e for e in window.of(Reduce) if e.what == "gradients"]
+    last = {c.network: c for c in window.contributions}
+    if by_hand or (len(last) > 1 and not window.step.owned):
+        return None
+    return next((c for c in last.values() if c.synced is False), None)
+
+
+def forward_of(window: Window, contribution: Contribution) -> Forward | None:
+    """The forward that a contribution comes from: the last of its micro-batch before it."""
+    before = [
+        e
+        for e in window.of(Forward)
+        if e.microbatch == contribution.microbatch and e.index < contribution.backward.index
+    ]
+    return before[-1] if before else None

@@ -1,0 +1,104 @@
+"""How often the loss of a steady window is divided by the window's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from accumlint.reading.frameworks import SCALE_FREE_OPTIMIZERS
+from accumlint.tracing.trace import Backward, Rescale, Thing, Trace, Window
+
+
+def steady_windows(trace: Trace) -> Iterator[Window]:
+    """The steady windows of several micro-batches whose size of update the loss alone decides.
+
+    A window that was wiped, that holds gradients of an earlier step, that is rescaled by hand or goes past its
+    framework's backward has another cause, which has a rule of its own or is none.
+    """
+    for optimizer in trace.main.optimizers:
+        window = trace.main.steady(optimizer)
+        if window is None or len(window.microbatches) < 2 or bypasses(window):
+            continue
+        rescaled = any(not rescale.reduced for rescale in window.of(Rescale))
+        if set(window.microbatches) == set(window.backwarded) and not rescaled:
+            yield window
+
+
+def divisions(trace: Trace, window: Window) -> int | None:
+    """How many times the window's length divides its loss: 0, 1 or 2; None for anything else.
+
+    Where the accumulation steps can be chosen, windows of 4 and of 2 are compared and constant factors cancel;
+    a window that the code writes as a number is judged by its total.
+    """
+    length = len(window.microbatches)
+    if all(c.symbols for c in window.contributions):
+        return None
+    if not trace.main.asked:
+        total = window.total
+        known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
+        return None if total is None else known.get(total)
+    growth = trace.growth.get(window.step.optimizer)
+    if growth is None or length != trace.main.steps:
+        return None
+    return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)
+
+
+def weights(window: Window) -> tuple[Fraction, ...] | None:
+    """The factor of each micro-batch in order, None where losses or networks differ or a part is not known."""
+    by_origin: dict[tuple[str, str], dict[int, Fraction]] = {}
+    for c in window.contributions:
+        if c.weight is None or c.symbols:
+            return None
+        factors = by_origin.setdefault((c.origin, c.network), {})
+        factors[c.microbatch] = factors.get(c.microbatch, Fraction(0)) + c.weight
+    found = {tuple(factors.values()) for factors in by_origin.values()}
+    return found.pop() if len(found) == 1 else None
+
+
+def foreign_divisor(trace: Trace, window: Window) -> int | None:
+    """The whole number that divides every micro-batch and is not the window's length, None without one.
+
+    A half, and one over the number of losses, are weights of a loss more often than divisors of a window.
+    """
+    factors = weights(window)
+    length = len(window.microbatches)
+    if factors is None or len(set(factors)) != 1 or factors[0] <= 0:
+        return None
+    divisor = 1 / factors[0]
+    origins = len({c.origin for c in window.contributions})
+    if divisor.denominator != 1 or divisor in (1, 2, length, origins):
+        return None
+    # A window of another length than was asked for is a defect of its boundary, not of the divisor.
+    if length not in (trace.main.literal, trace.main.steps if trace.main.asked else length):
+        return None
+    return None if divisions(trace, window) in (1, 2) else int(divisor)
+
+
+def bypasses(window: Window) -> tuple[Backward, ...]:
+    """The backwards of a window that run under `accumulate` without the framework's own backward."""
+    return tuple(b for b in window.backwards if b.accumulating and b.via in ("tensor", "scaler"))
+
+
+def is_scale_free(optimizer: Thing) -> bool:
+    """True for Adam and its like, whose update hardly changes when all gradients are multiplied."""
+    return optimizer.kind.rpartition(".")[2] in SCALE_FREE_OPTIMIZERS
+
+
+def applied(window: Window) -> str:
+    """What the step applies, as a sum over the window's micro-batches: `1/4 g5 + 1/4 g6`."""
+    factors = weights(window)
+    if factors is None:
+        return ""
+    return " + ".join(
+        _term(factor, number) for factor, number in zip(factors, window.microbatches, strict=True)
+    )
+
+
+def expected(window: Window) -> str:
+    """What the large batch would apply."""
+    share = Fraction(1, len(window.microbatches))
+    return " + ".join(_term(share, number) for number in window.microbatches)
+
+
+def _term(factor: Fraction, number: int) -> str:
+    return f"g{number}" if factor == 1 else f"{factor} g{number}"

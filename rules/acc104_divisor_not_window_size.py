@@ -1,0 +1,115 @@
+"""The loss is divided by a number that is not the window's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import pairwise
+
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Trace, Window
+
+from ._weights import applied, expected, foreign_divisor, steady_windows, weights
+
+
+class DivisorNotWindowSize(Rule):
+    """The loss is divided by something else than the number of micro-batches that are accumulated.
+
+    A constant that was left behind when the window changed makes every update too long or too short by their ratio:
+    a divisor of 2 in a window of 4 doubles the gradient. The running index is worse, because it weighs the
+    micro-batches 1, 1/2, 1/3, 1/4: the first counts four times as much as the last, and an index over the whole loader
+    makes the updates fade as the epoch goes on.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / (micro_step + 1)).backward()  # error: ACC104
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulation_steps).backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: on `/ len(group)` and on shares such as `len(chunk) / len(batch)`, whose sum over a window is
+    1; on a partial window with a divisor of its own; on factors that could not be followed; and on a factor of a half,
+    which is a weight of the loss more often than a divisor. A window that has another length than was asked
+    for is ACC503, a stray world size is ACC107.
+
+    A running index is `certain`. A constant is `likely`: the same number could be a weight that the loss is meant to
+    have, and the finding says so.
+
+    When the fix is not offered: without `--unsafe-fixes`, because the learning rate was tuned with the factor.
+
+    Measured (N = 4): length of the first applied gradient .52 with a divisor twice the window, direction unchanged; the
+    weights 1, 1/2, 1/3, 1/4 sum to 2.08 where the large batch has 1.
+
+    See: the gradient-accumulation section of [PyTorch's AMP examples][amp], whose divisor is the window's own constant;
+    [nanoGPT #605][running], which asks for the running index.
+
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    [running]: https://github.com/karpathy/nanoGPT/issues/605
+    """
+
+    code = "ACC104"
+    name = "divisor-not-window-size"
+    severity = Severity.WARNING
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        for window in steady_windows(trace):
+            divisor = foreign_divisor(trace, window)
+            if counts_up(weights(window)):
+                yield self._finding(
+                    window, "a running index, so each micro-batch weighs less than the last"
+                )
+            elif divisor is not None:
+                length = len(window.microbatches)
+                yield self._finding(
+                    window,
+                    f"{divisor} in a window of {length} micro-batches (if 1/{divisor} is not its weight)",
+                    Confidence.LIKELY,
+                )
+
+    def _finding(
+        self, window: Window, by: str, confidence: Confidence = Confidence.CERTAIN
+    ) -> Finding:
+        backward = window.contributions[0].backward
+        return self.at(
+            backward,
+            f"`{backward.loss}` is divided by {by}",
+            confidence=confidence,
+            window=window,
+            applied=applied(window),
+            expected=expected(window),
+        )
+
+
+def counts_up(factors: tuple[Fraction, ...] | None) -> bool:
+    """True for 1/n, 1/(n + 1), 1/(n + 2) …"""
+    if factors is None or any(factor <= 0 for factor in factors):
+        return False
+    divisors = [1 / factor for factor in factors]
+    return divisors[0].denominator == 1 and all(b - a == 1 for a, b in pairwise(divisors))

@@ -1,0 +1,101 @@
+"""Gradients are clipped while a GradScaler's scale is still on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Rule, Severity
+from accumlint.tracing.trace import Clip, Run, Trace, Unscale
+
+
+class ClipBeforeUnscale(Rule):
+    """Gradients are clipped while they are still multiplied by the GradScaler's scale.
+
+    The norm that the threshold meets is the scale times the true norm, so the clip is active in every window and leaves
+    `max_norm`, from which `scaler.step` then takes the scale: the optimizer applies a gradient of length
+    `max_norm` over the scale. With the initial scale of 65536 that is 1.5e-5 of the intended length. Nothing raises and
+    nothing is NaN; the parameters do not move and the loss curve is flat. It needs no accumulation: one micro-batch per
+    step is enough. Clipping by value is no better.
+
+    Bad:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, max_norm):
+        scaler = torch.amp.GradScaler("cuda")
+        for images, labels in loader:
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = F.cross_entropy(model(images), labels)
+            scaler.scale(loss).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # error: ACC201
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, max_norm):
+        scaler = torch.amp.GradScaler("cuda")
+        for images, labels in loader:
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = F.cross_entropy(model(images), labels)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    ```
+
+    When it stays silent: with `GradScaler(enabled=False)`, whose scale is 1; on Accelerate's and Fabric's own clipping,
+    which unscale first; where a call that could not be followed received the scaler; and where the window was
+    unscaled too early, which is ACC203.
+
+    Measured (N = 4, scale 65536): relative error 1.0, cosine 1, length 1.5e-5, both with `unscale_` after the clip
+    and without any; the parameters move by less than 1 % of the distance trained. Once the scale has fallen below
+    the threshold over the norm, the clip does nothing at all.
+
+    See: [working with unscaled gradients][amp] in PyTorch's AMP examples; [Pytorch-UNet #468][unet] and
+    [pytorch/examples #1196][examples].
+
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#working-with-unscaled-gradients
+    [unet]: https://github.com/milesial/Pytorch-UNet/issues/468
+    [examples]: https://github.com/pytorch/examples/issues/1196
+    """
+
+    code = "ACC201"
+    name = "clip-before-unscale"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        if run.hides("scaler"):
+            return
+        for clip in run.of(Clip):
+            if clip.scaled and clip.via == "torch" and not unscaled_too_early(run, clip):
+                scaler = next((c.backward.scaler for c in clip.pending if c.scaled), None)
+                yield self.at(
+                    clip,
+                    "gradients are clipped while they are still multiplied by the scale of "
+                    f"`{scaler.text if scaler else 'the scaler'}`",
+                )
+
+
+def unscaled_too_early(run: Run, clip: Clip) -> bool:
+    """True when some of what is clipped was unscaled and the rest was added afterwards."""
+    clipped = {(c.microbatch, c.network) for c in clip.pending}
+    return any(
+        (c.microbatch, c.network) in clipped
+        for unscale in run.of(Unscale)
+        if unscale.index < clip.index
+        for c in unscale.pending
+    )

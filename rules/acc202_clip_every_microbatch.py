@@ -1,0 +1,105 @@
+"""Gradients are clipped between the backwards of one window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.tracing.trace import Clip, Trace, Window
+
+
+class ClipEveryMicrobatch(Rule):
+    """Gradients are clipped between the backwards of one window, so partial sums are bounded instead of the gradient.
+
+    `.grad` holds the sum so far. Clipping it after each of N micro-batches shrinks what came first again and again and
+    leaves the last micro-batch nearly whole: the direction turns towards the end of the window, and the final clip
+    makes its length look right. With N = 4 the applied gradient is off by 27 % whenever the threshold is reached;
+    when it is never reached nothing happens, so the defect appears with the first unstable steps.
+
+    Bad:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_norm):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulation_steps).backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # error: ACC202
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_norm):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulation_steps).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            optimizer.step()
+    ```
+
+    Under Accelerate the clip belongs under `if accelerator.sync_gradients:`; the prepared optimizer waits for the
+    boundary by itself, `accelerator.clip_grad_norm_` does not. In fp16 it also unscales, and the second call raises.
+
+    When it stays silent: when nothing is added to the clipped gradients before the step, on a window of one
+    micro-batch, on the gradients of another network, and on clipping by DeepSpeed, Lightning or the Hugging Face
+    Trainer, which clip once. A clip of gradients that are also still scaled is ACC201 as well.
+
+    When the fix is not offered: when no test of the boundary is in reach, so that the call has nowhere to go.
+
+    Measured (N = 4): relative error .27, cosine .963, length 1.0, parameters 13 % of the distance trained away, 0 when
+    the threshold is never reached; the same under Accelerate; .19 on 2 ranks and .14 on 4 under `no_sync`.
+
+    See: [accelerate #641][accelerate] and [diffusers #721][diffusers], where the guard was added;
+    [PyTorch's AMP examples][amp], which clip only in the branch that steps.
+
+    [accelerate]: https://github.com/huggingface/accelerate/issues/641
+    [diffusers]: https://github.com/huggingface/diffusers/pull/721
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    """
+
+    code = "ACC202"
+    name = "clip-every-microbatch"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        for window in trace.main.windows:
+            for clip in window.of(Clip):
+                if is_partial(window, clip):
+                    yield self.at(
+                        clip,
+                        "a partial sum is clipped: more micro-batches are added before "
+                        f"`{window.step.subject}.step()`",
+                        window=window,
+                        related=[
+                            Related(window.step.node, "applies what is added afterwards, too")
+                        ],
+                    )
+
+
+def is_partial(window: Window, clip: Clip) -> bool:
+    """True when later micro-batches are added to the clipped gradients before these are applied."""
+    clipped = {(c.microbatch, c.network) for c in clip.pending}
+    kept = [c for c in window.contributions if (c.microbatch, c.network) in clipped]
+    networks = {c.network for c in kept}
+    last = max((c.microbatch for c in kept), default=0)
+    return any(
+        c.network in networks and c.microbatch > last and c.backward.index > clip.index
+        for c in window.contributions
+    )

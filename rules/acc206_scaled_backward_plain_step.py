@@ -1,0 +1,90 @@
+"""Scaled gradients are applied by a plain `optimizer.step()`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.tracing.trace import Trace
+
+
+class ScaledBackwardPlainStep(Rule):
+    """The backward goes through `scaler.scale`, and `optimizer.step()` applies the scaled gradients.
+
+    Only `scaler.step` takes the scale off and leaves out steps with an overflow. A plain `optimizer.step()` applies
+    gradients 65536 times too long (the initial scale) and, after an overflow, infinite ones. SGD is thrown away at
+    the first step. Adam divides the factor out and goes on, with its moments at the wrong scale, until the first
+    overflow makes the parameters NaN; nothing raises unless `update()` is called too.
+
+    Bad:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        scaler = torch.amp.GradScaler("cuda")
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
+                scaler.scale(loss).backward()
+            optimizer.step()  # error: ACC206
+            optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        scaler = torch.amp.GradScaler("cuda")
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
+                scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    ```
+
+    When it stays silent: with `GradScaler(enabled=False)`; when `unscale_` took the scale off before the step (right
+    until the first overflow); on a branch where the backward is not scaled either; and where a call that could not be
+    followed received the scaler.
+
+    Measured (N = 4, scale 65536): length 6.6e4, cosine 1, parameters 4e4 times the distance trained away, with SGD.
+    With `unscale_` before the plain step: right to 5e-8, and NaN after the first overflow.
+
+    See: [typical mixed precision training][amp] in PyTorch's AMP examples; [`GradScaler.step`][step].
+
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#typical-mixed-precision-training
+    [step]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
+    """
+
+    code = "ACC206"
+    name = "scaled-backward-plain-step"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if trace.main.hides("scaler"):
+            return
+        for window in trace.main.windows:
+            scaled = [c for c in window.contributions if c.scaled]
+            if window.step.scaled and window.step.scaler is None and scaled:
+                scaler = scaled[0].backward.scaler
+                yield self.at(
+                    window.step,
+                    f"`{window.step.subject}.step()` applies gradients that are still multiplied by the "
+                    f"scale of `{scaler.text if scaler else 'the scaler'}`",
+                    window=window,
+                    related=[Related(scaled[0].backward.node, "made the scaled gradients")],
+                )

@@ -1,0 +1,116 @@
+"""A guard against NaN leaves the window before `scaler.update`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
+
+
+class NonfiniteGuardSkipsScalerUpdate(Rule):
+    """A guard against a NaN or infinite norm leaves the window before `scaler.update()`.
+
+    An overflow is how a GradScaler learns that its scale is too high: `step` sees it, leaves the update out, and
+    `update` halves the scale. A guard that finds the infinite norm first and jumps over both keeps the scale where it
+    is, and the next window overflows as well. After `unscale_` it is worse: the optimizer stays marked as unscaled and
+    the `unscale_` of the next window raises. With N = 4 and an initial scale that must be halved twice, 30 windows hold
+    no update with the guard and 28 without it.
+
+    Bad:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_norm):
+        scaler = torch.amp.GradScaler("cuda")
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
+                scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            if not torch.isfinite(norm):
+                optimizer.zero_grad()
+                continue  # error: ACC207
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_norm):
+        scaler = torch.amp.GradScaler("cuda")
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = F.cross_entropy(model(images), labels) / accumulation_steps
+                scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    ```
+
+    `scaler.step` leaves the update out by itself when anything is infinite or NaN, so the guard can go. One that
+    stays, for a count or a log, calls `scaler.update()` before it jumps.
+
+    When it stays silent: on a guard of the loss before its backward (no scaled gradient exists yet), on guards in
+    unscaled training, and when `update()` is reached before the next backward.
+
+    Measured (N = 4, scale 65536, overflow above 30000, 30 windows): after `unscale_`, RuntimeError "unscale_() has
+    already been called on this optimizer since the last update()" in the second window; without `unscale_`, no update
+    and the scale still 65536; with `update()` in the guard or without the guard, 28 updates and the scale at 16384.
+
+    See: [LVSM #19][lvsm] and [espnet #2362][espnet], where this ended runs; [`GradScaler.step`][step].
+
+    [lvsm]: https://github.com/Haian-Jin/LVSM/pull/19
+    [espnet]: https://github.com/espnet/espnet/pull/2362
+    [step]: https://docs.pytorch.org/docs/stable/amp.html#torch.amp.GradScaler.step
+    """
+
+    code = "ACC207"
+    name = "nonfinite-guard-skips-scaler-update"
+    severity = Severity.ERROR
+    claim = Claim.EXCEPTION
+    exceptional = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for skip in run.of(Skip):
+            scaler = checked_scaler(run, skip)
+            if scaler is not None and goes_on_without_update(run, skip):
+                yield self.at(
+                    skip,
+                    f"`{skip.jump}` under `{skip.guard}` passes over `{scaler.text}.update()`, so the "
+                    "scale stays where it overflowed",
+                )
+
+
+def checked_scaler(run: Run, skip: Skip) -> Thing | None:
+    """The scaler whose gradients were unscaled or measured in the iteration that the guard leaves."""
+    passed = [e for e in run.events[: skip.index] if e.microbatch == skip.microbatch]
+    if not any(isinstance(e, Unscale | Clip) for e in passed):
+        return None
+    return next((e.scaler for e in passed if isinstance(e, Backward) and e.scaler), None)
+
+
+def goes_on_without_update(run: Run, skip: Skip) -> bool:
+    """True when the next backward, or the data's end after a `continue`, comes before the next update."""
+    following = (e for e in run.events[skip.index + 1 :] if isinstance(e, Backward | Update))
+    first = next(following, None)
+    return isinstance(first, Backward) or (first is None and skip.jump == "continue")

@@ -1,0 +1,94 @@
+"""Only the backward stands inside `no_sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.tracing.trace import NoSync, Trace
+
+
+class NoSyncForwardOutside(Rule):
+    """Only the backward is inside `no_sync`, where the context does nothing.
+
+    DDP decides in its forward whether the coming backward reduces. A forward outside the context
+    has already armed the reducer, and each of the N micro-batches of a window is reduced after all.
+    The gradients are right, the communication that the context was meant to save is spent: with N =
+    4, 20 all-reduce calls where 5 do.
+
+    Bad:
+
+    ```python
+    from contextlib import nullcontext
+
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                last = micro_step + 1 == accumulation_steps
+                with nullcontext() if last else ddp.no_sync():  # error: ACC303
+                    loss.backward()
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    from contextlib import nullcontext
+
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                inputs, targets = next(batches)
+                last = micro_step + 1 == accumulation_steps
+                with nullcontext() if last else ddp.no_sync():
+                    loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
+                    loss.backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: with FSDP, which reads its flag after the backward, and under Accelerate
+    and Fabric, whose contexts are entered around the whole micro-batch. A condition that is also
+    negated is not reported a second time: as long as the forward is outside, it changes nothing.
+
+    Measured: relative error 1.2e-16, no spread between ranks, as many all-reduce calls as without
+    `no_sync`.
+
+    See: [`DistributedDataParallel.no_sync`][ddp], accelerate#1726, karpathy/build-nanogpt#30.
+
+    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+
+    code = "ACC303"
+    name = "no-sync-forward-outside"
+    severity = Severity.INFO
+    claim = Claim.COMMUNICATION
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        for window in trace.main.windows:
+            for backward in window.backwards:
+                if backward.silenced and any(c.synced for c in backward.contributions):
+                    entered = [
+                        e for e in window.of(NoSync) if e.entered and e.index < backward.index
+                    ]
+                    yield self.at(
+                        entered[-1] if entered else backward,
+                        f"`no_sync` covers the backward of `{backward.loss}` but not its forward, "
+                        "where DDP decides to reduce",
+                        window=window,
+                    )

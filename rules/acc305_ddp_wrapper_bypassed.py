@@ -1,0 +1,100 @@
+"""The loss does not come through the DDP wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.tracing.trace import Trace
+
+from ._ranks import forward_of, unshared
+
+
+class DdpWrapperBypassed(Rule):
+    """The loss comes from a forward past the DDP wrapper, so its gradients are never reduced.
+
+    DDP arms its reducer in its own `forward`. A forward that goes past the wrapper trains as if
+    there were one process: every rank applies the gradient of its own N micro-batches. With 2 ranks
+    the applied gradient is off by 23 %, with 4 ranks by 28 %, nothing raises, and the checkpoint of
+    rank 0 is what one process alone has learned.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(ddp.module(inputs), targets)  # error: ACC305
+                (loss / accumulation_steps).backward()
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    from contextlib import nullcontext
+
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                inputs, targets = next(batches)
+                last = micro_step + 1 == accumulation_steps
+                with nullcontext() if last else ddp.no_sync():
+                    loss = F.cross_entropy(ddp(inputs), targets)
+                    (loss / accumulation_steps).backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: when `.module` serves for saving, generating, evaluating or a method
+    without a loss; when only the earlier micro-batches of a window go past the wrapper, since the
+    last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
+    the step.
+
+    When the fix is not offered: where a method of the inner model is called, which the wrapper does
+    not have.
+
+    Measured: no all-reduce call at all. Relative error .23 (2 ranks) and .28 (4 ranks), spread
+    between ranks .25 of the distance trained. With only the last micro-batch past the wrapper: .13,
+    spread .11.
+
+    See: [`DistributedDataParallel`][ddp], where gradients are reduced only for forwards through the
+    wrapper.
+
+    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+
+    code = "ACC305"
+    name = "ddp-wrapper-bypassed"
+    severity = Severity.ERROR
+    claim = Claim.RANKS
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        ever_synced = any(c.synced for w in run.windows for c in w.contributions)
+        for window in run.windows:
+            last = unshared(window)
+            forward = forward_of(window, last) if last is not None else None
+            if forward is None or not forward.bypassed:
+                continue
+            if ever_synced or not run.hides("model", "optimizer"):
+                yield self.at(
+                    forward,
+                    f"the forward through `{forward.subject}` goes past the DDP wrapper, "
+                    "so its gradients are never reduced over ranks",
+                    window=window,
+                )

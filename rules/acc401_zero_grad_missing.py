@@ -1,0 +1,94 @@
+"""Gradients that were applied are applied again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Clear, Trace
+
+
+class ZeroGradMissing(Rule):
+    """An optimizer's gradients are never cleared, so each step applies all earlier windows again.
+
+    `.grad` is a sum. Without `zero_grad` the second step applies the gradients of 2N micro-batches,
+    the third those of 3N: the update is the gradient of all that was ever seen, of which most
+    belongs to parameters long gone. The first step is right, which hides the defect from short
+    tests. Adam hides it further, because it divides by the gradient's size.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()  # error: ACC401
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    ```
+
+    When it stays silent: when a call that could not be followed received the optimizer, when
+    several optimizers step and it is not known which parameters are whose, and where the gradients
+    are cleared somewhere in the window (`model.zero_grad()`, `p.grad = None`, an engine that clears
+    in its own step). A loop that steps on every micro-batch and clears only at the end of the
+    window is another defect (ACC504).
+
+    Measured (N = 4, 6 windows): relative error 0 at the first update and 4.3 at the sixth; at the
+    end the parameters are off by 2.36 times the distance trained with SGD, by .16 with Adam.
+    Together with one overflow under a GradScaler it stops training for good: the inf stays in
+    `.grad`, and every later step is skipped.
+
+    See: [`Optimizer.zero_grad`][zero], [gradient accumulation in the AMP examples][amp].
+
+    [zero]: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    """
+
+    code = "ACC401"
+    name = "zero-grad-missing"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is None or run.hides("optimizer"):
+                continue
+            if not window.step.owned and len(run.optimizers) > 1:
+                continue
+            cleared_later = any(clear.applied for clear in run.of(Clear))
+            if cleared_later and len(window.backwarded) == 1:
+                continue
+            earlier = [w for w in run.windows_of(optimizer) if w.number < window.number]
+            applied = {c.backward for w in earlier for c in w.contributions}
+            again = {c.microbatch for c in window.contributions if c.backward in applied}
+            if again:
+                yield self.at(
+                    window.step,
+                    f"`{window.step.subject}.step()` applies the gradients of earlier windows "
+                    "again: they are never cleared",
+                    confidence=Confidence.LIKELY if run.hides("model") else Confidence.CERTAIN,
+                    window=window,
+                )

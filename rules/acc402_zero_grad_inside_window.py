@@ -1,0 +1,97 @@
+"""Gradients are cleared between the backwards of one window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Rule, Severity
+from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace
+
+from ._windows import length, sources
+
+
+class ZeroGradInsideWindow(Rule):
+    """Gradients are cleared between the backwards of one window; only what follows counts.
+
+    With `zero_grad` on every micro-batch, N - 1 of N micro-batches are computed and thrown away.
+    The step applies the gradient of the last one, divided by N: it is as noisy as a batch N times
+    smaller, and N times too short. The loss still falls, only slower, and no error is raised.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                optimizer.zero_grad()  # error: ACC402
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: when what is cleared came from another loss (a probe backward, the other
+    network of a GAN), in handlers of NaN and out-of-memory, at the first micro-batch of a window,
+    where nothing is pending, and when the gradients were rescaled or copied by hand before.
+    Accelerate's prepared `optimizer.zero_grad()` does nothing until the boundary: after the step it
+    is right, unguarded; at the start of the `accumulate` body it is not, because at the last
+    micro-batch it clears the ones before. `model.zero_grad()` always clears.
+
+    Measured (N = 4): relative error .77, cosine .88 and length ratio .27 at the first update; after
+    6 windows the parameters are off by .75 of the distance trained with SGD, by .36 with Adam. The
+    same for both Accelerate forms.
+
+    See: [`Optimizer.zero_grad`][zero], [gradient accumulation in Accelerate][accelerate].
+
+    [zero]: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+    """
+
+    code = "ACC402"
+    name = "zero-grad-inside-window"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is None or window.of(EpochEnd):
+                continue
+            kept, seen = len(window.microbatches), length(window)
+            if kept >= seen:
+                continue
+            for clear in window.of(Clear):
+                wiped = {(c.origin, c.network) for c in clear.wiped}
+                by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
+                if (
+                    clear.index < window.backwards[-1].index
+                    and wiped & sources(window)
+                    and not by_hand
+                ):
+                    yield self.at(
+                        clear,
+                        f"the gradients of `{clear.subject}` are cleared inside the window: "
+                        f"`{window.step.subject}.step()` applies {kept} of {seen} micro-batches",
+                        window=window,
+                    )

@@ -1,0 +1,81 @@
+"""Gradients are cleared just before the step that should apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Rule, Severity
+from accumlint.tracing.trace import Clear, Trace
+
+
+class ZeroGradBeforeStep(Rule):
+    """Gradients are cleared between the last backward and the step, which applies nothing.
+
+    All N micro-batches of the window are lost. The optimizer finds no gradient and skips its
+    parameters; with `set_to_none=False` it finds zeros, and then weight decay and momentum still
+    move the parameters, which looks like training and is not.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.zero_grad()  # error: ACC403
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    ```
+
+    When it stays silent: when something is left to apply, and when no backward was seen to reach
+    the optimizer's parameters.
+
+    Measured: the applied gradient is 0 and the parameters stay where they were. With
+    `set_to_none=False`, AdamW (weight decay .1) moved them by .10 of the usual distance.
+
+    See: [`Optimizer.zero_grad`][zero] on `set_to_none`.
+
+    [zero]: https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    """
+
+    code = "ACC403"
+    name = "zero-grad-before-step"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is None or window.contributions:
+                continue
+            for clear in window.of(Clear):
+                others = clear.optimizer is not None and clear.optimizer is not optimizer
+                if clear.wiped and clear.index > window.backwards[-1].index and not others:
+                    yield self.at(
+                        clear,
+                        f"the gradients of `{clear.subject}` are cleared before "
+                        f"`{window.step.subject}.step()`, which finds nothing to apply",
+                        window=window,
+                    )

@@ -1,0 +1,90 @@
+"""A reported mean is taken over more than it was divided by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import Attr, Binary, Call, Name, Program, render, walk, walk_expr
+from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.tracing.trace import Add, Read, Trace
+
+
+class RunningTotalNotReset(Rule):
+    """A total that is reported as an epoch's mean is never set back: it holds earlier epochs too.
+
+    The gradients are untouched. What is printed, logged or handed to early stopping is wrong: the
+    sum of E epochs divided by the length of one is E times the mean, so a loss that falls looks
+    like one that rises.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, epochs):
+        total_loss = 0.0
+        for epoch in range(epochs):
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                total_loss += loss.item()
+            print(epoch, total_loss / len(loader))  # error: ACC404
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, epochs):
+        for epoch in range(epochs):
+            total_loss = 0.0
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                loss = F.cross_entropy(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                total_loss += loss.item()
+            print(epoch, total_loss / len(loader))
+    ```
+
+    When it stays silent: when the total is divided by a count that grows with it, reported as a
+    total, or divided by anything but `len(...)`: then it may be a mean over the whole run. A total
+    that divides the loss or the gradients is the business of ACC406.
+
+    Measured: the gradients agree exactly; only the log differs, by the factor E.
+    """
+
+    code = "ACC404"
+    name = "running-total-not-reset"
+    severity = Severity.INFO
+    claim = Claim.LOG
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        averaged = divided_by_length(trace.program)
+        for run in trace.runs:
+            epoch = {add.microbatch: add.epoch for add in run.of(Add)}
+            for read in run.of(Read):
+                epochs = {epoch[m] for m in read.added if m in epoch}
+                if not read.divides and read.total in averaged and len(epochs) > 1:
+                    yield self.at(
+                        read,
+                        f"`{read.total}` is reported as the mean of one epoch and still holds "
+                        "the epochs before",
+                    )
+
+
+def divided_by_length(program: Program) -> frozenset[str]:
+    """What the program divides by `len(...)`, as written."""
+    return frozenset(
+        render(part)
+        for node in walk(program.body)
+        if isinstance(node, Binary) and node.op == "/"
+        if isinstance(node.right, Call) and render(node.right.func) == "len"
+        for part in walk_expr(node.left)
+        if isinstance(part, Attr | Name)
+    )

@@ -1,0 +1,86 @@
+"""A total keeps the graphs of what it adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.tracing.trace import Add, Reset, Trace
+
+
+class RunningTotalAttached(Rule):
+    """A total of losses is kept with its graph, and with it the graph of every micro-batch.
+
+    The gradients are right. After a backward the saved activations are gone and only the nodes of
+    the graph stay, a slow leak; without a backward, or with `retain_graph=True`, the activations of
+    every micro-batch stay as well. The total then also needs the device each time it is printed.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train_epoch(model, loader, optimizer):
+        total_loss = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total_loss += loss  # error: ACC405
+        return total_loss / len(loader)
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train_epoch(model, loader, optimizer):
+        total_loss = 0.0
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            total_loss += loss.detach()
+        return total_loss / len(loader)
+    ```
+
+    When it stays silent: when the total itself goes backward (one backward for the whole window is
+    right, though it saves no memory: ACC407), when it is set back in every window, and under
+    `torch.no_grad()`.
+
+    Measured: 18.4 KiB and 14 graph nodes per micro-batch are kept, against 3.4 KiB with
+    `.detach()`; 496 to 522 KiB with `retain_graph=True` or without a backward. The gradients agree
+    exactly. `.detach()` is better than `.item()`, which waits for the device on every micro-batch.
+
+    See: [the PyTorch FAQ][faq] ("Don't accumulate history across your training loop"),
+    transformers#6999, ray#40940.
+
+    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
+    """
+
+    code = "ACC405"
+    name = "running-total-attached"
+    severity = Severity.INFO
+    claim = Claim.MEMORY
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        steady = [run.steady(optimizer) for optimizer in run.optimizers]
+        bounded = {e.total for window in steady if window for e in window.of(Reset)}
+        losses = [b.loss for w in run.windows for b in w.backwards]
+        joint = any(
+            len({c.microbatch for c in b.contributions}) > 1
+            for w in run.windows
+            for b in w.backwards
+        )
+        for add in run.of(Add):
+            backwarded = joint or any(add.total in loss for loss in losses)
+            if add.attached and not backwarded and add.total not in bounded:
+                yield self.at(
+                    add, f"`{add.total}` keeps the graph of every micro-batch that it adds up"
+                )

@@ -1,0 +1,92 @@
+"""The divisor still counts the windows before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from accumlint.rule import Finding, Rule, Severity
+from accumlint.tracing.trace import Read, Trace
+
+
+class TokenCountNotReset(Rule):
+    """The count that divides the loss or the gradients runs on across windows.
+
+    A sum of losses divided by the number of its tokens is their mean. When the count is not set
+    back, the j-th window is divided by the tokens of j windows: its gradient is 1/j of what it
+    should be, a learning rate that decays by accident. The first window is right.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        tokens = 0
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, labels = next(batches)
+                logits = model(inputs).flatten(0, 1)
+                loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", ignore_index=-100)
+                loss.backward()
+                tokens += (labels != -100).sum().item()
+            for parameter in model.parameters():
+                parameter.grad /= tokens  # error: ACC406
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            tokens = 0
+            for _ in range(accumulation_steps):
+                inputs, labels = next(batches)
+                logits = model(inputs).flatten(0, 1)
+                loss = F.cross_entropy(logits, labels.flatten(), reduction="sum", ignore_index=-100)
+                loss.backward()
+                tokens += (labels != -100).sum().item()
+            for parameter in model.parameters():
+                parameter.grad /= tokens
+            optimizer.step()
+    ```
+
+    When it stays silent: when the count is set back in every window, and when it is only reported,
+    as a number of tokens seen in the whole run often is.
+
+    Measured: relative error 0 at the first update and .83 at the sixth, where the gradient is one
+    sixth; after 6 windows the parameters are off by .58 of the distance trained.
+
+    See: [gradient accumulation with samples of variable size][accelerate], where each window counts
+    its own tokens.
+
+    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+    """
+
+    code = "ACC406"
+    name = "token-count-not-reset"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            windows = run.windows_of(optimizer)
+            for before, window in pairwise(windows):
+                for read in window.of(Read):
+                    stale = set(before.backwarded).intersection(read.added)
+                    if read.divides and stale.difference(window.backwarded):
+                        yield self.at(
+                            read,
+                            f"`{read.total}` divides the window and still counts the micro-batches "
+                            "of the windows before",
+                            window=window,
+                        )

@@ -1,0 +1,95 @@
+"""The first window has another size than the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Finding, Rule, Severity
+from accumlint.tracing.trace import EpochEnd, Trace
+
+from ._windows import length, sources
+
+
+class WindowOffByOne(Rule):
+    """The boundary test is off by one, so the first window has 1, N - 1 or N + 1 micro-batches.
+
+    `i % N == 0` counted from 0 is true at once: the first step applies one micro-batch divided by
+    N, and all later windows are shifted by one. `i > 0 and i % N == 0` waits for N + 1, `(i + 1) %
+    N` counted from 1 for N - 1. The divisor stays N, so that step is wrong in length as well, and
+    the shift leaves a partial window at the end of an epoch that N divides.
+
+    Bad:
+
+    ```python
+    from itertools import cycle
+
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_steps):
+        batches = cycle(loader)
+        for step in range(max_steps):
+            inputs, targets = next(batches)
+            loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+            loss.backward()
+            if step % accumulation_steps == 0:
+                optimizer.step()  # error: ACC503
+                optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    from itertools import cycle
+
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps, max_steps):
+        batches = cycle(loader)
+        for step in range(max_steps):
+            inputs, targets = next(batches)
+            loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+            loss.backward()
+            if (step + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+    ```
+
+    When it stays silent: when the count fits its test (`enumerate(loader, 1)` with `i % N`, a
+    counter raised before the test, a wrapped counter whose 0 means last), when the first window is
+    divided by its own length, when it is stepped by another line than the rest (a warm-up), and
+    when it is short because the epoch is.
+
+    Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1,
+    .305 with N + 1; after 6 windows the parameters are off by .135, .046 and .136 of the distance
+    trained.
+
+    See: [gradient accumulation in the AMP examples][amp], with `(i + 1) % iters_to_accumulate`.
+
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    """
+
+    code = "ACC503"
+    name = "window-off-by-one"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            first, steady = run.windows_of(optimizer)[0], run.steady(optimizer)
+            if steady is None or first.step.node is not steady.step.node or first.of(EpochEnd):
+                continue
+            size, full = length(first), length(steady)
+            if (
+                sources(first) == sources(steady)
+                and full > 1
+                and size in {1, full - 1, full + 1}
+                and first.total != 1
+            ):
+                yield self.at(
+                    first.step,
+                    f"the first `{first.step.subject}.step()` comes after {size} "
+                    f"micro-batch{'es' if size > 1 else ''}, every later one after {full}",
+                    window=first,
+                )

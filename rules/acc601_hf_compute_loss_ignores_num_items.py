@@ -1,0 +1,137 @@
+"""A `compute_loss` takes `num_items_in_batch` and does not use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import Attr, Call, Function, Program, Raise, dotted, walk
+from accumlint.rule import Confidence, Finding, Rule, Severity
+
+
+class HfComputeLossIgnoresNumItems(Rule):
+    """A `compute_loss` override, or a `compute_loss_func`, takes `num_items_in_batch` and does not use it.
+
+    The Hugging Face Trainer counts the items of the whole window and hands the count to the loss. When the model
+    accepts loss arguments (its `forward` takes `**kwargs`, as most do) or a `compute_loss_func` is given, the Trainer
+    no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean over the
+    micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks with a
+    `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+    from transformers import Trainer
+
+
+    class WeightedTrainer(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # error: ACC601
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            loss = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+            return (loss, outputs) if return_outputs else loss
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+    from transformers import Trainer
+
+
+    class WeightedTrainer(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            logits, flat = outputs.logits.flatten(0, 1), labels.flatten()
+            if num_items_in_batch is None:
+                loss = F.cross_entropy(logits, flat, ignore_index=-100)
+            else:
+                loss = F.cross_entropy(logits, flat, ignore_index=-100, reduction="sum")
+                loss = loss / num_items_in_batch
+                if self.args.average_tokens_across_devices:
+                    loss = loss * self.accelerator.num_processes
+            return (loss, outputs) if return_outputs else loss
+    ```
+
+    For a loss over sequences or pairs, `self.model_accepts_loss_kwargs = False` after `super().__init__` gives the
+    division back to the Trainer.
+
+    When it stays silent: when the class sets `model_accepts_loss_kwargs`, divides by `gradient_accumulation_steps` or
+    `current_gradient_accumulation_steps`, or hands the count on; on a method that only raises; on trl's reward
+    trainers, whose batches hold no `labels`, so that nothing is counted and the Trainer divides. The finding on a
+    method is `likely`, since it rests on the model's signature; on a `compute_loss_func` it is `certain`.
+
+    When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
+    the accumulation steps; where token counts differ, the mean of means remains (ACC101).
+
+    Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on
+    uneven ones. `compute_loss_func`: length 4 on one rank, 8 on two. `super().compute_loss(model, inputs)` without the
+    count: length 4. With `model_accepts_loss_kwargs = False`: exact on equal counts. Dividing by
+    the count without the number of processes on two ranks: length .5.
+
+    See: [transformers #37766][growing] and [#34198][func]; [trl #4104][reward] on the trainers that are right;
+    `training_step` and `compute_loss` in `transformers/trainer.py`.
+
+    [growing]: https://github.com/huggingface/transformers/issues/37766
+    [func]: https://github.com/huggingface/transformers/pull/34198
+    [reward]: https://github.com/huggingface/trl/issues/4104
+    """
+
+    code = "ACC601"
+    name = "hf-compute-loss-ignores-num-items"
+    severity = Severity.ERROR
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        passed = loss_functions(program)
+        for function in program.functions:
+            if takes_the_count(function) and not uses_the_count(function):
+                if is_override(function):
+                    yield self.at(
+                        function,
+                        f"`{function.owner}.compute_loss` ignores `num_items_in_batch`, and the Trainer "
+                        "does not divide by the accumulation steps (if the model takes `**kwargs`)",
+                        confidence=Confidence.LIKELY,
+                    )
+                elif not function.owner and function.name in passed:
+                    yield self.at(
+                        function,
+                        f"`{function.name}` ignores `num_items_in_batch`, and the Trainer does not divide "
+                        "a `compute_loss_func` by the accumulation steps",
+                    )
+
+
+def loss_functions(program: Program) -> frozenset[str]:
+    """The functions that are handed to a Trainer as `compute_loss_func`."""
+    calls = (node for node in walk(program.body) if isinstance(node, Call))
+    values = (call.keyword("compute_loss_func") for call in calls)
+    return frozenset(dotted(value) for value in values if value is not None)
+
+
+def is_override(function: Function) -> bool:
+    """True for `compute_loss` in a class of the Trainer's line that leaves the division to it."""
+    bases = [base.rpartition(".")[2] for base in function.bases]
+    return (
+        function.name == "compute_loss"
+        and any(base.endswith("Trainer") for base in bases)
+        and not any(base.endswith("RewardTrainer") for base in bases)
+        and "model_accepts_loss_kwargs" not in function.assigned_attributes_of_class
+    )
+
+
+def takes_the_count(function: Function) -> bool:
+    """True when the Trainer's count arrives by name or, in a method of its signature, among `**kwargs`."""
+    names = {param.name for param in function.params}
+    if "num_items_in_batch" in names:
+        return True
+    return "return_outputs" in names and any(param.star == "**" for param in function.params)
+
+
+def uses_the_count(function: Function) -> bool:
+    """True when the count, the keyword arguments or the accumulation steps are read, or nothing is computed."""
+    rest = {param.name for param in function.params if param.star == "**"}
+    nodes = list(walk(function.body))
+    read = function.names_read | {node.name for node in nodes if isinstance(node, Attr)}
+    steps = {"gradient_accumulation_steps", "current_gradient_accumulation_steps"}
+    abstract = any(isinstance(n, Raise) and "NotImplemented" in n.exception for n in nodes)
+    return abstract or bool(read & {"num_items_in_batch", *rest, *steps})

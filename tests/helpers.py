@@ -1,0 +1,59 @@
+"""What several tests need: a defective loop, the markers of a source, and a file's findings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from accumlint.check import check_bytes
+from accumlint.config import Settings
+from accumlint.discovery import Target
+
+ROOT = Path(__file__).parents[1]
+
+# One defect, on the line that says so; every other line is right.
+LOOP = """\
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accumulation_steps):
+    batches = iter(loader)
+    for _ in range(len(loader) // accumulation_steps):
+        optimizer.zero_grad()
+        for _ in range(accumulation_steps):
+            images, labels = next(batches)
+            loss = F.cross_entropy(model(images), labels)
+            loss.backward()  # error: ACC102
+        optimizer.step()
+"""
+FLAGGED = 11
+
+_MARKER = re.compile(r"# error: ([A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)\s*$")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A command's end: exit code and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+def markers(source: str) -> set[tuple[int, str]]:
+    """Line and code of each finding that the source says is to be expected."""
+    return {
+        (number, code.strip())
+        for number, line in enumerate(source.splitlines(), 1)
+        if (match := _MARKER.search(line))
+        for code in match[1].split(",")
+    }
+
+
+def findings(source: str, name: str = "train.py") -> set[tuple[int, str]]:
+    """Line and code of each finding under all rules. The source must be readable."""
+    target = Target(name, f"/{name}", Settings(Path("/"), select=("ALL",)))
+    checked = check_bytes(source.encode(), target)
+    assert checked.problems == ()
+    return {(report.mark.place.line, report.code) for report in checked.reports}

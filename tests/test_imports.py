@@ -1,0 +1,138 @@
+"""Imports fall one way, heavy ones wait until they are needed, and the engine knows no rule."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers import LOOP, ROOT
+
+from accumlint import packs
+
+# From the ground up: a file imports from its own floor and from those below.
+FLOORS = [
+    {"accumlint", "accumlint.source", "accumlint.problem", "accumlint.prefilter"},
+    {"accumlint.reading"},
+    {"accumlint.tracing"},
+    {"accumlint.rule"},
+    {"accumlint.judge", "accumlint.narrate"},
+    {"accumlint.report", "accumlint.suppress", "accumlint.patterns", "accumlint.packs"},
+    {"accumlint.config"},
+    {"accumlint.discovery"},
+    {"accumlint.check"},
+    {"accumlint.reporting"},
+    {"accumlint.cli"},
+    {"accumlint.__main__"},
+]
+# What the program, its events and a finding are made of: all that a rule needs.
+FOR_RULES = {"accumlint.rule", "accumlint.tracing.trace", "accumlint.reading.program"}
+# Who may import what comes from elsewhere.
+HEAVY = {
+    "click": {"accumlint.cli"},
+    "libcst": {"accumlint.reading"},
+    "pathspec": {"accumlint.patterns"},
+    "tomli": {"accumlint.config"},
+    "torch": set[str](),
+}
+ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
+RULES = sorted((ROOT / "rules").glob("*.py"))
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def room_of(module: str) -> str:
+    """The part of a module's name that has a floor: a file of the package, or a folder in it."""
+    return ".".join(module.split(".")[:2])
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Every module that a file imports, anywhere in it; `.x` for a neighbour."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            # From the package itself, a name is a module or something that its face holds.
+            faces = {"accumlint", "accumlint.reporting"}
+            yield from (
+                f"{module}.{alias.name}" if module in faces and alias.name.islower() else module
+                for alias in node.names
+            )
+
+
+def floor_of(room: str) -> int:
+    return next(i for i, rooms in enumerate(FLOORS) if room in rooms)
+
+
+@pytest.mark.parametrize("file", ENGINE, ids=module_of)
+def test_the_engine_s_imports_fall_one_way(file: Path) -> None:
+    room = room_of(module_of(file))
+    for module in imported(file):
+        if module.startswith("accumlint"):
+            other = room_of(module) if room_of(module) in set().union(*FLOORS) else "accumlint"
+            assert floor_of(other) <= floor_of(room), f"{module_of(file)} imports {module}"
+        assert not module.startswith("accumlint_rules"), "rules come by entry point only"
+
+
+@pytest.mark.parametrize("file", ENGINE, ids=module_of)
+def test_what_comes_from_elsewhere_has_its_room(file: Path) -> None:
+    for module in imported(file):
+        if (top := module.split(".")[0]) in HEAVY:
+            assert room_of(module_of(file)) in HEAVY[top]
+
+
+@pytest.mark.parametrize("file", RULES, ids=lambda file: file.stem)
+def test_a_rule_imports_what_a_rule_needs(file: Path) -> None:
+    for module in imported(file):
+        if module.startswith("."):
+            assert module.startswith("._"), "rules share helpers, they do not use each other"
+        else:
+            assert module in FOR_RULES or module.split(".")[0] in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("file", ENGINE, ids=module_of)
+def test_the_engine_names_no_rule(file: Path) -> None:
+    words = "|".join([r"ACC\d{3}", *(re.escape(entry.name) for entry in packs.catalogue())])
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    docstrings = {id(node) for node in statements if isinstance(node, ast.Constant)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            assert not (isinstance(node.value, str) and re.search(words, node.value))
+
+
+def test_every_file_has_a_floor() -> None:
+    assert {room_of(module_of(file)) for file in ENGINE} <= set[str]().union(*FLOORS)
+
+
+@pytest.mark.parametrize(
+    ("source", "absent"),
+    [
+        ("x = 1\n", ["libcst", "accumlint.reading", "accumlint.tracing", "accumlint.rule"]),
+        (LOOP, ["torch", "multiprocessing"]),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(
+    tmp_path: Path, source: str, absent: list[str]
+) -> None:
+    (tmp_path / "file.py").write_text(source)
+    script = (
+        "import sys\n"
+        "from accumlint.cli import main\n"
+        "try:\n    main(['check', '--select', 'ACC102', '--exit-zero', 'file.py'])\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print([name for name in {absent} if name in sys.modules])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert ran.stderr.decode() == ""
+    assert ran.stdout.decode().splitlines()[-1] == "[]"

@@ -1,0 +1,85 @@
+"""A comment silences the statement it stands at, for the rules that it names, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from helpers import LOOP
+
+from accumlint import suppress
+
+CODE, NAME = "ACC102", "loss-not-divided"
+
+# The finding is on the line that holds `loss.backward`; True where it is silenced.
+CASES = {
+    "loss.backward()": False,
+    "loss.backward()  # a remark": False,
+    "loss.backward()  # accumlint: ignore[ACC102]": True,
+    "loss.backward()  # accumlint: ignore[acc102]": True,
+    "loss.backward()  # accumlint: ignore[loss-not-divided]": True,
+    "loss.backward()  # accumlint: ignore[ACC201, ACC102] the criterion divides": True,
+    "loss.backward()  # accumlint:ignore [ ACC102 ]": True,
+    "loss.backward()  # accumlint: ignore": True,
+    "loss.backward()  # accumlint: ignore, the criterion divides": True,
+    "loss.backward()  # type: ignore  # accumlint: ignore[ACC102]": True,
+    "loss.backward()  # accumlint: ignore[ACC201]": False,
+    "loss.backward()  # accumlint: ignore[ACC1]": False,
+    "loss.backward()  # accumlint: ignore[]": False,
+    "loss.backward()  # accumlint: ignore[ACC201": False,
+    "loss.backward()  # accumlint: ignored": False,
+    "loss.backward()  # accumlint: ignore-next": False,
+    "loss.backward()  # accumlint: ignore-file": False,
+    "loss.backward('# accumlint: ignore')": False,
+    "loss.backward()  # noqa": True,
+    "loss.backward()  # NOQA": True,
+    "loss.backward()  # noqa: ACC102": True,
+    "loss.backward()  # noqa: E501, ACC102": True,
+    "loss.backward()  # noqa:E501,acc102 the criterion divides": True,
+    "loss.backward()  # noqa: E501": False,
+    "loss.backward()  # noqa: the criterion divides": False,
+    "loss.backward()  # noqable": False,
+    # On a line of its own, for the statement below.
+    "# accumlint: ignore[ACC102]\nloss.backward()": True,
+    "# accumlint: ignore\nloss.backward()": True,
+    "# accumlint: ignore[ACC102]\n# accumlint: ignore[ACC201]\nloss.backward()": True,
+    "# accumlint: ignore[ACC102]\n# the criterion divides\nloss.backward()": True,
+    "# accumlint: ignore[ACC102]\nx = 1\nloss.backward()": False,
+    "# accumlint: ignore[ACC102]\n\nloss.backward()": False,
+    "x = 1  # accumlint: ignore[ACC102]\nloss.backward()": False,
+    "loss.backward()\n# accumlint: ignore[ACC102]": False,
+    "# noqa: ACC102\nloss.backward()": False,
+    # Statements over several lines: on any of them, or above the first.
+    "loss.backward(\n    x,\n)  # accumlint: ignore[ACC102]": True,
+    "(\n    loss.backward()\n)  # noqa: ACC102": True,
+    "(  # accumlint: ignore[ACC102]\n    loss.backward()\n)": True,
+    "# accumlint: ignore[ACC102]\n(\n    loss.backward()\n)": True,
+    "loss.backward(\n    '''\n    '''\n)  # noqa": True,
+    "for loss.backward in (\n    x\n):  # noqa: ACC102\n    pass": True,
+    "for loss.backward in x:\n    pass  # noqa: ACC102": False,
+    # For the whole file.
+    "# accumlint: ignore-file\nx = 1\nloss.backward()": True,
+    "loss.backward()\n# accumlint: ignore-file[ACC102]": True,
+    "if x:\n    # accumlint: ignore-file[loss-not-divided]\n    loss.backward()": True,
+    "# accumlint: ignore-file[ACC201]\nloss.backward()": False,
+    # What an older tokenizer cannot read.
+    "loss.backward()  # accumlint: ignore[ACC102]\nx = '''": True,
+    "# accumlint: ignore[ACC102]\nloss.backward()\nx = '''": True,
+    "loss.backward()  # accumlint: ignore[ACC201]\nx = '''": False,
+}
+
+
+@pytest.mark.parametrize("source", CASES)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_each_way_to_write_an_ignore(source: str, end: str) -> None:
+    line = 1 + source[: source.index("loss.backward")].count("\n")
+    suppressions = suppress.read(source.replace("\n", end) + end)
+    assert suppressions.silences(CODE, NAME, line) == CASES[source]
+
+
+def test_a_silenced_finding_is_not_reported(run: Run, tmp_path: Path) -> None:
+    silenced = LOOP.replace("# error: ACC102", "# error: ACC102  # accumlint: ignore[ACC102]")
+    (tmp_path / "train.py").write_text(silenced)
+    ran = run("check")
+    assert (ran.code, ran.out) == (0, "All clear: no finding in 1 file\n")
