@@ -13,7 +13,7 @@ def unshared(window: Window) -> Contribution | None:
     by_hand = [e for e in window.of(Rescale) if e.reduced]
     by_hand += [e for e in window.of(Reduce) if e.what == "gradients"]
     last = {c.network: c for c in window.contributions}
-    if by_hand or (len(last) > 1 and not window.step.owned):
+    if by_hand or is_sharded(window) or (len(last) > 1 and not window.step.owned):
         return None
     return next((c for c in last.values() if c.synced is False), None)
 
@@ -26,3 +26,8 @@ def forward_of(window: Window, contribution: Contribution) -> Forward | None:
         if e.microbatch == contribution.microbatch and e.index < contribution.backward.index
     ]
     return before[-1] if before else None
+
+
+def is_sharded(window: Window) -> bool:
+    """True under FSDP, which asks for its flags after the backward and pays for `no_sync` in memory."""
+    return any(e.wrapper.startswith("fsdp") for e in window.of(Forward))

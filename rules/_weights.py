@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.frameworks import SCALE_FREE_OPTIMIZERS
-from accumlint.tracing.trace import Backward, Rescale, Thing, Trace, Window
+from accumlint.tracing.trace import Backward, Forward, Rescale, Thing, Trace, Window
+
+_SCALE_FREE = (
+    "ada", "lamb", "lion", "muon", "novograd", "prodigy", "prop", "ranger", "shampoo", "soap", "sophia",
+)  # fmt: skip
 
 
 def steady_windows(trace: Trace) -> Iterator[Window]:
     """The steady windows of several micro-batches whose size of update the loss alone decides.
 
-    A window that was wiped, that holds gradients of an earlier step, that is rescaled by hand or goes past its
-    framework's backward has another cause, which has a rule of its own or is none.
+    A window that holds gradients of an earlier step, that is rescaled by hand or goes past its framework's backward has
+    another cause, which has a rule of its own or is none. So has a loss whose forward was not seen.
     """
     for optimizer in trace.main.optimizers:
         window = trace.main.steady(optimizer)
         if window is None or len(window.microbatches) < 2 or bypasses(window):
             continue
+        start = window.between[0].index
+        carried = any(c.backward.index < start for c in window.contributions)
         rescaled = any(not rescale.reduced for rescale in window.of(Rescale))
-        if set(window.microbatches) == set(window.backwarded) and not rescaled:
+        if window.of(Forward) and not carried and not rescaled:
             yield window
 
 
@@ -34,6 +39,8 @@ def divisions(trace: Trace, window: Window) -> int | None:
     if all(c.symbols for c in window.contributions):
         return None
     if not trace.main.asked:
+        if trace.main.literal not in (None, length):
+            return None
         total = window.total
         known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
         return None if total is None else known.get(total)
@@ -64,6 +71,9 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
     length = len(window.microbatches)
     if factors is None or len(set(factors)) != 1 or factors[0] <= 0:
         return None
+    # A framework divides by the length it was given: a window of another length is one that an epoch's end cut short.
+    if any(backward.divided not in (1, length) for backward in window.backwards):
+        return None
     divisor = 1 / factors[0]
     origins = len({c.origin for c in window.contributions})
     if divisor.denominator != 1 or divisor in (1, 2, length, origins):
@@ -81,7 +91,8 @@ def bypasses(window: Window) -> tuple[Backward, ...]:
 
 def is_scale_free(optimizer: Thing) -> bool:
     """True for Adam and its like, whose update hardly changes when all gradients are multiplied."""
-    return optimizer.kind.rpartition(".")[2] in SCALE_FREE_OPTIMIZERS
+    kind = optimizer.kind.rpartition(".")[2].lower()
+    return kind != "adadelta" and any(part in kind for part in _SCALE_FREE)
 
 
 def applied(window: Window) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import Trace, Update
+from accumlint.tracing.trace import Trace, Update, Window
 
 
 class ScalerUpdateMissing(Rule):
@@ -80,7 +80,7 @@ class ScalerUpdateMissing(Rule):
         if run.hides("scaler", "optimizer"):
             return
         for optimizer in run.optimizers:
-            taken = [w.step for w in run.windows_of(optimizer) if w.step.scaler is not None]
+            taken = [w.step for w in run.windows_of(optimizer) if is_scaled(w)]
             for step, following in pairwise(taken):
                 scaler = step.scaler
                 updated = any(
@@ -92,3 +92,9 @@ class ScalerUpdateMissing(Rule):
                         step,
                         f"`{scaler.text}.step` runs again before `{scaler.text}.update()`",
                     )
+
+
+def is_scaled(window: Window) -> bool:
+    """True when a scaler that is switched on has scaled what the step applies."""
+    made = (c for backward in window.backwards for c in backward.contributions)
+    return window.step.scaler is not None and any(c.scaled for c in made)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from accumlint.rule import Claim, Finding, Rule, Severity
 from accumlint.tracing.trace import NoSync, SyncFlag, Trace
 
+from ._ranks import is_sharded
+
 
 class NoSyncMissing(Rule):
     """DDP all-reduces in every backward of a window, although the step needs it only once.
@@ -90,7 +92,7 @@ class NoSyncMissing(Rule):
             window = run.steady(optimizer)
             if window is None or len(window.microbatches) < 2 or run.hides("model"):
                 continue
-            if window.of(NoSync) or window.of(SyncFlag):
+            if is_sharded(window) or window.of(NoSync) or window.of(SyncFlag):
                 continue
             if all(c.synced for c in window.contributions):
                 yield self.at(

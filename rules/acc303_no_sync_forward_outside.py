@@ -62,9 +62,9 @@ class NoSyncForwardOutside(Rule):
             optimizer.step()
     ```
 
-    When it stays silent: with FSDP, which reads its flag after the backward, and under Accelerate
-    and Fabric, whose contexts are entered around the whole micro-batch. A condition that is also
-    negated is not reported a second time: as long as the forward is outside, it changes nothing.
+    When it stays silent: with FSDP, which reads its flag after the backward, and under Accelerate,
+    whose `accumulate` holds the whole micro-batch. A condition that is also negated is not reported
+    a second time: as long as the forward is outside, it changes nothing.
 
     Measured: relative error 1.2e-16, no spread between ranks, as many all-reduce calls as without
     `no_sync`.
@@ -82,13 +82,11 @@ class NoSyncForwardOutside(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
             for backward in window.backwards:
-                if backward.silenced and any(c.synced for c in backward.contributions):
-                    entered = [
-                        e for e in window.of(NoSync) if e.entered and e.index < backward.index
-                    ]
+                entered = [e for e in window.of(NoSync) if e.entered and e.index < backward.index]
+                if entered and backward.silenced and any(c.synced for c in backward.contributions):
                     yield self.at(
-                        entered[-1] if entered else backward,
-                        f"`no_sync` covers the backward of `{backward.loss}` but not its forward, "
-                        "where DDP decides to reduce",
+                        entered[-1],
+                        f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
+                        "forward, where DDP decides to reduce",
                         window=window,
                     )

@@ -85,7 +85,7 @@ class SyncFlagAfterForward(Rule):
                 if flag.after_forward and flag.wrapper == "ddp":
                     yield self.at(
                         flag,
-                        f"the flag of `{flag.subject}` is set after the forward that reads it: "
+                        f"`{flag.subject}` is set after the forward that reads it: "
                         f"`{window.step.subject}.step()` applies what one rank holds alone",
                         window=window,
                     )

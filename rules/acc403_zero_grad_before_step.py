@@ -53,7 +53,7 @@ class ZeroGradBeforeStep(Rule):
     the optimizer's parameters.
 
     Measured: the applied gradient is 0 and the parameters stay where they were. With
-    `set_to_none=False`, AdamW (weight decay .1) moved them by .10 of the usual distance.
+    `set_to_none=False` AdamW still decayed the weights (they moved by .10), and momentum moved on.
 
     See: [`Optimizer.zero_grad`][zero] on `set_to_none`.
 

@@ -72,7 +72,7 @@ class RunningTotalAttached(Rule):
         run = trace.main
         steady = [run.steady(optimizer) for optimizer in run.optimizers]
         bounded = {e.total for window in steady if window for e in window.of(Reset)}
-        losses = [b.loss for w in run.windows for b in w.backwards]
+        losses = [f"{b.subject} {b.loss}" for w in run.windows for b in w.backwards]
         joint = any(
             len({c.microbatch for c in b.contributions}) > 1
             for w in run.windows

@@ -105,6 +105,9 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         if window is None:
             continue
         for tail in run.tails:
+            if tail.fate == "lost" and len(run.of(EpochEnd)) < 2:
+                # The end of a run of one pass: nothing comes that could have been dropped again and again.
+                continue
             left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
             if 0 < len(left) < len(window.microbatches):
                 yield window, tail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import EpochEnd, Trace
+from accumlint.tracing.trace import Clear, EpochEnd, Trace, Window
 
 from ._windows import length, sources
 
@@ -78,7 +78,12 @@ class WindowOffByOne(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             first, steady = run.windows_of(optimizer)[0], run.steady(optimizer)
-            if steady is None or first.step.node is not steady.step.node or first.of(EpochEnd):
+            if (
+                steady is None
+                or first.step.node is not steady.step.node
+                or first.of(EpochEnd)
+                or _wiped(first)
+            ):
                 continue
             size, full = length(first), length(steady)
             if (
@@ -93,3 +98,8 @@ class WindowOffByOne(Rule):
                     f"micro-batch{'es' if size > 1 else ''}, every later one after {full}",
                     window=first,
                 )
+
+
+def _wiped(window: Window) -> bool:
+    """True when something before the first step was cleared unapplied: a probe, or another defect."""
+    return any(clear.wiped for clear in window.of(Clear))

@@ -94,10 +94,11 @@ class StepEveryMicrobatch(Rule):
 
 
 def steps_while_divided(run: Run, optimizer: Thing) -> bool:
-    """True when each window is one micro-batch whose loss the code divides by the steps."""
+    """True when each window is one backward, of a loss that the code divides by the steps."""
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
-        len(window.backwarded) == 1 and c.weight == share and c.backward.divided == 1
+        len(window.backwards) == 1
+        and window.contributions
+        and all(c.weight == share and c.backward.divided == 1 for c in window.contributions)
         for window in run.windows_of(optimizer)
-        for c in window.contributions
     )

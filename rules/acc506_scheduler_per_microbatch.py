@@ -100,7 +100,7 @@ class SchedulerPerMicrobatch(Rule):
                     length_is = "its length counts" if certain else "its length is taken to count"
                     yield self.at(
                         move,
-                        f"`{move.subject}.step()` runs on every micro-batch, {length_is} updates",
+                        f"`{move.subject}.step()` runs on every micro-batch, while {length_is} updates",
                         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                         window=window,
                     )

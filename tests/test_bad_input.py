@@ -21,7 +21,6 @@ READ = {
     "no newline at the end": LOOP.rstrip("\n").encode(),
     "latin-1": b"# coding: latin-1\n# \xe9\n" + LOOP.encode(),
     "form feed": LOOP.replace("def train", "\f\ndef train").encode(),
-    "50,000 lines": (LOOP + "x = 1\n" * 50_000).encode(),
     "PEP 701": (LOOP + 'y = f"{x["a"]} {f"{1 + 1}"}"\n').encode(),
     "wide characters": (LOOP + "größe = '梯度'\n").encode(),
 }
@@ -73,6 +72,16 @@ def test_deep_nesting_is_read_or_refused_in_one_line(run: Run, tmp_path: Path, n
     ran = run("check")
     assert "Traceback" not in ran.err
     assert (ran.code, len(ran.err.splitlines())) in {(1, 0), (2, 1)}
+
+
+def test_a_very_long_file_is_read_or_told_to_be_too_long(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP + "x = 1\n" * 50_000)
+    ran = run("check")
+    if ran.code == 0:
+        assert ran.err.startswith("train.py: warning: not followed to the end: ")
+        assert len(ran.err.splitlines()) == 1
+    else:
+        assert (ran.code, ran.err) == (1, "")
 
 
 def test_an_empty_file_is_clean(run: Run, tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")
     low = last.lower()
-    return last in HARMLESS_CALLS or any(part in low for part in HARMLESS_PARTS)
+    return callee.startswith(("torch.", "logging.", "wandb.")) or last in HARMLESS_CALLS or any(part in low for part in HARMLESS_PARTS)
 
 
 def optimizer_kind(path: str) -> str:

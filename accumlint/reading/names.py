@@ -89,3 +89,11 @@ _NEGATIVE = re.compile(
 def is_off_by_default(text: str) -> bool:
     """True when a flag's text reads like something that an ordinary training run leaves off."""
     return bool(_NEGATIVE.search(text.lower()))
+
+
+_UPDATES = re.compile(r"(training|update|optimi[sz]\w*)_?steps_per_epoch|updates_per_epoch")
+
+
+def is_updates_per_epoch(name: str) -> bool:
+    """True when a name reads like the number of whole windows in an epoch."""
+    return bool(_UPDATES.search(name.lower()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accumlint.reading import frameworks
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 
 _STATEMENTS = (
@@ -35,7 +35,6 @@ class Relevance:
     counters: frozenset[str]
     models: frozenset[str]
     optimizers: frozenset[str]
-    synced: frozenset[str]
     accumulates: bool
     window_names: frozenset[str]
 
@@ -51,6 +50,8 @@ class _Fact:
     reads: set[str]
     writes: set[str]
     calls: set[str]
+    callees: set[str]
+    mutates: bool
     event: bool
     backward: bool
     step: bool
@@ -71,11 +72,11 @@ def relevance(program: p.Program) -> Relevance:
     backwards: set[p.Node] = set()
     stepping: set[p.Node] = set()
     for fact in facts:
-        if fact.event or fact.calls & reaching:
+        if fact.event or fact.callees & reaching:
             eventful.update((fact.statement, *fact.parents))
-        if fact.backward or fact.calls & reaching_backward:
+        if fact.backward or fact.callees & reaching_backward:
             backwards.update((fact.statement, *fact.parents))
-        if fact.step or fact.calls & reaching_step:
+        if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
     kept = _kept(facts, eventful)
     return Relevance(
@@ -105,7 +106,9 @@ def _collect(
         if isinstance(statement, p.Function):
             _collect(statement.body, (), statement, statement.owner or owner, facts)
             continue
-        fact = _Fact(statement, parents, function, owner, set(), set(), set(), False, False, False)
+        fact = _Fact(
+            statement, parents, function, owner, set(), set(), set(), set(), False, False, False, False
+        )
         facts.append(fact)
         inner: list[tuple[p.Stmt, ...]] = []
         match statement:
@@ -149,12 +152,16 @@ def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
     match target:
         case p.Name(id=name):
             fact.writes.add(name)
+            fact.event |= names.is_steps(name)
         case p.Attr(base=base, name=name):
             fact.writes.add(name)
+            fact.event |= names.is_steps(name)
+            fact.mutates = True
             _read(base, fact, facts)
             if name in frameworks.EVENTS:
                 fact.event = True
         case p.Item(base=base, index=index):
+            fact.mutates = True
             fact.writes |= {n.id for n in p.walk_expr(base) if isinstance(n, p.Name)}
             fact.writes |= {n.name for n in p.walk_expr(base) if isinstance(n, p.Attr)}
             _read(index, fact, facts)
@@ -172,6 +179,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
         match node:
             case p.Name(id=name):
                 fact.reads.add(name)
+                # A function that is handed over (`spawn(main)`) will be called.
+                fact.callees.add(name)
                 if name in frameworks.WRAPPERS or name in frameworks.SCALERS:
                     fact.event = True
             case p.Attr(name=name):
@@ -182,6 +191,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
             case p.Call(func=func):
                 last = func.name if isinstance(func, p.Attr) else p.dotted(func)
                 fact.calls.add(last)
+                fact.callees.add(called(func))
                 if last in frameworks.EVENTS:
                     fact.event = True
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
@@ -189,6 +199,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step |= "loss_scaler" in last
                 if last in _STEP_NAMES:
                     fact.step = True
+                if last == "update" and isinstance(func, p.Attr):
+                    receiver = p.dotted(func.base).rpartition(".")[2]
+                    fact.event |= names.role_of(receiver) == "scaler"
             case p.Lambda(function=function):
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):
@@ -209,7 +222,7 @@ def _reaching(facts: list[_Fact], holds: Callable[[_Fact], bool]) -> set[str]:
         names = _callable_names(fact)
         if not names:
             continue
-        for callee in fact.calls:
+        for callee in fact.callees:
             callers.setdefault(callee, set()).update(names)
         if holds(fact):
             found |= names
@@ -225,11 +238,28 @@ def _reaching(facts: list[_Fact], holds: Callable[[_Fact], bool]) -> set[str]:
 def _callable_names(fact: _Fact) -> set[str]:
     if fact.function is None:
         return set()
-    names = {fact.function.name}
     if fact.function.name in ("__init__", "__call__", "__enter__", "__exit__", "__iter__"):
-        names.add(fact.owner)
-    # A call of an object's own __call__ shows no name that leads to it.
-    return names - {"__call__", "__enter__", "__exit__", "__iter__", "<lambda>"}
+        # A call of an object's own __call__ shows no name that leads to it; its construction does.
+        return {fact.owner}
+    return {key(fact.function)} - {"<lambda>"}
+
+
+def key(function: p.Function) -> str:
+    """What a call must look like to mean this function: `name` for a plain one, `.name` for a method."""
+    return f".{function.name}" if function.owner else function.name
+
+
+def called(func: p.Expr) -> str:
+    """What a callee looks like: `name`, or `.name` of some receiver ("" for a module's own train and eval)."""
+    if not isinstance(func, p.Attr):
+        return p.dotted(func)
+    receiver = p.dotted(func.base).rpartition(".")[2]
+    if func.name in _MODULE_METHODS and names.role_of(receiver) == "model":
+        return ""
+    return f".{func.name}"
+
+
+_MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
 
 
 def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
@@ -238,6 +268,10 @@ def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
     writers: dict[str, list[_Fact]] = {}
     returns: dict[str, list[_Fact]] = {}
     jumps: list[_Fact] = []
+    callers: dict[str, list[_Fact]] = {}
+    for fact in facts:
+        for callee in fact.callees:
+            callers.setdefault(callee, []).append(fact)
     by_statement = {fact.statement: fact for fact in facts}
     for fact in facts:
         for name in fact.writes:
@@ -255,6 +289,9 @@ def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
         if fact.statement in kept:
             return
         kept.add(fact.statement)
+        if fact.mutates and fact.function is not None:
+            # What a function changes in its arguments is changed by whoever calls it.
+            waiting.extend(callers.get(key(fact.function), ()))
         for parent in fact.parents:
             if parent not in kept and parent in by_statement:
                 waiting.append(by_statement[parent])
@@ -296,32 +333,36 @@ def _counters(facts: list[_Fact]) -> set[str]:
     for fact in facts:
         match fact.statement:
             case p.Augment(target=target, op="+", value=p.Const(value=int())):
-                found.add(p.dotted(target).rpartition(".")[2])
+                found.add(_last(target))
             case p.Assign(
                 targets=[target],
                 value=p.Binary(op="+", left=left, right=p.Const(value=int())),
             ) if p.dotted(target) == p.dotted(left):
-                found.add(p.dotted(target).rpartition(".")[2])
+                found.add(_last(target))
             case _:
                 pass
     return found
 
 
+def _last(target: p.Expr) -> str:
+    """The last name of a target: `n` of `self.n` and of `state["n"]`."""
+    if isinstance(target, p.Item) and isinstance(target.index, p.Const):
+        return str(target.index.value)
+    return p.dotted(target).rpartition(".")[2]
+
+
 def _receivers(
     program: p.Program,
-) -> tuple[frozenset[str], frozenset[str], frozenset[str], bool]:
-    """The last names of receivers used like a module, like an optimizer, like a wrapped module; is there `accumulate`?"""
+) -> tuple[frozenset[str], frozenset[str], bool]:
+    """The last names of receivers used like a module, like an optimizer; is there `accumulate`?"""
     models: set[str] = set()
     cleared: set[str] = set()
     stepped: set[str] = set()
-    synced: set[str] = set()
     accumulates = False
     for node in p.walk(program.body):
         if not isinstance(node, p.Attr):
             continue
         receiver = p.dotted(node.base).rpartition(".")[2]
-        if node.name in ("no_sync", "require_backward_grad_sync"):
-            synced.add(receiver)
         accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
         if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
             models.add(receiver)
@@ -329,7 +370,7 @@ def _receivers(
             cleared.add(receiver)
         elif node.name == "step":
             stepped.add(receiver)
-    return frozenset(models), frozenset(cleared & stepped), frozenset(synced), accumulates
+    return frozenset(models), frozenset(cleared & stepped), accumulates
 
 
 def _window_names(

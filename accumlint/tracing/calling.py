@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
+from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.iterating import Iterating
 from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced, scaled
@@ -79,6 +80,9 @@ class Calling:
         if self.is_steps(name) or text in machine.relevance.window_names:
             machine.state.asked = True
             return machine.scenario.steps
+        if names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
         if text in machine.symbols:
             return machine.symbols[text]
         value = self._symbol(text, name, node, hint)
@@ -343,6 +347,9 @@ class Calling:
         cut = self._cuts(index, node)
         if base.networks or not cut:
             found = derived(f"{base.text}[…]", base, node=node)
+            found.rows = base.rows or (
+                isinstance(index, tuple) and len(index) > 1 and not isinstance(index[1], slice)
+            )
             found.loss = base.loss
             if base.terms is not None:
                 found.terms = base.terms
@@ -601,9 +608,11 @@ class Calling:
         if "loss_scaler" in last and len(args) > 1:
             return self.things.native_scaler(self.things.symbol("scaler", text, node), args, kwargs, node)
         received = self.things.received(args, kwargs)
-        if received and not frameworks.is_harmless(text):
-            self.machine.state.unread.append(t.Unread(node, text, frozenset(received)))
+        if received and not self.machine.state.inside and not frameworks.is_harmless(text):
+            inside = any(x.node in self.machine.relevance.backwards for x in self.machine.state.loops)
+            self.machine.state.unread.append(t.Unread(node, text, frozenset(received), inside))
         everything = flat(sources)
+        self.things.handed(everything)
         found = derived(f"{text}(…)" if any(isinstance(s, Unknown) and s.tensor for s in everything) else p.render(node) if isinstance(node, p.Call) else text, *everything, node=node)
         for source in everything:
             if isinstance(source, Object) and source.role == "model" and source.networks:
@@ -611,7 +620,8 @@ class Calling:
                     found.networks = found.networks | source.networks
                     found.forwards = (*found.forwards, *self.things.silent_forward(source, node))
         found.loss = "loss" in last.lower() and found.tensor
-        found.lost = any(isinstance(s, Unknown) and ((s.loss and s.networks) or s.lost) for s in everything)
+        library = text.startswith(("torch.", "F.")) or isinstance(callee, Unknown) and callee.tensor
+        found.lost = any(isinstance(s, Unknown) and self.tensors.hides(s, library) for s in everything)
         if any(isinstance(s, Unknown) and s.parameters for s in everything):
             found.parameters = True
         if self.machine.state.no_grad:
@@ -652,7 +662,7 @@ class Calling:
             return Lazy("generator", args, closure=bound, kwargs=kwargs)
         machine = self.machine
         if machine.state.depth >= MAX_DEPTH:
-            if function.name in machine.relevance.reaching:
+            if key(function) in machine.relevance.reaching:
                 raise Stopped("calls nested too deeply")
             return derived(f"{function.name}(…)", *flat([*args, *kwargs.values()]))
         quiet = any(d.split("(")[0].endswith(("no_grad", "inference_mode")) for d in decorators)
@@ -709,6 +719,8 @@ class Calling:
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
+        if "loss" in param.name.lower() and not names.role_of(param.name):
+            return Unknown(param.name, loss=True, lost=True)
         return self.symbol(param.name, param.name, function)
 
     def run_generator(

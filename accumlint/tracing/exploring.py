@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from accumlint.reading import names
 from accumlint.reading import program as p
-from accumlint.reading.relevance import Relevance, relevance
+from accumlint.reading.relevance import Relevance, called, key, relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.machine import Decision, Leave, Loop, Machine, PythonError, Scenario, Stopped
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
@@ -19,6 +19,7 @@ MAX_FLIPS = 3
 MAX_RETRIES = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
+WHOLE = Scenario(4, 8)
 LONGEST_LITERAL = 64
 
 
@@ -103,16 +104,17 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
     training = [
         f
         for f in program.functions
-        if f.name in slice_.reaching_backward and any(s in slice_.backwards for s in f.body)
+        if key(f) in slice_.reaching_backward and any(s in slice_.backwards for s in f.body)
     ]
-    called = {
-        callee.rpartition(".")[2]
+    # A function that no training function calls stands outermost.
+    inside = {
+        called(node.func)
         for f in training
-        for callee in f.calls
-        if callee.rpartition(".")[2] != f.name
+        for node in p.walk(f.body)
+        if isinstance(node, p.Call) and called(node.func) != key(f)
     }
     nested = {inner for f in program.functions for inner in p.walk(f.body) if isinstance(inner, p.Function)}
-    outermost = [f for f in training if f.name not in called and f not in nested]
+    outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
         if function not in covered:
             yield Entry(function)
@@ -154,6 +156,12 @@ class _Paths:
                 # A path that only raises is no training run: take the last guard the other way.
                 if not run.stopped.startswith("raises") or run.of(t.Backward):
                     break
+                if machine.state.length_asked and scenario is STANDARD:
+                    # Perhaps a partial window is refused.
+                    whole, tried_machine = self.run(WHOLE, chosen)
+                    if whole.of(t.Backward):
+                        scenario, run, machine = WHOLE, whole, tried_machine
+                        break
                 last = next((d for d in reversed(machine.decisions.values()) if d.key not in chosen), None)
                 if last is None:
                     break
@@ -172,7 +180,7 @@ class _Paths:
             exceptional = any(d.data and d.choice == "exceptional" for d in decisions)
             runs = [run]
             if run.asked and not exceptional and run.of(t.Backward):
-                runs.append(self.run(HALF, chosen)[0])
+                runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             if run.of(t.Backward):
                 found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional))
@@ -247,7 +255,8 @@ class _Paths:
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
-            for _ in range(2):
+            epochs = any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params)))
+            for _ in range(2 if epochs else 1):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         self.repeat(machine, closure, receiver, function)
@@ -277,7 +286,10 @@ class _Paths:
                 if low in ("batch_idx", "step", "i", "idx", "iteration", "batch_index", "n_iter", "it", "iter_num", "curr_step", "current_step", "global_step"):
                     kwargs[param.name] = number
                 elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
-                    kwargs[param.name] = Unknown(param.name, frozenset({batch}))
+                    given = Unknown(param.name, frozenset({batch}))
+                    # Whoever made a loss that is handed in may have divided it.
+                    given.loss = given.lost = "loss" in low
+                    kwargs[param.name] = given
             machine.calling.invoke(closure, [], kwargs, receiver, function)
         machine.state.loops.pop()
 

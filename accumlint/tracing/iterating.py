@@ -25,7 +25,10 @@ class Iterating:
         """What a loop at `node` (None: no loop statement) goes through."""
         match value:
             case list() | tuple() | set():
-                return _each(list(value), self._training(node) and self._fetched(value))
+                if not value and self._training(node):
+                    # Filled by something that was not followed.
+                    return _each([Unknown("…")], False)
+                return _each(list(value), False)
             case dict():
                 return _each(list(value), False)
             case str() | bytes() | None | bool() | int() | float():
@@ -41,9 +44,6 @@ class Iterating:
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
-
-    def _fetched(self, values: list[Value] | tuple[Value, ...] | set[Value]) -> bool:
-        return False
 
     def lazy(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine

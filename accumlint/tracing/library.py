@@ -56,7 +56,12 @@ def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[st
         criterion.varies = _varies(last, kwargs)
         return criterion
     if last in frameworks.LOSSES:
-        loss = calling.tensors.loss_of(f"{last}(…)", everything, _reduction(kwargs), _varies(last, kwargs), node)
+        loss = calling.tensors.loss_of(
+            f"{last}(…)", everything, _reduction(kwargs), _varies(last, kwargs), node
+        )
+        if isinstance(first, Unknown) and first.rows:
+            # One prediction for each row: the mean is over rows, and these are as many in every micro-batch.
+            loss.varies = ""
         if machine.state.no_grad:
             loss.networks = frozenset()
         return loss
@@ -163,6 +168,9 @@ def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, V
         case "sum":
             return (_summed(calling, first, node),)
         case "isinstance":
+            wrapped = p.render(node) if isinstance(node, p.Call) else ""
+            if isinstance(first, Object) and any(f in wrapped for f in ("DistributedDataParallel", "DDP")):
+                return (first.wrapper == "ddp",)
             if isinstance(first, Unknown) or (isinstance(first, Object) and first.cls is None):
                 shown = p.render(node) if isinstance(node, p.Call) else name
                 return (Unknown(shown),)
@@ -261,6 +269,7 @@ def _wrapped(calling: Calling, last: str, args: list[Value], kwargs: dict[str, V
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
+    calling.machine.state.wrapped.add(id(model))
     return Object(model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model)
 
 
@@ -403,6 +412,9 @@ def _varies(name: str, kwargs: dict[str, Value]) -> str:
         return ""
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
+        if value == -1:
+            # No label is -1 unless somebody writes it: the customary way to ignore nothing.
+            return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
     if "weight" in kwargs and kwargs["weight"] is not None:
         return "`weight`"

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from accumlint.reading import names
 from accumlint.reading import program as p
-from accumlint.reading.relevance import Relevance
+from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.ledger import Ledger
 from accumlint.tracing.values import (
@@ -86,9 +86,12 @@ class State:
     ordinals: dict[object, int] = field(default_factory=lambda: {})
     current: int = 0
     no_grad: int = 0
+    inside: int = 0
     silenced: list[str] = field(default_factory=lambda: [])
     flags: dict[str, bool | None] = field(default_factory=lambda: {})
     wrappers: dict[str, str] = field(default_factory=lambda: {})
+    wrapped: set[int] = field(default_factory=lambda: set())
+    networks: dict[str, int] = field(default_factory=lambda: {})
     accumulating: list[Object] = field(default_factory=lambda: [])
     last: list[bool] = field(default_factory=lambda: [])
     asked: bool = False
@@ -158,6 +161,8 @@ class Machine:
         self.returned: Value = None
         # The side that the guard being evaluated had better take (None: either).
         self.goal: bool | None = None
+        # The statement whose test is being evaluated.
+        self.deciding: p.Node | None = None
 
     # Places in time
 
@@ -258,8 +263,9 @@ class Machine:
         assert isinstance(node, p.If)
         then, other = self._weight(node.body), self._weight(node.orelse)
         self.goal = None if then == other else then > other
+        self.deciding = node
         value = self.eval(node.test)
-        self.goal = None
+        self.goal = self.deciding = None
         if self.truth(value, node.test, node):
             return self.block(node.body)
         return self.block(node.orelse)
@@ -771,7 +777,7 @@ class Machine:
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
-        matters = node in self.relevance.eventful
+        matters = node in self.relevance.eventful or self.deciding in self.relevance.eventful
         default = self._default(value, key, negated, node)
         choice = self.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
@@ -785,7 +791,7 @@ class Machine:
             if literal not in decision.options:
                 decision.options = (*decision.options, literal)
             return decision.choice == literal
-        matters = node in self.relevance.eventful
+        matters = node in self.relevance.eventful or self.deciding in self.relevance.eventful
         prefer = isinstance(node, p.If) and self._prefers_literal(node)
         choice = self.chosen.get(symbol, literal if prefer else "…")
         self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
@@ -916,11 +922,11 @@ class Machine:
             if isinstance(inner, p.For | p.While) and inner in self.relevance.backwards:
                 yield inner
             if isinstance(inner, p.Call):
-                last = p.dotted(inner.func).rpartition(".")[2]
-                if last in self.relevance.reaching_backward and last not in seen:
-                    seen.add(last)
+                callee = called(inner.func)
+                if callee in self.relevance.reaching_backward and callee not in seen:
+                    seen.add(callee)
                     for function in self.program.functions:
-                        if function.name == last:
+                        if key(function) == callee:
                             yield from self._training_loops(function.body, seen)
 
     def _over_data(self, node: p.Node) -> bool:

@@ -118,7 +118,8 @@ class Tensors:
     def linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         """`left op right` with an unknown side."""
         found = self._linear(op, left, right, node)
-        if isinstance(found, Unknown) and len(found.text) > _LONG:
+        counted = op == "%" and isinstance(left, Number)
+        if isinstance(found, Unknown) and (len(found.text) > _LONG or counted):
             # Texts of sums would grow round by round, and no decision would ever be met again.
             found.text = p.dotted(node.target) if isinstance(node, p.Augment) else p.render(node)[:_LONG]
         return found
@@ -142,8 +143,21 @@ class Tensors:
 
     def _opaque(self, op: str, left: Value, right: Value, node: p.Node) -> Unknown:
         found = derived(_shown(left, op, right), left, right, node=node)
-        found.lost = any(isinstance(x, Unknown) and (x.loss or x.lost) for x in (left, right))
+        found.lost = any(isinstance(x, Unknown) and self.hides(x, True) for x in (left, right))
         return found
+
+    def hides(self, value: Unknown, library: bool) -> bool:
+        """True when an operation on `value` may hide a factor that has to do with the window.
+
+        A function of torch cannot know the accumulation steps, so only a loss that was divided before matters there.
+        """
+        if value.lost:
+            return True
+        if not value.loss or not value.networks:
+            return False
+        steps = self.machine.scenario.steps
+        own = {Fraction(steps), Fraction(1, steps), Fraction(1, steps**2)}
+        return not library or any(x.factor is None or x.factor in own for x in value.linear)
 
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         sign = Fraction(1 if op == "+" else -1)

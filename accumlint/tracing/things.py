@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
+from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat, scaled
 from accumlint.tracing.values import Batch, Bound, Context, Native, Number, Object, Term, Unknown, Value
@@ -39,6 +40,7 @@ class Things:
         self.calling = calling
         self.accelerator: Object | None = None
         self.prepared_any = False
+        self.handed_any = False
         self.flag_networks: set[str] = set()
 
     # Making
@@ -51,25 +53,21 @@ class Things:
             return known
         networks = frozenset({text}) if role == "model" else frozenset[str]()
         found = Object(text, t.Thing(role, text, "", node, False), networks=networks)
-        if role in ("model", "engine") and text.rpartition(".")[2] in self._synced_names():
-            self._wrap_network(found, "ddp")
         machine.symbols[text] = found
         return found
-
-    def _synced_names(self) -> frozenset[str]:
-        return self.machine.relevance.synced
-
-    def _wrap_network(self, found: Object, wrapper: str) -> None:
-        found.wrapper = wrapper
-        for network in found.networks:
-            self.machine.state.wrappers[network] = wrapper
 
     def made(self, role: str, text: str, kind: str, networks: frozenset[str], node: p.Node) -> Object:
         """A thing seen being built."""
         text = text or self.calling.naming or role
         if role == "model" and not networks:
-            networks = frozenset({f"{text}@{id(node)}"})
+            networks = frozenset({self._fresh(text)})
         return Object(text, t.Thing(role, text, kind, node, True), networks=networks)
+
+    def _fresh(self, name: str) -> str:
+        """A network's name that no other network of this run has."""
+        known = self.machine.state.networks
+        number = known[name] = known.get(name, 0) + 1
+        return name if number == 1 else f"{name} #{number}"
 
     def part(self, model: Object, text: str) -> Object:
         """A submodule: its gradients are the model's."""
@@ -96,7 +94,7 @@ class Things:
             role = ""
         if not role:
             return Object(cls.name, None, cls)
-        networks = frozenset({f"{cls.name}@{id(node)}"}) if role == "model" else self.networks_of(args)
+        networks = frozenset({self._fresh(cls.name)}) if role == "model" else self.networks_of(args)
         inner = next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
         if role == "model" and inner is not None:
             networks = networks | inner.networks
@@ -176,12 +174,16 @@ class Things:
         if not batches and state.loops and not state.no_grad:
             batches = frozenset({self.calling.piece_of_iteration()})
         forwards: tuple[t.Forward, ...] = ()
-        if not state.no_grad:
+        if not state.no_grad and not state.inside:
             forwards = (self._forward_event(model, networks, batches, node),)
         value: Value = None
-        if method is not None and state.depth < 6 and method.closure.function.name not in machine.relevance.reaching_backward:
+        if method is not None and state.depth < 6 and key(method.closure.function) not in machine.relevance.reaching_backward:
             receiver = model.inner if model.inner is not None and model.inner.cls is not None else model
-            value = self.calling.invoke(method.closure, args, kwargs, receiver, node)
+            state.inside += 1
+            try:
+                value = _merged(self.calling.invoke(method.closure, args, kwargs, receiver, node))
+            finally:
+                state.inside -= 1
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
@@ -190,7 +192,9 @@ class Things:
         machine = self.machine
         state = machine.state
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
-        bypassed = bool(wrapper) and not model.wrapper
+        # FSDP changes the module itself; only DDP has something inside that can be called past it.
+        inner = id(model) in state.wrapped or model.text.endswith(".module")
+        bypassed = wrapper == "ddp" and not model.wrapper and inner
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
             on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
@@ -277,6 +281,9 @@ class Things:
             loss = Unknown("loss", loss=True, lost=isinstance(loss, Number))
         if state.no_grad:
             return
+        if not loss.tensor:
+            # Nothing is known of how it was made.
+            loss.lost = True
         scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
         index = len(state.events)
         pieces: list[t.Contribution] = []
@@ -325,7 +332,7 @@ class Things:
                 if state.wrappers[network] == "fsdp2":
                     synced = None
             yield t.Contribution(
-                event.microbatch, event, network.partition("@")[0], weight, tuple(sorted(term.symbols)), atom.reduction,
+                event.microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
                 atom.varies or loss.varies, scaler is not None, synced, origin,
             )  # fmt: skip
 
@@ -417,7 +424,7 @@ class Things:
                     shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
                     target = self.symbol("optimizer", shown, node)
                 if target is not None and self.gate(target):
-                    self.step(target, node, base, gated=False)
+                    self.step(target, node, base if base.enabled else None, gated=False)
                 return True, None
             case "update":
                 if base.enabled:
@@ -645,7 +652,9 @@ class Things:
 
     def _unprepared(self, thing: Object) -> bool:
         """True for an object seen being built in a file that prepares others, and not this one."""
-        return thing.thing is not None and thing.thing.certain and self.prepared_any and not thing.prepared
+        if thing.thing is None or not thing.thing.certain or thing.prepared or thing.handed:
+            return False
+        return self.prepared_any or self.handed_any
 
     def gated(self, optimizer: Object) -> bool:
         accelerator = self._accelerator()
@@ -687,23 +696,20 @@ class Things:
 
     def wipe(self, model: Object, node: p.Node) -> None:
         machine = self.machine
-        wiped, applied = machine.state.ledger.wipe(self._plain(model.networks))
+        wiped, applied = machine.state.ledger.wipe(model.networks)
         machine.emit(t.Clear(*machine.stamp(node, model.text), None, wiped, applied))
 
     def clear_parameters(self, receiver: Value, node: p.Node) -> None:
         machine = self.machine
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        wiped, applied = machine.state.ledger.wipe(self._plain(networks))
+        wiped, applied = machine.state.ledger.wipe(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
-
-    def _plain(self, networks: frozenset[str]) -> frozenset[str]:
-        return frozenset(n.partition("@")[0] for n in networks)
 
     def rescaled(self, receiver: Value, by: str, reduced: bool, node: p.Node) -> None:
         machine = self.machine
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        pending = machine.state.ledger.pending(self._plain(networks))
+        pending = machine.state.ledger.pending(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced))
 
@@ -722,7 +728,7 @@ class Things:
         networks: set[str] = set()
         for target in targets:
             if isinstance(target, Unknown | Object):
-                networks |= self._plain(target.networks)
+                networks |= target.networks
         lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
         pending = ledger.pending(frozenset(networks))
         scaled_now = any(h.scaled for h in lying)
@@ -748,6 +754,8 @@ class Things:
             if isinstance(event, t.Forward) and (event.microbatch == state.current or not state.current):
                 after = True
                 break
+        if isinstance(receiver, Object) and not receiver.wrapper:
+            receiver.wrapper = wrapper
         for network in networks:
             state.wrappers.setdefault(network, wrapper)
             if wrapper != "fsdp2":
@@ -807,6 +815,14 @@ class Things:
             return value
         return None
 
+    def handed(self, values: list[Value]) -> None:
+        """Things given to a call that cannot be followed, which may prepare them."""
+        if any(isinstance(v, Object) and v.role == "accelerator" for v in values):
+            self.handed_any = True
+        for value in values:
+            if isinstance(value, Object):
+                value.handed = True
+
     def received(self, args: list[Value], kwargs: dict[str, Value]) -> set[str]:
         found: set[str] = set()
         for value in flat([*args, *kwargs.values()]):
@@ -822,6 +838,26 @@ class Things:
         if value.thing is None:
             value.thing = t.Thing("", value.text, "", self.machine.program.body[0], False)
         return value.thing
+
+
+def _merged(value: Value) -> Value:
+    """What a module's forward returns: the gradients of its parts are its own."""
+    match value:
+        case tuple():
+            return tuple(_merged(v) for v in value)
+        case list():
+            return [_merged(v) for v in value]
+        case dict():
+            return {k: _merged(v) for k, v in value.items()}
+        case Unknown():
+            for atom in {id(x.atom): x.atom for x in value.linear}.values():
+                atom.networks = frozenset()
+            value.networks = frozenset()
+            for key, child in value.attributes.items():
+                value.attributes[key] = _merged(child)
+            return value
+        case _:
+            return value
 
 
 def _leaving(context: Context, node: p.Node):  # noqa: ANN202

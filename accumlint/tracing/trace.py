@@ -241,11 +241,15 @@ class Skip(Event):
 
 @dataclass(frozen=True)
 class Unread:
-    """A call that could not be followed and received the loss, a model, an optimizer or a scaler."""
+    """A call that could not be followed and received the loss, a model, an optimizer or a scaler.
+
+    `inside`: it stands in a training loop, where it may do something for every window.
+    """
 
     node: Node
     callee: str
     received: frozenset[str]
+    inside: bool
 
 
 @dataclass(frozen=True)
@@ -392,8 +396,8 @@ class Run:
         return "leaked"
 
     def hides(self, *roles: str) -> bool:
-        """True when a call that could not be followed received one of `roles` ("loss", "model", "optimizer" …)."""
-        return bool(self.stopped) or any(u.received & set(roles) for u in self.unread)
+        """True when a call of the loop that could not be followed received one of `roles` ("loss", "model", "optimizer" …)."""
+        return bool(self.stopped) or any(u.inside and u.received & set(roles) for u in self.unread)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Unknown:
     hint: object = None
     origin: Node | None = None
     parameters: bool = False
+    rows: bool = False
     attributes: dict[str, Value] = field(default_factory=lambda: {})
 
     @property
@@ -88,7 +89,7 @@ class Object:
     counter: int = 0
     sync: bool = True
     used: bool = False
-    literal: bool = False
+    handed: bool = False
 
     @property
     def role(self) -> str:
