@@ -91,6 +91,25 @@ def is_off_by_default(text: str) -> bool:
     return bool(_NEGATIVE.search(text.lower()))
 
 
+_CONFIGURATION = re.compile(
+    r"(^|[._])(args?|cfg|config|conf|hparams?|hps|params|flags|settings|options|configs)(\(\))?[.\[]|pars\w*\(|config\w*[.\[(]"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_configuration(text: str) -> bool:
+    """True for a member of something that reads like a configuration: its names are settings, not things."""
+    return bool(_CONFIGURATION.search(text.lower()))
+
+
+_BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|delay|skip")
+
+
+def is_behind(text: str) -> bool:
+    """True when a limit's text reads like one that a run soon passes."""
+    return bool(_BEHIND.search(text.lower()))
+
+
 _UPDATES = re.compile(r"(training|update|optimi[sz]\w*)_?steps_per_epoch|updates_per_epoch")
 
 

@@ -36,6 +36,7 @@ class Relevance:
     models: frozenset[str]
     optimizers: frozenset[str]
     accumulates: bool
+    ignores: bool
     window_names: frozenset[str]
 
 
@@ -65,6 +66,7 @@ def relevance(program: p.Program) -> Relevance:
     """The slice of `program` that reaches events, and what its names are used as."""
     facts: list[_Fact] = []
     _collect(program.body, (), None, "", facts)
+    _mark_reads_of_totals(facts)
     reaching = _reaching(facts, lambda f: f.event)
     reaching_backward = _reaching(facts, lambda f: f.backward)
     reaching_step = _reaching(facts, lambda f: f.step)
@@ -92,6 +94,25 @@ def relevance(program: p.Program) -> Relevance:
     )
 
 
+def _mark_reads_of_totals(facts: list[_Fact]) -> None:
+    """A running total that is divided is read: these statements say what becomes of it."""
+    totals = {
+        name
+        for fact in facts
+        if fact.event and isinstance(fact.statement, p.Augment | p.Assign)
+        for name in fact.writes
+        if "loss" in name.lower() or "total" in name.lower()
+    }
+    if not totals:
+        return
+    for fact in facts:
+        if fact.event or not fact.reads & totals:
+            continue
+        for node in p.walk_expr(fact.statement) if not isinstance(fact.statement, _COMPOUND) else ():
+            if isinstance(node, p.Binary) and node.op == "/":
+                fact.event |= _last(node.left) in totals
+
+
 def _collect(
     block: tuple[p.Stmt, ...],
     parents: tuple[p.Node, ...],
@@ -116,10 +137,14 @@ def _collect(
                 for target in targets:
                     _write(target, fact, facts)
                 _read(value, fact, facts)
+                if isinstance(value, p.Binary) and value.op == "+":
+                    same = p.dotted(value.left) == p.dotted(targets[0])
+                    fact.event |= same and _is_loss(value.right)
             case p.Augment(target=target, value=value):
                 _write(target, fact, facts)
                 _read(target, fact, facts)
                 _read(value, fact, facts)
+                fact.event |= _is_loss(value)
             case p.For(target=target, iterable=iterable, body=body, orelse=orelse):
                 _write(target, fact, facts)
                 _read(iterable, fact, facts)
@@ -146,6 +171,15 @@ def _collect(
                 pass
         for part in inner:
             _collect(part, (*parents, statement), function, owner, facts)
+
+
+def _is_loss(value: p.Expr) -> bool:
+    """True when a value reads like a loss, or a number taken from a tensor: what running totals are made of."""
+    return any(
+        (isinstance(n, p.Name) and "loss" in n.id.lower())
+        or (isinstance(n, p.Attr) and ("loss" in n.name.lower() or n.name in ("item", "detach")))
+        for n in p.walk_expr(value)
+    )
 
 
 def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
@@ -353,13 +387,16 @@ def _last(target: p.Expr) -> str:
 
 def _receivers(
     program: p.Program,
-) -> tuple[frozenset[str], frozenset[str], bool]:
-    """The last names of receivers used like a module, like an optimizer; is there `accumulate`?"""
+) -> tuple[frozenset[str], frozenset[str], bool, bool]:
+    """The last names of receivers used like a module, like an optimizer; is there `accumulate`,
+    and is -100 (the label that losses ignore) written anywhere?"""
     models: set[str] = set()
     cleared: set[str] = set()
     stepped: set[str] = set()
-    accumulates = False
+    accumulates = ignores = False
     for node in p.walk(program.body):
+        if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
+            ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
             continue
         receiver = p.dotted(node.base).rpartition(".")[2]
@@ -370,7 +407,7 @@ def _receivers(
             cleared.add(receiver)
         elif node.name == "step":
             stepped.add(receiver)
-    return frozenset(models), frozenset(cleared & stepped), accumulates
+    return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
 
 
 def _window_names(
@@ -387,4 +424,9 @@ def _window_names(
         for part in p.walk_expr(node.test):
             if isinstance(part, p.Binary) and part.op == "%" and isinstance(part.right, p.Name | p.Attr):
                 found.add(p.dotted(part.right))
+        match node.test:
+            case p.Compare(left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]):
+                found.add(p.dotted(limit))
+            case _:
+                pass
     return found

@@ -91,7 +91,7 @@ class Calling:
 
     def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
         relevance = self.machine.relevance
-        role = names.role_of(name)
+        role = "" if names.is_configuration(text) else names.role_of(name)
         if name in relevance.optimizers and role in ("", "scheduler"):
             role = "optimizer"
         if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
@@ -119,6 +119,9 @@ class Calling:
             return machine.scenario.steps
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             role = names.role_of(name)
+            if not role and (name in machine.relevance.counters or names.is_start(name)) and not value.count:
+                # A counter taken up from a checkpoint starts at nothing in a fresh run.
+                return 0
             if role and not value.parameters and not value.count:
                 return self.things.symbol(role, path, node)
         elif value.networks and not value.batches and names.role_of(name) in ("model", "optimizer", "scheduler"):
@@ -509,6 +512,8 @@ class Calling:
     def object_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
         if name in base.attributes:
             return self.apply(base.attributes[name], args, kwargs, node)
+        if name == "module" and base.role in ("model", "engine"):
+            return self.apply(self.object_attribute(base, name, node), args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
             found = self.method_of(base, name)
             if found is not None and not (base.role == "optimizer"):

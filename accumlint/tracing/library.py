@@ -53,11 +53,11 @@ def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[st
     if last in frameworks.CRITERIA:
         criterion = things.made("criterion", "criterion", last, frozenset(), node)
         criterion.reduction = _reduction(kwargs)
-        criterion.varies = _varies(last, kwargs)
+        criterion.varies = _varies(calling, last, kwargs)
         return criterion
     if last in frameworks.LOSSES:
         loss = calling.tensors.loss_of(
-            f"{last}(…)", everything, _reduction(kwargs), _varies(last, kwargs), node
+            f"{last}(…)", everything, _reduction(kwargs), _varies(calling, last, kwargs), node
         )
         if isinstance(first, Unknown) and first.rows:
             # One prediction for each row: the mean is over rows, and these are as many in every micro-batch.
@@ -279,6 +279,8 @@ def _accelerator(calling: Calling, kwargs: dict[str, Value], node: p.Node) -> Ob
     state = calling.machine.state
     if isinstance(steps, int):
         found.steps = steps
+        if steps > 1 and not state.asked:
+            state.literal = steps
     elif steps is not None or "gradient_accumulation_plugin" in kwargs:
         found.steps = calling.machine.scenario.steps
         state.asked = True
@@ -407,9 +409,11 @@ def _reduction(kwargs: dict[str, Value]) -> str:
     return given if given in ("mean", "sum", "none") else "mean" if given == "batchmean" else "unknown"
 
 
-def _varies(name: str, kwargs: dict[str, Value]) -> str:
+def _varies(calling: Calling, name: str, kwargs: dict[str, Value]) -> str:
     if name not in frameworks.COUNTED_LOSSES:
         return ""
+    if "ignore_index" not in kwargs and calling.machine.relevance.ignores:
+        return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
         if value == -1:

@@ -584,6 +584,9 @@ class Machine:
         window = self.calling.threshold(op, left, right)
         if window is not None:
             return window
+        far = self._beyond(op, left, right, shown, other)
+        if far is not None:
+            return far
         if isinstance(right, Unknown) and not isinstance(left, Unknown) and op in _MIRRORED:
             return self.compared(_MIRRORED[op], right, left, other, shown)
         text = self.text(left, shown)
@@ -594,6 +597,18 @@ class Machine:
         if op in ("!=", ">=", "<="):
             return Unknown(f"not {text} {_NEGATED[op]} {against}", batches | more, networks | further)
         return Unknown(f"{text} {op} {against}", batches | more, networks | further)
+
+    def _beyond(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> bool | None:
+        """A counter against an unknown limit: limits are far away, starts and warm-ups are behind."""
+        if isinstance(right, Number) and isinstance(left, Unknown) and op in _MIRRORED:
+            return self._beyond(_MIRRORED[op], right, left, other, shown)
+        if not isinstance(left, Number) or isinstance(left, bool) or isinstance(shown, p.Const | p.Unary):
+            return None
+        if not isinstance(right, Unknown) or right.tensor or op not in _COMPARISONS or not self.state.loops:
+            return None
+        if isinstance(right.hint, int) or names.is_behind(right.text):
+            return op in (">", ">=", "!=")
+        return op in ("<", "<=", "!=")
 
     def _identical(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
         positive = op == "is"
@@ -710,6 +725,9 @@ class Machine:
                 self._clause(node, position + 1, found)
 
     def _text(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Text)
+        for part in node.parts:
+            self.eval(part)
         return Unknown("text")
 
     def _yield(self, node: p.Node) -> Value:
@@ -856,7 +874,11 @@ class Machine:
             ordinary = False
         skips = _skips(node.body) or _skips(node.orelse) or then != other
         self.asked_data[where] = self.asked_data.get(where, 0) + 1
-        matters = bool(skips) and bool(self.state.loops) and _guards_health(value, node)
+        flags = any(
+            isinstance(s, p.Assign) and isinstance(s.value, p.Const) and isinstance(s.value.value, bool)
+            for s in node.body
+        )
+        matters = bool(skips or flags) and bool(self.state.loops) and _guards_health(value, node)
         if where not in self.decisions:
             choice = self.chosen.get(where, "ordinary")
             self.decisions[where] = Decision(where, choice, (choice, "exceptional"), matters, True)

@@ -292,7 +292,7 @@ class Things:
         state.current = machine.ordinal(key)
         silenced = bool(state.silenced)
         event = t.Backward(
-            node, index, state.current, state.epoch, subject or loss.text, via, loss.text, (), silenced,
+            node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
             bool(state.accumulating), self._retains(kwargs), loss.lost, divided,
             scaler.thing if scaler is not None else None,
         )  # fmt: skip
@@ -838,6 +838,19 @@ class Things:
         if value.thing is None:
             value.thing = t.Thing("", value.text, "", self.machine.program.body[0], False)
         return value.thing
+
+
+def _written(node: p.Node, text: str) -> str:
+    """The loss of a backward call as the user wrote it, where that is short."""
+    shown: p.Expr | None = None
+    if isinstance(node, p.Call):
+        shown = node.positional(0)
+        if shown is None and isinstance(node.func, p.Attr):
+            shown = node.func.base
+            if isinstance(shown, p.Call) and shown.positional(0) is not None:
+                shown = shown.positional(0)
+    found = p.render(shown) if shown is not None else text
+    return found if len(found) <= 40 else text
 
 
 def _merged(value: Value) -> Value:

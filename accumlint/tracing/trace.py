@@ -358,10 +358,16 @@ class Run:
 
     def steady(self, optimizer: Thing) -> Window | None:
         """A window of the size that comes back: never the first, never a partial one at an epoch's end."""
-        windows = self.windows_of(optimizer)
-        sizes = [len(w.backwarded) for w in windows[1:]]
+        ends = {e.index for e in self.of(EpochEnd)}
+        # What is stepped right before or after an epoch's end is perhaps a partial window.
+        windows = [
+            w
+            for w in self.windows_of(optimizer)[1:]
+            if not any(w.between[0].index <= end <= w.step.index + 3 for end in ends)
+        ] or list(self.windows_of(optimizer)[1:])
+        sizes = [len(w.backwarded) for w in windows]
         common = max(sizes, key=sizes.count, default=0)
-        for window in windows[1:]:
+        for window in windows:
             if len(window.backwarded) == common and common > 0:
                 return window
         return None
@@ -435,18 +441,33 @@ class Trace:
             here = self.main.steady(optimizer)
             there = self.runs[1].steady(twin) if twin is not None else None
             found[optimizer] = None
-            if here is None or there is None or not here.total or not there.total:
-                continue
-            symbols = {c.symbols for c in here.contributions}
-            if symbols != {c.symbols for c in there.contributions} or any(
-                s.startswith("/") or "scal" in s or "norm" in s or "frac" in s
-                for each in symbols
-                for s in each
-            ):
-                # An unknown divisor may well be the window's size under another name.
-                continue
-            found[optimizer] = here.total / there.total
+            if here is not None and there is not None:
+                found[optimizer] = _growth(here, there)
         return found
+
+
+def _growth(here: Window, there: Window) -> Fraction | None:
+    """How the total factor of each loss that could be followed grows; None where they do not agree."""
+    mine, theirs = _totals(here), _totals(there)
+    grown = {
+        mine[key] / theirs[key]
+        for key in mine.keys() & theirs.keys()
+        if (mine[key] or 0) != 0 and (theirs[key] or 0) != 0
+    }
+    return grown.pop() if len(grown) == 1 else None
+
+
+def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
+    totals: dict[tuple[str, str, tuple[str, ...]], list[Fraction | None]] = {}
+    for c in window.contributions:
+        totals.setdefault((c.origin, c.network, c.symbols), []).append(c.weight)
+    return {
+        key: total
+        for key, weights in totals.items()
+        # An unknown divisor may well be the window's size under another name.
+        if not any(s.startswith("/") or "scal" in s or "norm" in s or "frac" in s for s in key[2])
+        and (total := _sum(weights)) is not None
+    }
 
 
 def _sum(weights: Iterator[Fraction | None] | list[Fraction | None]) -> Fraction | None:
