@@ -95,10 +95,8 @@ class ClipEveryMicrobatch(Rule):
 
 def is_partial(window: Window, clip: Clip) -> bool:
     """True when later micro-batches are added to the clipped gradients before these are applied."""
-    clipped = {(c.microbatch, c.network) for c in clip.pending}
-    kept = [c for c in window.contributions if (c.microbatch, c.network) in clipped]
-    networks = {c.network for c in kept}
-    last = max((c.microbatch for c in kept), default=0)
+    networks = {c.network for c in clip.pending}
+    last = max((c.microbatch for c in clip.pending), default=0)
     return any(
         c.network in networks and c.microbatch > last and c.backward.index > clip.index
         for c in window.contributions

@@ -74,6 +74,7 @@ class ZeroGradInsideWindow(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
+        applied = {c.backward.node for w in run.windows for c in w.contributions}
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
             if window is None or window.of(EpochEnd):
@@ -82,7 +83,10 @@ class ZeroGradInsideWindow(Rule):
             if kept >= seen:
                 continue
             for clear in window.of(Clear):
-                wiped = {(c.origin, c.network) for c in clear.wiped}
+                # A probe's gradient, which no step ever applies, is cleared on purpose.
+                wiped = {
+                    (c.origin, c.network) for c in clear.wiped if c.backward.node in applied
+                }
                 by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
                 if (
                     clear.index < window.backwards[-1].index

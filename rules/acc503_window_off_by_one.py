@@ -87,10 +87,10 @@ class WindowOffByOne(Rule):
                 continue
             size, full = length(first), length(steady)
             if (
-                sources(first) == sources(steady)
+                sources(first) <= sources(steady)
                 and full > 1
                 and size in {1, full - 1, full + 1}
-                and first.total != 1
+                and (first.total is None or first.total != steady.total)
             ):
                 yield self.at(
                     first.step,

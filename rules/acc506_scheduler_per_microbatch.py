@@ -88,8 +88,6 @@ class SchedulerPerMicrobatch(Rule):
             window = run.steady(optimizer)
             if window is None or length(window) < 2:
                 continue
-            if any(b.via == "accelerator" for b in window.backwards):
-                continue
             free = [e for e in window.of(Schedule) if not e.gated and not e.per_epoch]
             for move in {e.scheduler: e for e in free}.values():
                 moves = sum(e.scheduler is move.scheduler for e in free)

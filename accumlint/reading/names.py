@@ -21,7 +21,7 @@ _STEPS_ANYWAY = re.compile(
 )
 _COUNTER_START = re.compile(
     r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
-    r"|starting|current|cur|global|total|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
+    r"|starting|current|cur|global|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
     r"|^(start|begin|offset|initial|step0|epoch0)$|resumed?_\w*(step|epoch|batch|iter)"
 )
 
@@ -108,6 +108,14 @@ _BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|del
 def is_behind(text: str) -> bool:
     """True when a limit's text reads like one that a run soon passes."""
     return bool(_BEHIND.search(text.lower()))
+
+
+_END = re.compile(r"new_epoch|end_of|epoch_end|is_last|last_(batch|step|iter)|is_end|is_final|is_boundary")
+
+
+def is_end(text: str) -> bool:
+    """True when a flag's text reads like the end of an epoch."""
+    return bool(_END.search(text.lower()))
 
 
 _UPDATES = re.compile(r"(training|update|optimi[sz]\w*)_?steps_per_epoch|updates_per_epoch")

@@ -91,21 +91,32 @@ class Calling:
 
     def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
         relevance = self.machine.relevance
-        role = "" if names.is_configuration(text) else names.role_of(name)
-        if name in relevance.optimizers and role in ("", "scheduler"):
-            role = "optimizer"
-        if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
-            role = "model"
+        role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             return self.things.symbol(role, text, node)
         if name in relevance.counters or names.is_start(name):
             return 0
         return Unknown(text, hint=hint)
 
+    def role(self, name: str) -> str:
+        """The role that a name suggests, and what the file does with it."""
+        relevance = self.machine.relevance
+        role = names.role_of(name)
+        if name in relevance.optimizers and role in ("", "scheduler"):
+            return "optimizer"
+        if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
+            return "model"
+        return role
+
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
+            computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
+            if computed and not machine.state.asked and machine.state.literal is None and not machine.state.loops:
+                # The number comes from sizes that somebody may choose otherwise.
+                machine.state.asked = True
+                return machine.scenario.steps
             if value > 1 and not machine.state.asked:
                 machine.state.literal = value
             return value
@@ -114,11 +125,15 @@ class Calling:
             return value
         if not isinstance(value, Unknown):
             return value
+        if value.things and not value.batches:
+            same = [x for x in value.things if x.role == self.role(name)]
+            if len(same) == 1 and (same[0].role in ("optimizer", "scheduler") or "wrap" in value.text):
+                return same[0]
         if not value.tensor and self.is_steps(name) and not value.loss:
             machine.state.asked = True
             return machine.scenario.steps
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
-            role = names.role_of(name)
+            role = self.role(name)
             if not role and (name in machine.relevance.counters or names.is_start(name)) and not value.count:
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
                 return 0
@@ -408,6 +423,7 @@ class Calling:
                 part = derived(f"{value.text}[{i}]", value, node=node)
                 part.loss = "loss" in name.lower() and value.tensor
                 part.lost = value.lost and part.loss
+                part.things = value.things
                 found.append(part)
             return found
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
@@ -612,11 +628,14 @@ class Calling:
                 return None
         if "loss_scaler" in last and len(args) > 1:
             return self.things.native_scaler(self.things.symbol("scaler", text, node), args, kwargs, node)
+        everything = flat(sources)
         received = self.things.received(args, kwargs)
+        if any(isinstance(s, Unknown) and s.batches for s in everything):
+            # The model and its data: a forward.
+            received.discard("model")
         if received and not self.machine.state.inside and not frameworks.is_harmless(text):
             inside = any(x.node in self.machine.relevance.backwards for x in self.machine.state.loops)
             self.machine.state.unread.append(t.Unread(node, text, frozenset(received), inside))
-        everything = flat(sources)
         self.things.handed(everything)
         found = derived(f"{text}(…)" if any(isinstance(s, Unknown) and s.tensor for s in everything) else p.render(node) if isinstance(node, p.Call) else text, *everything, node=node)
         for source in everything:
@@ -631,6 +650,7 @@ class Calling:
             found.parameters = True
         if self.machine.state.no_grad:
             found.networks = frozenset()
+        found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
         return found
 
     def library(self, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:

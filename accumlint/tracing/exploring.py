@@ -300,8 +300,8 @@ def _is_data(name: str) -> bool:
 
 
 def _flipped(decisions: list[Decision], chosen: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The choices with one more guard flipped; guards on data last, and only on the plain path."""
-    for decision in sorted(decisions, key=lambda d: d.data):
+    """The choices with one more guard flipped; guards on data first, and only on the plain path."""
+    for decision in sorted(decisions, key=lambda d: not d.data):
         if decision.key in chosen or (decision.data and chosen):
             continue
         for option in decision.options:

@@ -27,7 +27,9 @@ class Iterating:
             case list() | tuple() | set():
                 if not value and self._training(node):
                     # Filled by something that was not followed.
-                    return _each([Unknown("…")], False)
+                    if isinstance(value, list):
+                        value.append(Unknown("…"))
+                    return _each(list(value) or [Unknown("…")], False)
                 return _each(list(value), False)
             case dict():
                 return _each(list(value), False)

@@ -266,6 +266,9 @@ class Machine:
         self.deciding = node
         value = self.eval(node.test)
         self.goal = self.deciding = None
+        if value is False and _sets_steps(node.body):
+            # Whether anything is accumulated hangs on sizes that are only an example here.
+            value = Unknown(p.render(node.test))
         if self.truth(value, node.test, node):
             return self.block(node.body)
         return self.block(node.orelse)
@@ -325,7 +328,8 @@ class Machine:
                     break
                 if known is None and loop.index >= limit:
                     break
-                if loop.index >= max(limit, 400):
+                if loop.index >= (limit if self._far(node) else 400):
+                    self.state.cut = True
                     break
                 if known is True and loop.index >= limit and not self._progresses(node):
                     self.state.cut = True
@@ -339,6 +343,13 @@ class Machine:
         finally:
             self.state.loops.pop()
         return self.block(node.orelse)
+
+    def _far(self, node: p.While) -> bool:
+        """True when the test compares a counter with a limit that nobody knows: it holds as long as one likes."""
+        if not isinstance(node.test, p.Compare) or len(node.test.rest) != 1:
+            return not isinstance(node.test, p.Const)
+        values = [self.eval(node.test.left), self.eval(node.test.rest[0][1])]
+        return any(isinstance(v, Unknown) for v in values)
 
     def _progresses(self, node: p.While) -> bool:
         """True when the test compares numbers, so that the loop ends by itself."""
@@ -790,6 +801,8 @@ class Machine:
             return known
         assert isinstance(value, Unknown)
         key, negated = _stripped(value.text)
+        if names.is_end(p.render(expression)) or names.is_end(key):
+            return bool(self.state.last and self.state.last[-1]) != negated
         if value.tensor:
             return self._data_guard(value, key, negated, node)
         equality = _equality(key)
@@ -1009,6 +1022,16 @@ def _guards_health(value: Unknown, node: p.If) -> bool:
     text = p.render(node.test)
     words = ("isnan", "isinf", "isfinite", "nan", "finite", "grad_norm", "norm", "overflow", "inf", "skip")
     return any(word in text for word in words) or value.loss or "loss" in text
+
+
+def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
+    """True when a block gives the accumulation steps a value that is worked out."""
+    return any(
+        isinstance(s, p.Assign)
+        and not isinstance(s.value, p.Const)
+        and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
+        for s in block
+    )
 
 
 def _holds_unknown(value: Value) -> bool:

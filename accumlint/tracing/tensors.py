@@ -171,6 +171,8 @@ class Tensors:
             # A constant beside a loss has no gradient; a count beside a count is a count.
             found = combined(f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node)
             found.total = left.total or right.total
+            if not found.total and left.count and left.batches and not left.batches <= right.batches:
+                found.total = found.text
             found.count = left.count and right.count
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
@@ -273,7 +275,9 @@ class Tensors:
 
     def threshold(self, op: str, left: Value, right: Value) -> bool | None:
         """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
-        if not isinstance(left, Unknown) or not left.total or _gradient(left) or left.loss:
+        if not isinstance(left, Unknown) or _gradient(left) or left.loss:
+            return None
+        if not left.total and not (left.count and left.batches and self._bounds()):
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
@@ -289,6 +293,17 @@ class Tensors:
                 return size < state_steps(self.machine)
             case _:
                 return None
+
+
+    def _bounds(self) -> bool:
+        """True when the guard being decided holds a step and no backward: it ends windows."""
+        relevance = self.machine.relevance
+        node = self.machine.deciding
+        return (
+            isinstance(node, p.If)
+            and any(s in relevance.stepping for s in node.body)
+            and not any(s in relevance.backwards for s in node.body)
+        )
 
 
 def state_steps(machine: Machine) -> int:

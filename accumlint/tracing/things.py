@@ -126,6 +126,8 @@ class Things:
                 if base.wrapper or base.role == "engine":
                     return self._unwrapped(base)
                 return base
+            case "optimizer", "optimizer":
+                return base
             case "optimizer", "param_groups":
                 params = Unknown(f"{base.text}.params", networks=base.networks, parameters=True)
                 return [{"params": params, "lr": Unknown("lr")}]
@@ -322,7 +324,8 @@ class Things:
             weight = None
         elif weight is not None and divided != 1:
             weight = weight / divided
-        origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        # The same loss written in two branches is one loss.
+        origin = atom.text
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             if network in state.wrappers and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2"):

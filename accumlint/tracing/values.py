@@ -40,7 +40,8 @@ class Unknown:
     gradient reaches, `forwards` the model calls behind it. As a loss it is a linear combination of `terms` (itself,
     when None). `lost`: an operation that is not modelled stands between it and the loss, so factors may be hidden.
     `reduction`: "none", "mean", "sum", "window" or "unknown". `total` names the running total it came from; `count`
-    tells that it is a number of things. `hint` is the value it has unless somebody chooses otherwise.
+    tells that it is a number of things. `rows`: one value for each row of the batch. `things` are the objects given to
+    the call that made it, which it may hand back. `hint` is the value it has unless somebody chooses otherwise.
     """
 
     text: str
@@ -59,6 +60,7 @@ class Unknown:
     origin: Node | None = None
     parameters: bool = False
     rows: bool = False
+    things: tuple[Object, ...] = ()
     attributes: dict[str, Value] = field(default_factory=lambda: {})
 
     @property
