@@ -19,13 +19,8 @@ def unshared(window: Window) -> Contribution | None:
 
 
 def forward_of(window: Window, contribution: Contribution) -> Forward | None:
-    """The forward that a contribution comes from: the last of its micro-batch before it."""
-    before = [
-        e
-        for e in window.of(Forward)
-        if e.microbatch == contribution.microbatch and e.index < contribution.backward.index
-    ]
-    return before[-1] if before else None
+    """The forward that a contribution comes from, where it is an event of the window."""
+    return contribution.forward if contribution.forward in window.between else None
 
 
 def is_sharded(window: Window) -> bool:

@@ -36,9 +36,9 @@ def divisions(trace: Trace, window: Window) -> int | None:
     a window that the code writes as a number is judged by its total.
     """
     length = len(window.microbatches)
-    if all(c.symbols for c in window.contributions):
-        return None
     if not trace.main.asked:
+        if all(c.symbols for c in window.contributions):
+            return None
         if trace.main.literal not in (None, length):
             return None
         total = window.total
@@ -46,6 +46,9 @@ def divisions(trace: Trace, window: Window) -> int | None:
         return None if total is None else known.get(total)
     growth = trace.growth.get(window.step.optimizer)
     if growth is None or length != trace.main.steps:
+        return None
+    if growth == 2 and all(c.symbols for c in window.contributions):
+        # A factor that nobody knows may be what divides.
         return None
     return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)
 

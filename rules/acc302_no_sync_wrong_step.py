@@ -101,7 +101,7 @@ class NoSyncWrongStep(Rule):
                 if last is None or any(flag.after_forward for flag in window.of(SyncFlag)):
                     continue
                 forward = forward_of(window, last)
-                if forward is None or not any(f.bypassed for f in window.of(Forward)):
+                if not any(f.bypassed for f in window.of(Forward)):
                     yield self.at(
                         forward or last.backward,
                         f"the last micro-batch before `{window.step.subject}.step()` runs without "

@@ -90,7 +90,7 @@ class WindowOffByOne(Rule):
                 sources(first) <= sources(steady)
                 and full > 1
                 and size in {1, full - 1, full + 1}
-                and (first.total is None or first.total != steady.total)
+                and (first.total is None or first.total != steady.total or _wiped(steady))
             ):
                 yield self.at(
                     first.step,

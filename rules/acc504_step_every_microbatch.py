@@ -78,13 +78,10 @@ class StepEveryMicrobatch(Rule):
             return
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            divided = all(
-                steps_while_divided(r, o)
-                for r in [run, *twins]
-                for o in r.optimizers
-                if o.text == optimizer.text
-            )
-            if window is not None and divided:
+            if window is None or len(window.backwards) != 1:
+                continue
+            same = [o for r in [run, *twins] for o in r.optimizers if o.text == optimizer.text]
+            if all(is_divided(r, o) for r in [run, *twins] for o in r.optimizers if o in same):
                 yield self.at(
                     window.step,
                     f"`{window.step.subject}.step()` runs on every micro-batch, while "
@@ -93,12 +90,11 @@ class StepEveryMicrobatch(Rule):
                 )
 
 
-def steps_while_divided(run: Run, optimizer: Thing) -> bool:
-    """True when each window is one backward, of a loss that the code divides by the steps."""
+def is_divided(run: Run, optimizer: Thing) -> bool:
+    """True when the code itself divides each loss by the steps."""
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
-        len(window.backwards) == 1
-        and window.contributions
+        window.contributions
         and all(c.weight == share and c.backward.divided == 1 for c in window.contributions)
         for window in run.windows_of(optimizer)
     )

@@ -142,6 +142,13 @@ EVENTS = frozenset(
     }
 ) | CLIPS | HELPER_CLIPS | frozenset(WRAPPERS) | SCALERS | NATIVE_SCALERS | {"Accelerator", "Fabric"}  # fmt: skip
 
+# Events that only tell about a gradient; the others change it, or how it is reduced.
+_WEAK = {
+    "all_reduce", "scale", "prepare", "sync_gradients", "grad", "initialize", "setup", "gradient_accumulation_steps",
+    "grad_scaler", "set_is_last_backward",
+}  # fmt: skip
+STRONG = EVENTS - _WEAK
+
 # Calls that may receive anything without touching a gradient.
 _HARMLESS = (
     "print|log|logging|info|debug|warn|warning|error|len|str|repr|format|isinstance|type|id|hasattr|getattr|watch|summary"

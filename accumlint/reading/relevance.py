@@ -22,12 +22,14 @@ _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 class Relevance:
     """`kept` are the statements to execute, `eventful` those that hold an event, directly or through a call.
 
-    `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
+    `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
+    ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
     that do. `counters` are names that are counted up somewhere; `models` names used like a module.
     """
 
     kept: frozenset[p.Node]
     eventful: frozenset[p.Node]
+    deciding: frozenset[p.Node]
     backwards: frozenset[p.Node]
     stepping: frozenset[p.Node]
     reaching: frozenset[str]
@@ -53,6 +55,7 @@ class _Fact:
     calls: set[str]
     callees: set[str]
     mutates: bool
+    strong: bool
     event: bool
     backward: bool
     step: bool
@@ -70,12 +73,16 @@ def relevance(program: p.Program) -> Relevance:
     reaching = _reaching(facts, lambda f: f.event)
     reaching_backward = _reaching(facts, lambda f: f.backward)
     reaching_step = _reaching(facts, lambda f: f.step)
+    reaching_strong = _reaching(facts, lambda f: f.strong)
     eventful: set[p.Node] = set()
+    deciding: set[p.Node] = set()
     backwards: set[p.Node] = set()
     stepping: set[p.Node] = set()
     for fact in facts:
         if fact.event or fact.callees & reaching:
             eventful.update((fact.statement, *fact.parents))
+        if fact.strong or fact.callees & reaching_strong:
+            deciding.update((fact.statement, *fact.parents))
         if fact.backward or fact.callees & reaching_backward:
             backwards.update((fact.statement, *fact.parents))
         if fact.step or fact.callees & reaching_step:
@@ -84,6 +91,7 @@ def relevance(program: p.Program) -> Relevance:
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
+        frozenset(deciding),
         frozenset(backwards),
         frozenset(stepping),
         frozenset(reaching),
@@ -128,7 +136,7 @@ def _collect(
             _collect(statement.body, (), statement, statement.owner or owner, facts)
             continue
         fact = _Fact(
-            statement, parents, function, owner, set(), set(), set(), set(), False, False, False, False
+            statement, parents, function, owner, set(), set(), set(), set(), False, False, False, False, False
         )
         facts.append(fact)
         inner: list[tuple[p.Stmt, ...]] = []
@@ -186,7 +194,8 @@ def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
     match target:
         case p.Name(id=name):
             fact.writes.add(name)
-            fact.event |= names.is_steps(name)
+            if names.is_steps(name):
+                fact.event = fact.strong = True
         case p.Attr(base=base, name=name):
             fact.writes.add(name)
             fact.event |= names.is_steps(name)
@@ -194,6 +203,7 @@ def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
             _read(base, fact, facts)
             if name in frameworks.EVENTS:
                 fact.event = True
+                fact.strong |= name in frameworks.STRONG
         case p.Item(base=base, index=index):
             fact.mutates = True
             fact.writes |= {n.id for n in p.walk_expr(base) if isinstance(n, p.Name)}
@@ -216,11 +226,12 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 # A function that is handed over (`spawn(main)`) will be called.
                 fact.callees.add(name)
                 if name in frameworks.WRAPPERS or name in frameworks.SCALERS:
-                    fact.event = True
+                    fact.event = fact.strong = True
             case p.Attr(name=name):
                 fact.reads.add(name)
                 if name in frameworks.EVENTS:
                     fact.event = True
+                    fact.strong |= name in frameworks.STRONG
                     fact.backward |= name in _BACKWARD_NAMES
             case p.Call(func=func):
                 last = func.name if isinstance(func, p.Attr) else p.dotted(func)
@@ -228,14 +239,16 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.callees.add(called(func))
                 if last in frameworks.EVENTS:
                     fact.event = True
+                    fact.strong |= last in frameworks.STRONG
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
-                    fact.event = fact.backward = True
+                    fact.event = fact.backward = fact.strong = True
                     fact.step |= "loss_scaler" in last
                 if last in _STEP_NAMES:
                     fact.step = True
                 if last == "update" and isinstance(func, p.Attr):
                     receiver = p.dotted(func.base).rpartition(".")[2]
-                    fact.event |= names.role_of(receiver) == "scaler"
+                    if names.role_of(receiver) == "scaler":
+                        fact.event = fact.strong = True
             case p.Lambda(function=function):
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):

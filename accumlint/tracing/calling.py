@@ -401,7 +401,7 @@ class Calling:
         parent = max(base.batches, key=lambda b: b.serial)
         key = (parent, _index_key(index), self.machine.iteration())
         if key not in self.cut:
-            self.cut[key] = self.machine.fetch(parent)
+            self.cut[key] = self.machine.fetch(parent, (parent.serial, _index_key(index)))
         return self.cut[key]
 
     def unpacked(self, value: Value, items: tuple[p.Expr, ...], node: p.Node) -> list[Value]:

@@ -253,7 +253,7 @@ class Iterating:
                 lambda body: _repeat(
                     rounds,
                     lambda: body(
-                        Unknown(f"{value.text}[…]", frozenset({machine.fetch(max(parents, key=lambda b: b.serial))}))
+                        Unknown(f"{value.text}[…]", frozenset({machine.fetch(max(parents, key=lambda b: b.serial), value.text)}))
                     ),
                 ),
                 False,
@@ -275,7 +275,7 @@ class Iterating:
 
     def fetched(self, source: Value, parent: Batch | None) -> Unknown:
         """One new item of data."""
-        batch = self.machine.fetch(parent)
+        batch = self.machine.fetch(parent, _text(source))
         return Unknown(f"{_text(source)}[…]", frozenset({batch}))
 
     def next(self, source: Value) -> Value:

@@ -83,6 +83,7 @@ class State:
     loops: list[Loop] = field(default_factory=lambda: [])
     epoch: int = 0
     serial: int = 0
+    fetched: dict[object, int] = field(default_factory=lambda: {})
     ordinals: dict[object, int] = field(default_factory=lambda: {})
     current: int = 0
     no_grad: int = 0
@@ -177,9 +178,13 @@ class Machine:
         """What tells this pass through the innermost loops from any other."""
         return tuple((loop.node, loop.index) for loop in self.state.loops) + (self.state.epoch,)
 
-    def fetch(self, parent: Batch | None = None) -> Batch:
-        self.state.serial += 1
-        return Batch(self.state.serial, parent)
+    def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
+        """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two."""
+        state = self.state
+        state.serial += 1
+        here = (self.iteration(), source)
+        state.fetched[here] = number = state.fetched.get(here, 0) + 1
+        return Batch(state.serial, parent, (here[0], number))
 
     def ordinal(self, key: object) -> int:
         """The number of a micro-batch, given when it is first met."""
@@ -730,10 +735,16 @@ class Machine:
             found.append(self.eval(node.element))
             return
         target, iterable, tests = node.clauses[position]
-        for item in self.items(self.eval(iterable)):
-            self.bind(target, item, node)
-            if all(self.known_truth(self.eval(test)) is not False for test in tests):
-                self._clause(node, position + 1, found)
+        loop = Loop(node, 0, False)
+        self.state.loops.append(loop)
+        try:
+            for item in self.items(self.eval(iterable)):
+                loop.index += 1
+                self.bind(target, item, node)
+                if all(self.known_truth(self.eval(test)) is not False for test in tests):
+                    self._clause(node, position + 1, found)
+        finally:
+            self.state.loops.pop()
 
     def _text(self, node: p.Node) -> Value:
         assert isinstance(node, p.Text)
@@ -798,6 +809,9 @@ class Machine:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
         if known is not None:
+            if isinstance(value, Unknown):
+                decision = self.decisions[_stripped(value.text)[0]]
+                decision.matters = decision.matters or self._matters(node)
             return known
         assert isinstance(value, Unknown)
         key, negated = _stripped(value.text)
@@ -808,21 +822,27 @@ class Machine:
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
-        matters = node in self.relevance.eventful or self.deciding in self.relevance.eventful
+        matters = self._matters(node)
         default = self._default(value, key, negated, node)
         choice = self.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
         return (choice == "true") != negated
 
+    def _matters(self, node: p.Node) -> bool:
+        """True for a guard worth trying both ways: something happens to the gradient on one side."""
+        deciding = self.relevance.deciding
+        return node in deciding or self.deciding in deciding
+
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
         if symbol in self.decisions:
             decision = self.decisions[symbol]
+            decision.matters = decision.matters or self._matters(node)
             if literal not in decision.options:
                 decision.options = (*decision.options, literal)
             return decision.choice == literal
-        matters = node in self.relevance.eventful or self.deciding in self.relevance.eventful
+        matters = self._matters(node)
         prefer = isinstance(node, p.If) and self._prefers_literal(node)
         choice = self.chosen.get(symbol, literal if prefer else "…")
         self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)

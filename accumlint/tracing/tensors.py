@@ -258,9 +258,9 @@ class Tensors:
         machine = self.machine
         added = tuple(
             sorted(
-                machine.state.ordinals[("b", b.serial)]
+                machine.state.ordinals[b.when]
                 for b in value.batches
-                if ("b", b.serial) in machine.state.ordinals
+                if b.when in machine.state.ordinals
             )
         )
         machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))

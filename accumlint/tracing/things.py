@@ -203,7 +203,7 @@ class Things:
             armed = all(f is not False for f in on) and not any(n in state.silenced for n in networks)
         if batches:
             latest = max(batches, key=lambda b: b.serial)
-            state.current = machine.ordinal(("b", latest.serial))
+            state.current = machine.ordinal(latest.when)
         thing = model.thing or t.Thing("model", model.text, "", node, False)
         event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
         machine.emit(event)
@@ -311,8 +311,8 @@ class Things:
     def _key(self, loss: Unknown, terms: list[Term]) -> object:
         batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
         if batches:
-            return ("b", max(b.serial for b in batches))
-        return ("i", self.machine.iteration())
+            return max(batches, key=lambda b: b.serial).when
+        return (self.machine.iteration(), 1)
 
     def _contributions(
         self, term: Term, loss: Unknown, event: t.Backward, divided: int | None, scaler: Object | None
@@ -328,6 +328,7 @@ class Things:
         origin = atom.text
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
+            forward = atom.forwards[0] if atom.forwards else None
             if network in state.wrappers and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2"):
                 forwards = [f for f in atom.forwards if f.armed is not None]
                 last = forwards[0] if forwards else None
@@ -336,7 +337,7 @@ class Things:
                     synced = None
             yield t.Contribution(
                 event.microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
-                atom.varies or loss.varies, scaler is not None, synced, origin,
+                atom.varies or loss.varies, scaler is not None, synced, origin, forward,
             )  # fmt: skip
 
     def native_scaler(self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:

@@ -41,7 +41,7 @@ class Contribution:
     reduced over the micro-batch: "mean", "sum", "window" (divided by a count of the whole window), "unknown".
     `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
-    DDP here). `origins` are the forwards' or losses' names, the same for the same line of code in every micro-batch.
+    DDP here). `origins` are the forwards' or losses' names, the same for the same line of code in every micro-batch. `forward` is the model call that the gradient came through, where seen.
     """
 
     microbatch: int
@@ -54,6 +54,7 @@ class Contribution:
     scaled: bool
     synced: bool | None
     origin: str
+    forward: Forward | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

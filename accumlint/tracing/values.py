@@ -17,10 +17,14 @@ from accumlint.tracing.trace import Forward, Thing
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The identity of a piece of data: `serial` orders fetches, `parent` is the batch it was cut from."""
+    """The identity of a piece of data: `serial` orders fetches, `parent` is the batch it was cut from.
+
+    `when` tells micro-batches apart: it is the same for all that is fetched together.
+    """
 
     serial: int
     parent: Batch | None
+    when: object = field(compare=False, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
