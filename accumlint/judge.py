@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import libcst as cst
-
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule
 from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
-_Key = tuple[str, cst.CSTNode]
+_Key = tuple[str, object]
 
 
 def judge(program: Program, exploration: Exploration, rules: Iterable[Rule]) -> list[Finding]:

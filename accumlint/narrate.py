@@ -25,20 +25,19 @@ def timeline(finding: Finding, program: Program) -> list[str]:
 
 def applied(finding: Finding, program: Program) -> str:
     """What the optimizer applies: "step at line 42 applies g1 + g2 + g3 + g4"."""
-    if finding.applied:
-        return finding.applied
     if finding.window is None:
-        return ""
+        return finding.applied
     line = program.place(finding.window.step.node).line
-    return f"step at line {line} applies {combination(finding.window.contributions) or 'nothing'}"
+    what = finding.applied or combination(finding.window.contributions) or "nothing"
+    return f"step at line {line} applies {what}"
 
 
 def expected(finding: Finding, program: Program) -> str:
     """What the large batch would apply: the mean over the window's micro-batches."""
-    if finding.expected:
-        return finding.expected
     if finding.window is None:
-        return ""
+        return finding.expected
+    if finding.expected:
+        return f"the large batch is {finding.expected}"
     numbers = finding.window.backwarded or finding.window.microbatches
     if not numbers:
         return ""

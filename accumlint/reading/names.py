@@ -102,6 +102,15 @@ def is_configuration(text: str) -> bool:
     return bool(_CONFIGURATION.search(text.lower()))
 
 
+_COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|n_tokens|num_items|samples$")
+
+
+@lru_cache(maxsize=4096)
+def is_count(name: str) -> bool:
+    """True when a name reads like a number of things."""
+    return bool(_COUNT.search(name.lower()))
+
+
 _BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|delay|skip")
 
 

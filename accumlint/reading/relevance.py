@@ -118,7 +118,9 @@ def _mark_reads_of_totals(facts: list[_Fact]) -> None:
             continue
         for node in p.walk_expr(fact.statement) if not isinstance(fact.statement, _COMPOUND) else ():
             if isinstance(node, p.Binary) and node.op == "/":
-                fact.event |= _last(node.left) in totals
+                fact.event |= any(
+                    _last(n) in totals for n in p.walk_expr(node.left) if isinstance(n, p.Name | p.Attr)
+                )
 
 
 def _collect(
@@ -181,6 +183,14 @@ def _collect(
             _collect(part, (*parents, statement), function, owner, facts)
 
 
+def _takes_optimizer(call: p.Call) -> bool:
+    """True when an optimizer is handed over: who gets it may step it or clear its gradients."""
+    return any(
+        isinstance(a.value, p.Name | p.Attr) and names.role_of(_last(a.value)) in ("optimizer", "scaler")
+        for a in call.args
+    )
+
+
 def _is_loss(value: p.Expr) -> bool:
     """True when a value reads like a loss, or a number taken from a tensor: what running totals are made of."""
     return any(
@@ -240,6 +250,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last in frameworks.EVENTS:
                     fact.event = True
                     fact.strong |= last in frameworks.STRONG
+                elif not frameworks.is_harmless(last) and _takes_optimizer(node):
+                    fact.event = True
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
                     fact.event = fact.backward = fact.strong = True
                     fact.step |= "loss_scaler" in last
@@ -297,15 +309,16 @@ def key(function: p.Function) -> str:
 
 
 def called(func: p.Expr) -> str:
-    """What a callee looks like: `name`, or `.name` of some receiver ("" for a module's own train and eval)."""
+    """What a callee looks like: `name`, or `.name` of some receiver ("" for what torch's own objects do)."""
     if not isinstance(func, p.Attr):
         return p.dotted(func)
     receiver = p.dotted(func.base).rpartition(".")[2]
-    if func.name in _MODULE_METHODS and names.role_of(receiver) == "model":
+    if func.name in _MODULE_METHODS and names.role_of(receiver) in _OWNERS:
         return ""
     return f".{func.name}"
 
 
+_OWNERS = frozenset({"model", "optimizer", "scheduler", "scaler"})
 _MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
 
 

@@ -424,6 +424,9 @@ class Calling:
                 part.loss = "loss" in name.lower() and value.tensor
                 part.lost = value.lost and part.loss
                 part.things = value.things
+                if names.is_count(name):
+                    part = detached(part)
+                    part.count = True
                 found.append(part)
             return found
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
@@ -574,6 +577,8 @@ class Calling:
             return result
         if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
             if base.parameters:
+                if isinstance(args[0], Unknown) and args[0].total:
+                    self.tensors.read(args[0], True, node)
                 self.things.rescaled(base, _text(args[0]), False, node)
                 return base
             op = "/" if name.startswith(("div", "true")) else "*"
@@ -757,6 +762,7 @@ class Calling:
         inner = closure.closure if isinstance(closure, Bound) else closure
         frame = self.framed(inner, args, kwargs, receiver, node)
         frame.on_yield = body
+        frame.driver = node
         saved, machine.frame = machine.frame, frame
         machine.state.depth += 1
         try:

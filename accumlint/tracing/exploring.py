@@ -251,7 +251,8 @@ class _Paths:
                 isinstance(n, p.For | p.While) and n in self.slice.backwards and machine.holds_loop(n)
                 for n in p.walk(function.body)
             )
-            for _ in range(1 if nested else 2):
+            machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+            if not nested and not _builds_optimizer(function, machine):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
@@ -292,6 +293,12 @@ class _Paths:
                     kwargs[param.name] = given
             machine.calling.invoke(closure, [], kwargs, receiver, function)
         machine.state.loops.pop()
+
+
+def _builds_optimizer(function: p.Function, machine: Machine) -> bool:
+    """True when a function makes its own optimizer: another call would train another model."""
+    made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
+    return any(node in made for node in p.walk(function.body))
 
 
 def _is_data(name: str) -> bool:

@@ -110,7 +110,14 @@ class Iterating:
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds(node, "range")
-        return _each([first + i * each for i in range(rounds)], False)
+
+        def drive(body: Callable[[Value], None]) -> None:
+            position, begun = 0, len(machine.state.events)
+            while position < rounds or (position < 24 and machine.unfinished(node, begun)):
+                body(first + position * each)
+                position += 1
+
+        return Stream(drive, False)
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
@@ -264,14 +271,17 @@ class Iterating:
             return _each([item], False)
 
         def drive(body: Callable[[Value], None]) -> None:
-            for position in range(rounds):
-                machine.state.last.append(position == rounds - 1)
+            position, begun = 0, len(machine.state.events)
+            while position < rounds or (position < 24 and machine.unfinished(node, begun)):
+                position += 1
+                machine.state.last.append(position >= rounds and machine.nearly_done(node, begun))
                 try:
                     body(self.fetched(value, None))
                 finally:
                     machine.state.last.pop()
 
-        return Stream(drive, rounds == machine.scenario.length)
+        named = names.role_of(value.text.rpartition(".")[2]) == "loader"
+        return Stream(drive, named or rounds == machine.scenario.length)
 
     def fetched(self, source: Value, parent: Batch | None) -> Unknown:
         """One new item of data."""

@@ -281,9 +281,9 @@ class Machine:
     def _for(self, node: p.Node) -> str | None:
         assert isinstance(node, p.For)
         iterable = self.eval(node.iterable)
-        stream = self.stream(iterable, node)
+        stream = self.stream(iterable, self._driver(node))
         training = node in self.relevance.backwards
-        loop = Loop(node, 0, stream.loader and training)
+        loop = Loop(node, 1, stream.loader and training)
         state = self.state
         state.loops.append(loop)
         begun = len(state.events)
@@ -293,10 +293,11 @@ class Machine:
 
         def body(item: Value) -> None:
             nonlocal passed
-            loop.index += 1
             passed += 1
             self.bind(node.target, item, node)
             signal = self.block(node.body)
+            # The next item is fetched before its round begins, and belongs to it.
+            loop.index = passed + 1
             if signal in ("break", "return"):
                 raise Leave(signal)
 
@@ -316,6 +317,15 @@ class Machine:
             return self.block(node.orelse)
         return None
 
+    def _driver(self, node: p.For) -> p.Node:
+        """A loop that yields to a training loop goes on as long as that one asks."""
+        driver = self.frame.driver
+        if driver is not None and any(
+            isinstance(n, p.Yield) for n in p.walk(node.body, into_functions=False)
+        ):
+            return driver
+        return node
+
     def _is_epoch(self, loop: Loop, begun: int) -> bool:
         """True when this loop was the one over the data: nothing further out is one already."""
         return not any(outer.loader for outer in self.state.loops)
@@ -325,8 +335,11 @@ class Machine:
         loop = Loop(node, 0, False)
         self.state.loops.append(loop)
         limit = self.rounds(node, p.render(node.test))
+        begun = len(self.state.events)
         try:
             while True:
+                if loop.index == limit and limit < 24 and self.unfinished(node, begun):
+                    limit += 1
                 value = self.eval(node.test)
                 known = self.known_truth(value)
                 if known is False:
@@ -761,7 +774,7 @@ class Machine:
         if frame is None or frame.on_yield is None:
             return None
         if node.delegates:
-            self.stream(value, node).drive(frame.on_yield)
+            self.stream(value, frame.driver or node).drive(frame.on_yield)
         else:
             frame.on_yield(value)
         return None
@@ -960,6 +973,21 @@ class Machine:
         self.state.asked = True
         self.state.guessed = True
         return self.scenario.steps
+
+    def unfinished(self, node: p.Node | None, begun: int) -> bool:
+        """True when a loop around another one has seen too few micro-batches to show its windows."""
+        if node is None or node not in self.relevance.backwards or not self.holds_loop(node):
+            return False
+        return 0 < self._seen(begun) < self.scenario.length
+
+    def nearly_done(self, node: p.Node | None, begun: int) -> bool:
+        """True when the round that begins is the last one, as far as `unfinished` will tell after it."""
+        if node is None or not self.holds_loop(node):
+            return True
+        return self._seen(begun) + 1 >= self.scenario.length
+
+    def _seen(self, begun: int) -> int:
+        return len({e.microbatch for e in self.state.events[begun:] if isinstance(e, t.Backward)})
 
     def holds_loop(self, node: p.Node) -> bool:
         """True when another training loop runs inside this one, here or in a function it calls."""

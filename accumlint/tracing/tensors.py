@@ -209,7 +209,7 @@ class Tensors:
                 return derived(_shown(value, "/", by), by, node=node)
             return derived(_shown(value, "/", by), value, by, node=node)
         if value.total and not _gradient(value):
-            self._read(value, False, node)
+            self.read(value, False, node)
         if isinstance(by, Number):
             if not value.tensor and not value.loss:
                 return Unknown(f"{value.text} / {by}")
@@ -227,7 +227,7 @@ class Tensors:
     def _normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
-            self._read(by, True, node)
+            self.read(by, bool(value.networks or value.parameters), node)
         whole = _roots(by.batches)
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
@@ -254,7 +254,8 @@ class Tensors:
         found.reduction = reduction
         return found
 
-    def _read(self, value: Unknown, divides: bool, node: p.Node) -> None:
+    def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
+        """A running total is used."""
         machine = self.machine
         added = tuple(
             sorted(
@@ -281,9 +282,11 @@ class Tensors:
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
-        state = self.machine.state
-        state.asked = True
         size = len(left.batches)
+        if isinstance(right, Number) and right <= 1:
+            # Is there anything left?
+            return {">": size > right, ">=": size >= right, "<": size < right, "<=": size <= right}.get(op)
+        self.machine.state.asked = True
         match op:
             case ">=":
                 return size >= state_steps(self.machine)

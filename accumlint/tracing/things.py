@@ -324,12 +324,12 @@ class Things:
             weight = None
         elif weight is not None and divided != 1:
             weight = weight / divided
-        # The same loss written in two branches is one loss.
-        origin = atom.text
+        origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
-            if network in state.wrappers and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2"):
+            # An engine reduces by itself, whatever the module's own flags say.
+            if event.via not in ("engine", "accelerator") and network in state.wrappers and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2"):
                 forwards = [f for f in atom.forwards if f.armed is not None]
                 last = forwards[0] if forwards else None
                 synced = None if last is None else bool(last.armed) and not last.bypassed

@@ -461,7 +461,9 @@ def _growth(here: Window, there: Window) -> Fraction | None:
 def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
     totals: dict[tuple[str, str, tuple[str, ...]], list[Fraction | None]] = {}
     for c in window.contributions:
-        totals.setdefault((c.origin, c.network, c.symbols), []).append(c.weight)
+        # The same loss written in two branches is one loss.
+        written = c.origin.partition("@")[0]
+        totals.setdefault((written, c.network, c.symbols), []).append(c.weight)
     return {
         key: total
         for key, weights in totals.items()

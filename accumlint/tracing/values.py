@@ -200,7 +200,10 @@ class Lazy:
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """The names of one call. `globals_` are the names declared global, `outer` the enclosing function's frame."""
+    """The names of one call. `globals_` are the names declared global, `outer` the enclosing function's frame.
+
+    A generator's frame gives what it yields to `on_yield`, for the loop `driver`.
+    """
 
     names: dict[str, Value]
     outer: Frame | None = None
@@ -208,6 +211,7 @@ class Frame:
     globals_: set[str] = field(default_factory=lambda: set())
     nonlocals: set[str] = field(default_factory=lambda: set())
     on_yield: Callable[[Value], None] | None = None
+    driver: Node | None = None
     owner: Class | None = None
     receiver: Value = None
 
