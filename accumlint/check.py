@@ -60,8 +60,22 @@ def check_bytes(data: bytes, target: Target) -> Checked:
         text = decode(data)
     except UndecodableSource as problem:
         return _unreadable(target, problem.message, problem.line)
-    with _without_collector():
-        return _check_text(text, target)
+    with _without_collector(), _room_to_recurse():
+        try:
+            return _check_text(text, target)
+        except RecursionError:
+            return _unreadable(target, "nested too deeply to be read", None)
+
+
+@contextmanager
+def _room_to_recurse() -> Generator[None, None, None]:
+    """Deeply nested code is read and traced by calls nested several times as deeply."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 12_000))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @contextmanager

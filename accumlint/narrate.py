@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import dropwhile
 
 from accumlint.reading.program import Program
 from accumlint.rule import Finding
@@ -16,7 +17,9 @@ def timeline(finding: Finding, program: Program) -> list[str]:
     """The events of the finding's window, a line each, micro-batch by micro-batch; empty without a window."""
     if finding.window is None:
         return []
-    rows = [(program.place(e.node).line, _told(e)) for e in _telling(finding.window.between)]
+    first = _first(finding.window)
+    telling = dropwhile(_closes_the_window_before, _telling(finding.window.between))
+    rows = [(program.place(e.node).line, _told(e, first)) for e in telling]
     if len(rows) > _LONGEST:
         rows = [*rows[: _LONGEST // 2], (0, "…"), *rows[-_LONGEST // 2 :]]
     width = max((len(str(line)) for line, _ in rows), default=0)
@@ -28,7 +31,8 @@ def applied(finding: Finding, program: Program) -> str:
     if finding.window is None:
         return finding.applied
     line = program.place(finding.window.step.node).line
-    what = finding.applied or combination(finding.window.contributions) or "nothing"
+    first = _first(finding.window)
+    what = finding.applied or combination(finding.window.contributions, first) or "nothing"
     return f"step at line {line} applies {what}"
 
 
@@ -42,7 +46,8 @@ def expected(finding: Finding, program: Program) -> str:
     if not numbers:
         return ""
     weight = _weight(Fraction(1, len(numbers)), ())
-    return f"the large batch is {_joined([f'{weight}g{n}' for n in numbers])}"
+    first = _first(finding.window)
+    return f"the large batch is {_joined([f'{weight}g{n - first + 1}' for n in numbers])}"
 
 
 def condition(finding: Finding) -> str:
@@ -51,17 +56,25 @@ def condition(finding: Finding) -> str:
     return f"when {' and '.join(said)}" if said else ""
 
 
-def combination(contributions: Iterable[t.Contribution]) -> str:
+def _first(window: t.Window) -> int:
+    """The micro-batch that a window's telling begins with: it is called 1 there."""
+    numbers = [c.microbatch for c in window.contributions] + list(window.backwarded)
+    return min(numbers, default=1)
+
+
+def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
     """A sum of gradients as text: "1/4 g1 + 1/4 g2", with `S` for the GradScaler's scale."""
     totals: dict[tuple[int, tuple[str, ...]], Fraction | None] = {}
     for c in contributions:
         key = (c.microbatch, (*(("S",) if c.scaled else ()), *c.symbols))
-        first = next((o for o in contributions if o.microbatch == c.microbatch), c)
-        if c.network != first.network:
+        lead = next((o for o in contributions if o.microbatch == c.microbatch), c)
+        if c.network != lead.network:
             continue
         known = totals.get(key, Fraction(0))
         totals[key] = None if known is None or c.weight is None else known + c.weight
-    return _joined([f"{_weight(w, symbols)}g{number}" for (number, symbols), w in totals.items()])
+    return _joined(
+        [f"{_weight(w, symbols)}g{number - first + 1}" for (number, symbols), w in totals.items()]
+    )
 
 
 def _joined(parts: list[str]) -> str:
@@ -84,8 +97,17 @@ def _flag(key: str, choice: str) -> str:
     if key.endswith(" is None"):
         return key.removesuffix(" is None") + (" is None" if choice == "true" else " is given")
     if choice in ("true", "false"):
-        return f"{key} is {choice}" if " " not in key else key if choice == "true" else f"not ({key})"
+        return (
+            f"{key} is {choice}" if " " not in key else key if choice == "true" else f"not ({key})"
+        )
     return f"{key} is another value" if choice == "…" else f"{key} is '{choice}'"
+
+
+def _closes_the_window_before(event: t.Event) -> bool:
+    """True for what merely follows the previous step."""
+    return isinstance(event, t.Update | t.Schedule) or (
+        isinstance(event, t.Clear) and not event.wiped
+    )
 
 
 def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
@@ -93,7 +115,7 @@ def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
     quiet = (t.Add, t.Reset, t.Read, t.Reduce)
     last: tuple[object, int, type] | None = None
     for event in events:
-        if isinstance(event, quiet):
+        if isinstance(event, quiet) or (isinstance(event, t.Forward) and event.armed is None):
             continue
         here = (event.node.at, event.microbatch, type(event))
         if here == last:
@@ -102,27 +124,29 @@ def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
         yield event
 
 
-def _told(event: t.Event) -> str:
-    number = f"micro-batch {event.microbatch}: " if event.microbatch else ""
+def _told(event: t.Event, first: int) -> str:
+    number = f"micro-batch {event.microbatch - first + 1}: " if event.microbatch >= first else ""
     match event:
         case t.Forward(armed=armed):
-            note = "" if armed is None else (", DDP will reduce" if armed else ", DDP will not reduce")
+            note = (
+                "" if armed is None else (", DDP will reduce" if armed else ", DDP will not reduce")
+            )
             return f"{number}forward{note}"
         case t.Backward(contributions=contributions):
-            return f"{number}backward adds {combination(contributions) or 'nothing known'}"
+            return f"{number}backward adds {combination(contributions, first) or 'nothing known'}"
         case t.Unscale():
             return "unscale"
         case t.Clip(pending=pending, scaled=scaled):
-            what = combination(pending) or "nothing"
+            what = combination(pending, first) or "nothing"
             return f"clip {what}{' while it is scaled' if scaled else ''}"
         case t.Rescale(reduced=reduced):
             return "gradients reduced over ranks" if reduced else "gradients rescaled"
         case t.Step(applied=contributions):
-            return f"step applies {combination(contributions) or 'nothing'}"
+            return f"step applies {combination(contributions, first) or 'nothing'}"
         case t.Update():
             return "update the scale"
         case t.Clear(wiped=wiped):
-            lost = combination(wiped)
+            lost = combination(wiped, first)
             return f"clear, losing {lost}" if lost else "clear"
         case t.Schedule():
             return "schedule moves"
@@ -131,7 +155,7 @@ def _told(event: t.Event) -> str:
         case t.NoSync(entered=entered):
             return "no_sync begins" if entered else "no_sync ends"
         case t.EpochEnd(pending=pending):
-            left = combination(pending)
+            left = combination(pending, first)
             return f"epoch ends, {left} left over" if left else "epoch ends"
         case t.Skip(guard=guard, jump=jump):
             return f"`{guard}` leaves by {jump}"

@@ -103,15 +103,13 @@ def applied(window: Window) -> str:
     factors = weights(window)
     if factors is None:
         return ""
-    return " + ".join(
-        _term(factor, number) for factor, number in zip(factors, window.microbatches, strict=True)
-    )
+    return " + ".join(_term(factor, number) for number, factor in enumerate(factors, 1))
 
 
 def expected(window: Window) -> str:
     """What the large batch would apply."""
     share = Fraction(1, len(window.microbatches))
-    return " + ".join(_term(share, number) for number in window.microbatches)
+    return " + ".join(_term(share, number + 1) for number in range(len(window.microbatches)))
 
 
 def _term(factor: Fraction, number: int) -> str:

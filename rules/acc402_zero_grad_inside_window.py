@@ -84,9 +84,7 @@ class ZeroGradInsideWindow(Rule):
                 continue
             for clear in window.of(Clear):
                 # A probe's gradient, which no step ever applies, is cleared on purpose.
-                wiped = {
-                    (c.origin, c.network) for c in clear.wiped if c.backward.node in applied
-                }
+                wiped = {(c.origin, c.network) for c in clear.wiped if c.backward.node in applied}
                 by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
                 if (
                     clear.index < window.backwards[-1].index

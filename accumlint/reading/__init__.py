@@ -9,6 +9,7 @@ from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from accumlint.reading.lowering import lowered
 from accumlint.reading.program import Place, Program
+from accumlint.source import lines
 
 
 class UnreadableSource(Exception):
@@ -24,16 +25,20 @@ def read(text: str, path: str) -> Program:
     """The program in `text`.
 
     Raises:
-        UnreadableSource: on a syntax error, or nesting too deep for the parser.
+        UnreadableSource: on a syntax error.
     """
     try:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
-        raise UnreadableSource("syntax error", error.raw_line) from error
-    except RecursionError as error:
-        raise UnreadableSource("nested too deeply to be read", 0) from error
+        raise UnreadableSource(f"syntax error: {_reason(error)}", error.raw_line) from error
     places = _Places(module)
-    return Program(path, text.splitlines(), lowered(module), places.of)
+    return Program(path, lines(text), lowered(module), places.of)
+
+
+def _reason(error: cst.ParserSyntaxError) -> str:
+    """The parser's own words, on one line."""
+    words = error.message.removeprefix("Syntax Error").strip(" .@:")
+    return " ".join(words.split())[:120] or "not Python"
 
 
 class _Places:
@@ -49,6 +54,4 @@ class _Places:
             wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
             self.ranges = wrapper.resolve(PositionProvider)
         found = self.ranges[node]
-        return Place(
-            found.start.line, found.start.column + 1, found.end.line, found.end.column + 1
-        )
+        return Place(found.start.line, found.start.column + 1, found.end.line, found.end.column + 1)

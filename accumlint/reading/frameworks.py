@@ -66,7 +66,9 @@ WRAPPERS: dict[str, str] = {
 
 SCALERS = frozenset({"GradScaler", "ShardedGradScaler"})
 NATIVE_SCALERS = frozenset({"NativeScaler", "NativeScalerWithGradNormCount", "ApexScaler"})
-LOADERS = frozenset({"DataLoader", "StatefulDataLoader", "MultiEpochsDataLoader", "InfiniteDataLoader"})
+LOADERS = frozenset(
+    {"DataLoader", "StatefulDataLoader", "MultiEpochsDataLoader", "InfiniteDataLoader"}
+)
 OPTIMIZERS = frozenset(
     {
         "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop",
@@ -112,8 +114,18 @@ LOSSES = frozenset(
 )  # fmt: skip
 COUNTED_LOSSES = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"})
 
-CLIPS = frozenset({"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad_value", "clip_grads_with_norm_"})
-HELPER_CLIPS = frozenset({"dispatch_clip_grad", "clip_gradients", "clip_grads", "clip_gradient", "adaptive_clip_grad"})
+CLIPS = frozenset(
+    {
+        "clip_grad_norm_",
+        "clip_grad_norm",
+        "clip_grad_value_",
+        "clip_grad_value",
+        "clip_grads_with_norm_",
+    }
+)
+HELPER_CLIPS = frozenset(
+    {"dispatch_clip_grad", "clip_gradients", "clip_grads", "clip_gradient", "adaptive_clip_grad"}
+)
 
 # Calls that hand a tensor on unchanged, as far as its gradient goes.
 PASSING = frozenset(
@@ -123,7 +135,22 @@ PASSING = frozenset(
         "nan_to_num", "npu", "xpu", "expand", "view_as", "permute", "transpose", "t",
     }
 )  # fmt: skip
-DETACHING = frozenset({"item", "detach", "detach_", "numpy", "tolist", "argmax", "size", "numel", "dim", "data_ptr", "eq", "ne"})
+DETACHING = frozenset(
+    {
+        "item",
+        "detach",
+        "detach_",
+        "numpy",
+        "tolist",
+        "argmax",
+        "size",
+        "numel",
+        "dim",
+        "data_ptr",
+        "eq",
+        "ne",
+    }
+)
 WRAPPING_ITERABLES = frozenset(
     {
         "tqdm", "trange", "track", "log_every", "prefetch", "DataPrefetcher", "prefetcher", "MpDeviceLoader",
@@ -174,7 +201,11 @@ def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")
     low = last.lower()
-    return callee.startswith(("torch.", "logging.", "wandb.")) or last in HARMLESS_CALLS or any(part in low for part in HARMLESS_PARTS)
+    return (
+        callee.startswith(("torch.", "logging.", "wandb."))
+        or last in HARMLESS_CALLS
+        or any(part in low for part in HARMLESS_PARTS)
+    )
 
 
 def optimizer_kind(path: str) -> str:
@@ -182,6 +213,10 @@ def optimizer_kind(path: str) -> str:
     last = path.rpartition(".")[2]
     if last in OPTIMIZERS:
         return last
-    if path.startswith(("torch.optim.", "optim.")) and last[:1].isupper() and "lr_scheduler" not in path:
+    if (
+        path.startswith(("torch.optim.", "optim."))
+        and last[:1].isupper()
+        and "lr_scheduler" not in path
+    ):
         return last
     return ""

@@ -244,7 +244,9 @@ class _Lowering:
                 op = "and" if isinstance(operator, cst.And) else "or"
                 return p.Bool(node, op, self.expr(left), self.expr(right))
             case cst.Comparison(left=left, comparisons=comparisons):
-                rest = tuple((_COMPARED[type(c.operator)], self.expr(c.comparator)) for c in comparisons)
+                rest = tuple(
+                    (_COMPARED[type(c.operator)], self.expr(c.comparator)) for c in comparisons
+                )
                 return p.Compare(node, self.expr(left), rest)
             case cst.IfExp(test=test, body=body, orelse=orelse):
                 return p.Choice(node, self.expr(test), self.expr(body), self.expr(orelse))

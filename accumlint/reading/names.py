@@ -119,7 +119,9 @@ def is_behind(text: str) -> bool:
     return bool(_BEHIND.search(text.lower()))
 
 
-_END = re.compile(r"new_epoch|end_of|epoch_end|is_last|last_(batch|step|iter)|is_end|is_final|is_boundary")
+_END = re.compile(
+    r"new_epoch|end_of|epoch_end|is_last|last_(batch|step|iter)|is_end|is_final|is_boundary"
+)
 
 
 def is_end(text: str) -> bool:

@@ -428,9 +428,7 @@ class Program:
     @cached_property
     def functions(self) -> tuple[Function, ...]:
         """All functions and methods, nested ones included, in source order."""
-        return tuple(
-            n for n in walk(self.body) if isinstance(n, Function) and n.name != "<lambda>"
-        )
+        return tuple(n for n in walk(self.body) if isinstance(n, Function) and n.name != "<lambda>")
 
     @cached_property
     def classes(self) -> Mapping[str, Class]:
@@ -536,9 +534,7 @@ def children(node: Node) -> Iterator[Node]:
             return
 
 
-def walk(
-    nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True
-) -> Iterator[Node]:
+def walk(nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True) -> Iterator[Node]:
     """All nodes of some statements, parents first. Without `into_functions`, nested bodies are left out."""
     stack: list[Node] = list(reversed(nodes))
     while stack:

@@ -116,10 +116,14 @@ def _mark_reads_of_totals(facts: list[_Fact]) -> None:
     for fact in facts:
         if fact.event or not fact.reads & totals:
             continue
-        for node in p.walk_expr(fact.statement) if not isinstance(fact.statement, _COMPOUND) else ():
+        for node in (
+            p.walk_expr(fact.statement) if not isinstance(fact.statement, _COMPOUND) else ()
+        ):
             if isinstance(node, p.Binary) and node.op == "/":
                 fact.event |= any(
-                    _last(n) in totals for n in p.walk_expr(node.left) if isinstance(n, p.Name | p.Attr)
+                    _last(n) in totals
+                    for n in p.walk_expr(node.left)
+                    if isinstance(n, p.Name | p.Attr)
                 )
 
 
@@ -138,7 +142,19 @@ def _collect(
             _collect(statement.body, (), statement, statement.owner or owner, facts)
             continue
         fact = _Fact(
-            statement, parents, function, owner, set(), set(), set(), set(), False, False, False, False, False
+            statement,
+            parents,
+            function,
+            owner,
+            set(),
+            set(),
+            set(),
+            set(),
+            False,
+            False,
+            False,
+            False,
+            False,
         )
         facts.append(fact)
         inner: list[tuple[p.Stmt, ...]] = []
@@ -159,8 +175,9 @@ def _collect(
                 _write(target, fact, facts)
                 _read(iterable, fact, facts)
                 inner = [body, orelse]
-            case p.If(test=test, body=body, orelse=orelse) | p.While(
-                test=test, body=body, orelse=orelse
+            case (
+                p.If(test=test, body=body, orelse=orelse)
+                | p.While(test=test, body=body, orelse=orelse)
             ):
                 _read(test, fact, facts)
                 inner = [body, orelse]
@@ -186,7 +203,8 @@ def _collect(
 def _takes_optimizer(call: p.Call) -> bool:
     """True when an optimizer is handed over: who gets it may step it or clear its gradients."""
     return any(
-        isinstance(a.value, p.Name | p.Attr) and names.role_of(_last(a.value)) in ("optimizer", "scaler")
+        isinstance(a.value, p.Name | p.Attr)
+        and names.role_of(_last(a.value)) in ("optimizer", "scaler")
         for a in call.args
     )
 
@@ -366,7 +384,14 @@ def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
                 if isinstance(f.statement, p.Return) or _yields(f.statement)
             )
             if name in classes:
-                for method in ("forward", "__call__", "__iter__", "__init__", "__len__", "__enter__"):
+                for method in (
+                    "forward",
+                    "__call__",
+                    "__iter__",
+                    "__init__",
+                    "__len__",
+                    "__enter__",
+                ):
                     waiting.extend(
                         f
                         for f in returns.get(method, ())
@@ -436,9 +461,7 @@ def _receivers(
     return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
 
 
-def _window_names(
-    program: p.Program, stepping: set[p.Node], backwards: set[p.Node]
-) -> set[str]:
+def _window_names(program: p.Program, stepping: set[p.Node], backwards: set[p.Node]) -> set[str]:
     """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
     found: set[str] = set()
     for node in p.walk(program.body):
@@ -448,10 +471,16 @@ def _window_names(
         if not inside or any(s in backwards for s in node.body):
             continue
         for part in p.walk_expr(node.test):
-            if isinstance(part, p.Binary) and part.op == "%" and isinstance(part.right, p.Name | p.Attr):
+            if (
+                isinstance(part, p.Binary)
+                and part.op == "%"
+                and isinstance(part.right, p.Name | p.Attr)
+            ):
                 found.add(p.dotted(part.right))
         match node.test:
-            case p.Compare(left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]):
+            case p.Compare(
+                left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
+            ):
                 found.add(p.dotted(limit))
             case _:
                 pass

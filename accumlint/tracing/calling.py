@@ -15,8 +15,22 @@ from accumlint.tracing.iterating import Iterating
 from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced, scaled
 from accumlint.tracing.things import Things
 from accumlint.tracing.values import (
-    Batch, Bound, ClassValue, Closure, Context, Frame, Key, Lazy, Library, Method, Native, Number, Object, Partial,
-    Unknown, Value,
+    Batch,
+    Bound,
+    ClassValue,
+    Closure,
+    Context,
+    Frame,
+    Key,
+    Lazy,
+    Library,
+    Method,
+    Native,
+    Number,
+    Object,
+    Partial,
+    Unknown,
+    Value,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -37,7 +51,19 @@ _BUILTINS = frozenset(
 _PLAIN_ATTRIBUTES = frozenset(
     {"config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids", "generation_config"}
 )  # fmt: skip
-_UNBOUND = frozenset({"no_sync", "backward", "step", "zero_grad", "accumulate", "clip_grad_norm_", "scale", "forward", "no_backward_sync"})
+_UNBOUND = frozenset(
+    {
+        "no_sync",
+        "backward",
+        "step",
+        "zero_grad",
+        "accumulate",
+        "clip_grad_norm_",
+        "scale",
+        "forward",
+        "no_backward_sync",
+    }
+)
 
 
 class Calling:
@@ -113,7 +139,12 @@ class Calling:
         machine = self.machine
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
-            if computed and not machine.state.asked and machine.state.literal is None and not machine.state.loops:
+            if (
+                computed
+                and not machine.state.asked
+                and machine.state.literal is None
+                and not machine.state.loops
+            ):
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps
@@ -127,19 +158,29 @@ class Calling:
             return value
         if value.things and not value.batches:
             same = [x for x in value.things if x.role == self.role(name)]
-            if len(same) == 1 and (same[0].role in ("optimizer", "scheduler") or "wrap" in value.text):
+            if len(same) == 1 and (
+                same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
+            ):
                 return same[0]
         if not value.tensor and self.is_steps(name) and not value.loss:
             machine.state.asked = True
             return machine.scenario.steps
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             role = self.role(name)
-            if not role and (name in machine.relevance.counters or names.is_start(name)) and not value.count:
+            if (
+                not role
+                and (name in machine.relevance.counters or names.is_start(name))
+                and not value.count
+            ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
                 return 0
             if role and not value.parameters and not value.count:
                 return self.things.symbol(role, path, node)
-        elif value.networks and not value.batches and names.role_of(name) in ("model", "optimizer", "scheduler"):
+        elif (
+            value.networks
+            and not value.batches
+            and names.role_of(name) in ("model", "optimizer", "scheduler")
+        ):
             if not value.parameters and not value.loss and value.terms is None:
                 return self.things.made(names.role_of(name), path, "", value.networks, node)
         if "loss" in name.lower() and value.tensor and not value.loss:
@@ -181,9 +222,13 @@ class Calling:
         machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
         return new
 
-    def gradient_changed(self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node) -> None:
+    def gradient_changed(
+        self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
+    ) -> None:
         """`p.grad /= n`."""
-        if op in "*/" and any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)):
+        if op in "*/" and any(
+            isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)
+        ):
             self.things.rescaled(old, _text(value), False, node)
 
     def modulus(self, right: int) -> None:
@@ -257,7 +302,9 @@ class Calling:
                             # A default of a configuration class may be overridden by whoever makes it.
                             if isinstance(value, Number) and self.is_steps(name):
                                 return self.symbol(text, name, node)
-                            if isinstance(value, bool) and any("dataclass" in d for d in owner.decorators):
+                            if isinstance(value, bool) and any(
+                                "dataclass" in d for d in owner.decorators
+                            ):
                                 return self.symbol(text, name, node, hint=value)
                             return value
         return self.symbol(text, name, node)
@@ -284,7 +331,9 @@ class Calling:
             return found
         return self.symbol(text, name, node)
 
-    def set_attribute(self, receiver: Value, name: str, value: Value, node: p.Node, path: str) -> None:
+    def set_attribute(
+        self, receiver: Value, name: str, value: Value, node: p.Node, path: str
+    ) -> None:
         if name == "grad":
             if value is None:
                 self.things.clear_parameters(receiver, node)
@@ -304,9 +353,7 @@ class Calling:
             self.machine.symbols[f"{text}.{name}"] = value
 
     def set_item(self, base: Value, index: Value, value: Value) -> None:
-        if isinstance(base, dict) and isinstance(index, str | int | float | bool | type(None)):
-            base[index] = value
-        elif isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base):
+        if (isinstance(base, dict) and isinstance(index, str | int | float | bool | type(None))) or (isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base)):
             base[index] = value
         elif isinstance(base, Unknown) and isinstance(index, str | int):
             base.attributes[f"[{index!r}]"] = value
@@ -385,7 +432,9 @@ class Calling:
             shown = shown.items[0]
         if isinstance(shown, p.Slice):
             return any(
-                not isinstance(b, p.Const | p.Unary) for b in (shown.lower, shown.upper) if b is not None
+                not isinstance(b, p.Const | p.Unary)
+                for b in (shown.lower, shown.upper)
+                if b is not None
             )
         return not isinstance(shown, p.Const | p.Unary | p.Compare)
 
@@ -413,7 +462,11 @@ class Calling:
             if starred is not None and len(values) >= wanted - 1:
                 after = wanted - starred - 1
                 middle = values[starred : len(values) - after]
-                return [*values[:starred], middle, *values[len(values) - after :]] if after else [*values[:starred], middle]
+                return (
+                    [*values[:starred], middle, *values[len(values) - after :]]
+                    if after
+                    else [*values[:starred], middle]
+                )
             if len(values) == wanted:
                 return values
         if isinstance(value, Unknown):
@@ -430,7 +483,12 @@ class Calling:
                 found.append(part)
             return found
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
-            return [value if names.role_of(p.dotted(i).rpartition(".")[2]) == value.role else Unknown(f"{value.text}[…]") for i in items]
+            return [
+                value
+                if names.role_of(p.dotted(i).rpartition(".")[2]) == value.role
+                else Unknown(f"{value.text}[…]")
+                for i in items
+            ]
         return [Unknown(f"{_text(value)}[{i}]") for i in range(wanted)]
 
     # Calls
@@ -438,7 +496,11 @@ class Calling:
     def call(self, node: p.Call) -> Value:
         func = node.func
         if isinstance(func, p.Attr):
-            if isinstance(func.base, p.Call) and isinstance(func.base.func, p.Name) and func.base.func.id == "super":
+            if (
+                isinstance(func.base, p.Call)
+                and isinstance(func.base.func, p.Name)
+                and func.base.func.id == "super"
+            ):
                 args, kwargs = self.arguments(node)
                 return self.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
@@ -466,7 +528,9 @@ class Calling:
                 args.append(value)
         return args, kwargs
 
-    def apply(self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def apply(
+        self, callee: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         match callee:
             case Closure():
                 return self.invoke(callee, args, kwargs, None, node)
@@ -479,7 +543,9 @@ class Calling:
             case Method(receiver=receiver, name=name):
                 return self.method(receiver, name, args, kwargs, node)
             case Partial():
-                return self.apply(callee.callee, [*callee.args, *args], {**callee.kwargs, **kwargs}, node)
+                return self.apply(
+                    callee.callee, [*callee.args, *args], {**callee.kwargs, **kwargs}, node
+                )
             case Native():
                 return callee.call(args, kwargs)
             case Object():
@@ -491,7 +557,9 @@ class Calling:
             case _:
                 return self.unknown_call("…", callee, args, kwargs, node)
 
-    def method(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def method(
+        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         match base:
             case Library(path=path):
                 full = f"{path}.{name}"
@@ -519,16 +587,26 @@ class Calling:
                 return self.things.stack_method(base, name, args, node)
             case int() | float() | Fraction():
                 # A tensor that is only a number here.
-                return base if name in frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"} else Unknown(name)
+                return (
+                    base
+                    if name in frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"}
+                    else Unknown(name)
+                )
             case None:
                 return None
             case Lazy():
                 return self.iterating.next(base) if name == "__next__" else Unknown(name)
             case _:
                 value = self.attribute(base, name, node)
-                return self.apply(value, args, kwargs, node) if not isinstance(value, Method) else Unknown(name)
+                return (
+                    self.apply(value, args, kwargs, node)
+                    if not isinstance(value, Method)
+                    else Unknown(name)
+                )
 
-    def object_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def object_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         if name in base.attributes:
             return self.apply(base.attributes[name], args, kwargs, node)
         if name == "module" and base.role in ("model", "engine"):
@@ -549,15 +627,32 @@ class Calling:
             special = self.things.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]
-            return self.unknown_call(f"{base.text}.{name}", self.symbol(f"{base.text}.{name}", name, node), args, kwargs, node, base)
+            return self.unknown_call(
+                f"{base.text}.{name}",
+                self.symbol(f"{base.text}.{name}", name, node),
+                args,
+                kwargs,
+                node,
+                base,
+            )
         return self.unknown_call(f"{base.text}.{name}", base, args, kwargs, node)
 
-    def unknown_method(self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def unknown_method(
+        self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         if name in base.attributes:
             return self.apply(base.attributes[name], args, kwargs, node)
         if name == "backward" and (base.tensor or base.loss or not args):
             via = "scaler" if base.scaler is not None else "tensor"
-            self.things.backward(base, via, node, kwargs, subject=p.dotted(node.func.base) if isinstance(node, p.Call) and isinstance(node.func, p.Attr) else base.text)
+            self.things.backward(
+                base,
+                via,
+                node,
+                kwargs,
+                subject=p.dotted(node.func.base)
+                if isinstance(node, p.Call) and isinstance(node.func, p.Attr)
+                else base.text,
+            )
             return None
         if name in frameworks.PASSING:
             return base
@@ -588,7 +683,10 @@ class Calling:
                 if base.terms and base.terms[0].atom is base:
                     fresh = derived(base.text, base)
                     fresh.loss, fresh.reduction = base.loss, base.reduction
-                    base.terms = tuple(type(x)(fresh if x.atom is base else x.atom, x.factor, x.symbols) for x in base.terms)
+                    base.terms = tuple(
+                        type(x)(fresh if x.atom is base else x.atom, x.factor, x.symbols)
+                        for x in base.terms
+                    )
                 return base
             return found
         if name in ("add", "add_", "sub") and args:
@@ -598,7 +696,12 @@ class Calling:
         if name in ("clamp", "clamp_min", "clamp_", "clip") and base.batches and not base.networks:
             return base
         if name == "get" and args and isinstance(args[0], str):
-            return self.symbol(f"{base.text}.{args[0]}", args[0], node, hint=args[1] if len(args) > 1 and isinstance(args[1], bool) else None)
+            return self.symbol(
+                f"{base.text}.{args[0]}",
+                args[0],
+                node,
+                hint=args[1] if len(args) > 1 and isinstance(args[1], bool) else None,
+            )
         if name in ("items", "values", "keys"):
             return Lazy("items" if name == "items" else "iter", [base])
         if name in ("chunk", "split", "unbind", "tensor_split"):
@@ -614,43 +717,79 @@ class Calling:
         return self.unknown_call(text, base, args, kwargs, node)
 
     def unknown_call(
-        self, text: str, callee: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node, owner: Object | None = None
+        self,
+        text: str,
+        callee: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        owner: Object | None = None,
     ) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
         last = text.rpartition(".")[2]
-        sources = [callee, *args, *kwargs.values()] if isinstance(callee, Unknown | Object) else [*args, *kwargs.values()]
-        if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(("tqdm", "prefetch", "progress")):
+        sources = (
+            [callee, *args, *kwargs.values()]
+            if isinstance(callee, Unknown | Object)
+            else [*args, *kwargs.values()]
+        )
+        if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(
+            ("tqdm", "prefetch", "progress")
+        ):
             for source in args:
-                if isinstance(source, Lazy | list | tuple) or (isinstance(source, Object) and source.role == "loader"):
+                if isinstance(source, Lazy | list | tuple) or (
+                    isinstance(source, Object) and source.role == "loader"
+                ):
                     return source
         if last in frameworks.HELPER_CLIPS or ("clip" in last and "grad" in last):
-            self.things.clip([a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text)
+            self.things.clip(
+                [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
+            )
             return Unknown(text)
-        if (last == "backward" or last.endswith("_backward")) and args and not last.startswith(("register", "before", "after", "on_")):
+        if (
+            (last == "backward" or last.endswith("_backward"))
+            and args
+            and not last.startswith(("register", "before", "after", "on_"))
+        ):
             loss = next((a for a in args if isinstance(a, Unknown) and (a.tensor or a.loss)), None)
             if loss is not None:
-                self.things.backward(loss, "engine", node, kwargs, divided=None, subject=text.rpartition(".")[0])
+                self.things.backward(
+                    loss, "engine", node, kwargs, divided=None, subject=text.rpartition(".")[0]
+                )
                 return None
         if "loss_scaler" in last and len(args) > 1:
-            return self.things.native_scaler(self.things.symbol("scaler", text, node), args, kwargs, node)
+            return self.things.native_scaler(
+                self.things.symbol("scaler", text, node), args, kwargs, node
+            )
         everything = flat(sources)
         received = self.things.received(args, kwargs)
         if any(isinstance(s, Unknown) and s.batches for s in everything):
             # The model and its data: a forward.
             received.discard("model")
         if received and not self.machine.state.inside and not frameworks.is_harmless(text):
-            inside = any(x.node in self.machine.relevance.backwards for x in self.machine.state.loops)
+            inside = any(
+                x.node in self.machine.relevance.backwards for x in self.machine.state.loops
+            )
             self.machine.state.unread.append(t.Unread(node, text, frozenset(received), inside))
         self.things.handed(everything)
-        found = derived(f"{text}(…)" if any(isinstance(s, Unknown) and s.tensor for s in everything) else p.render(node) if isinstance(node, p.Call) else text, *everything, node=node)
+        found = derived(
+            f"{text}(…)"
+            if any(isinstance(s, Unknown) and s.tensor for s in everything)
+            else p.render(node)
+            if isinstance(node, p.Call)
+            else text,
+            *everything,
+            node=node,
+        )
         for source in everything:
             if isinstance(source, Object) and source.role == "model" and source.networks:
                 if not self.machine.state.no_grad and not frameworks.is_harmless(text):
                     found.networks = found.networks | source.networks
                     found.forwards = (*found.forwards, *self.things.silent_forward(source, node))
         found.loss = "loss" in last.lower() and found.tensor
-        library = text.startswith(("torch.", "F.")) or isinstance(callee, Unknown) and callee.tensor
-        found.lost = any(isinstance(s, Unknown) and self.tensors.hides(s, library) for s in everything)
+        library = text.startswith(("torch.", "F.")) or (isinstance(callee, Unknown) and callee.tensor)
+        found.lost = any(
+            isinstance(s, Unknown) and self.tensors.hides(s, library) for s in everything
+        )
         if any(isinstance(s, Unknown) and s.parameters for s in everything):
             found.parameters = True
         if self.machine.state.no_grad:
@@ -658,17 +797,29 @@ class Calling:
         found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
         return found
 
-    def library(self, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def library(
+        self, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         """A call of something imported or built in."""
         from accumlint.tracing.library import call_library
 
         return call_library(self, path, args, kwargs, node)
 
-    def call_object(self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def call_object(
+        self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         if callee.role == "model" or (callee.role == "" and callee.networks and callee.cls is None):
-            return self.things.forward(callee, args, kwargs, node, self.method_of(callee.inner or callee, "forward"))
+            return self.things.forward(
+                callee, args, kwargs, node, self.method_of(callee.inner or callee, "forward")
+            )
         if callee.role == "criterion" and callee.cls is None:
-            return self.tensors.loss_of(f"{callee.text}(…)", [*args, *kwargs.values()], callee.reduction, callee.varies, node)
+            return self.tensors.loss_of(
+                f"{callee.text}(…)",
+                [*args, *kwargs.values()],
+                callee.reduction,
+                callee.varies,
+                node,
+            )
         call = self.method_of(callee, "__call__") or self.method_of(callee, "forward")
         if call is not None:
             return self.invoke(call.closure, args, kwargs, callee, node)
@@ -680,7 +831,14 @@ class Calling:
 
     # Functions and classes of this file
 
-    def invoke(self, closure: Closure, args: list[Value], kwargs: dict[str, Value], receiver: Value, node: p.Node) -> Value:
+    def invoke(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
         from accumlint.tracing.machine import MAX_DEPTH, Stopped
 
         function = closure.function
@@ -711,13 +869,25 @@ class Calling:
             machine.state.depth -= 1
             machine.state.no_grad -= quiet
 
-    def framed(self, closure: Closure, args: list[Value], kwargs: dict[str, Value], receiver: Value, node: p.Node) -> Frame:
+    def framed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
         frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver)
         given = list(args)
         params = list(function.params)
-        if receiver is not None and params and not params[0].star and "staticmethod" not in function.decorators:
+        if (
+            receiver is not None
+            and params
+            and not params[0].star
+            and "staticmethod" not in function.decorators
+        ):
             frame.names[params.pop(0).name] = receiver
         left = dict(kwargs)
         spread = left.pop("**", None)
@@ -726,7 +896,11 @@ class Calling:
                 frame.names[param.name] = tuple(given)
                 given = []
             elif param.star == "**":
-                frame.names[param.name] = dict(left) if spread is None and not (isinstance(node, p.Function)) else spread or Unknown(param.name)
+                frame.names[param.name] = (
+                    dict(left)
+                    if spread is None and not (isinstance(node, p.Function))
+                    else spread or Unknown(param.name)
+                )
             elif given and not param.keyword_only:
                 frame.names[param.name] = given.pop(0)
             elif param.name in left:
@@ -736,7 +910,11 @@ class Calling:
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
-            frame.names[name] = self.named(name, name, value, function) if isinstance(value, Unknown) and self.is_steps(name) else value
+            frame.names[name] = (
+                self.named(name, name, value, function)
+                if isinstance(value, Unknown) and self.is_steps(name)
+                else value
+            )
         return frame
 
     def parameter(self, param: p.Param, function: p.Function) -> Value:
@@ -745,7 +923,11 @@ class Calling:
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
                 return self.symbol(param.name, param.name, function, hint=default.value)
-            if isinstance(default.value, int) and not self.is_steps(param.name) and names.is_start(param.name):
+            if (
+                isinstance(default.value, int)
+                and not self.is_steps(param.name)
+                and names.is_start(param.name)
+            ):
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
@@ -754,7 +936,12 @@ class Calling:
         return self.symbol(param.name, param.name, function)
 
     def run_generator(
-        self, closure: Closure | Bound, args: list[Value], kwargs: dict[str, Value], body: Callable[[Value], None], node: p.Node
+        self,
+        closure: Closure | Bound,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        body: Callable[[Value], None],
+        node: p.Node,
     ) -> None:
         """Runs a generator function, giving each yielded value to `body`."""
         machine = self.machine
@@ -772,7 +959,9 @@ class Calling:
             machine.frame = saved
             machine.state.depth -= 1
 
-    def construct(self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def construct(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         cls = value.cls
         bases = self.all_bases(cls)
         found = self.things.instance(cls, bases, node, flat([*args, *kwargs.values()]))
@@ -783,7 +972,9 @@ class Calling:
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
 
-    def super_call(self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def super_call(
+        self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         frame: Frame | None = self.machine.frame
         while frame is not None and frame.owner is None:
             frame = frame.outer
@@ -812,7 +1003,9 @@ class Calling:
         return found
 
     def all_bases(self, cls: p.Class) -> set[str]:
-        return {base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases}
+        return {
+            base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases
+        }
 
     def find_method(self, cls: p.Class, name: str) -> Closure | None:
         for owner in self.lineage(cls):
@@ -839,7 +1032,13 @@ class Calling:
                 return Context(
                     "plain",
                     (lambda at: self.invoke(enter.closure, [], {}, value, at)) if enter else None,
-                    (lambda at: _nothing(self.invoke(leave.closure, [None, None, None], {}, value, at))) if leave else None,
+                    (
+                        lambda at: _nothing(
+                            self.invoke(leave.closure, [None, None, None], {}, value, at)
+                        )
+                    )
+                    if leave
+                    else None,
                 )
         return Context("plain", lambda _: value)
 
@@ -855,7 +1054,11 @@ class Calling:
                 base.insert(args[0] if isinstance(args[0], int) else 0, args[1])
             case "pop":
                 if base:
-                    index = args[0] if args and isinstance(args[0], int) and abs(args[0]) < len(base) else -1
+                    index = (
+                        args[0]
+                        if args and isinstance(args[0], int) and abs(args[0]) < len(base)
+                        else -1
+                    )
                     return base.pop(index)
                 return Unknown("pop()")
             case "clear":
@@ -868,7 +1071,14 @@ class Calling:
                 return None
         return None
 
-    def dict_method(self, base: dict[Key, Value], name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def dict_method(
+        self,
+        base: dict[Key, Value],
+        name: str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+    ) -> Value:
         key = args[0] if args else None
         known = key if isinstance(key, str | int | float | bool | type(None)) else None
         match name:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,15 +45,6 @@ class Exploration:
 def explore(program: p.Program, seconds: float) -> Exploration:
     """Traces the training loops of `program`, for at most `seconds`."""
     until = time.monotonic() + seconds
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 12_000))
-    try:
-        return _explored(program, until)
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-def _explored(program: p.Program, until: float) -> Exploration:
     slice_ = relevance(program)
     if not slice_.backwards:
         return Exploration((), (), "")
@@ -113,7 +103,12 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
         for node in p.walk(f.body)
         if isinstance(node, p.Call) and called(node.func) != key(f)
     }
-    nested = {inner for f in program.functions for inner in p.walk(f.body) if isinstance(inner, p.Function)}
+    nested = {
+        inner
+        for f in program.functions
+        for inner in p.walk(f.body)
+        if isinstance(inner, p.Function)
+    }
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
         if function not in covered:
@@ -121,7 +116,12 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
         for inner in p.walk(outer.body):
-            if isinstance(inner, p.Function) and inner in training and inner not in covered and outer not in nested:
+            if (
+                isinstance(inner, p.Function)
+                and inner in training
+                and inner not in covered
+                and outer not in nested
+            ):
                 yield Entry(inner, outer)
     # What is called only by code that could not be followed still deserves a look.
     for function in sorted(training, key=lambda f: not _loops(f, slice_)):
@@ -130,7 +130,9 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
 
 
 def _loops(function: p.Function, slice_: Relevance) -> bool:
-    return any(isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body))
+    return any(
+        isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body)
+    )
 
 
 class _Paths:
@@ -162,13 +164,20 @@ class _Paths:
                     if whole.of(t.Backward):
                         scenario, run, machine = WHOLE, whole, tried_machine
                         break
-                last = next((d for d in reversed(machine.decisions.values()) if d.key not in chosen), None)
+                last = next(
+                    (d for d in reversed(machine.decisions.values()) if d.key not in chosen), None
+                )
                 if last is None:
                     break
                 chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}
                 run, machine = self.run(scenario, chosen)
             literal = run.literal
-            if not run.asked and literal is not None and scenario is STANDARD and literal <= LONGEST_LITERAL:
+            if (
+                not run.asked
+                and literal is not None
+                and scenario is STANDARD
+                and literal <= LONGEST_LITERAL
+            ):
                 scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
                 run, machine = self.run(scenario, chosen)
             covered.update(machine.entered)
@@ -238,17 +247,23 @@ class _Paths:
         owner = self.program.classes.get(maker.owner) if maker.owner else None
         receiver: Value = None
         if owner is not None and maker.name in owner.methods:
-            receiver = machine.calling.construct(ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker)
+            receiver = machine.calling.construct(
+                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
+            )
         machine.calling.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)
 
-    def train(self, machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    def train(
+        self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
+    ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
         if _loops(function, self.slice):
             nested = any(
-                isinstance(n, p.For | p.While) and n in self.slice.backwards and machine.holds_loop(n)
+                isinstance(n, p.For | p.While)
+                and n in self.slice.backwards
+                and machine.holds_loop(n)
                 for n in p.walk(function.body)
             )
             machine.calling.invoke(closure, [], {"**": None}, receiver, function)
@@ -256,7 +271,9 @@ class _Paths:
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
-            epochs = any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params)))
+            epochs = any(
+                "epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))
+            )
             for _ in range(2 if epochs else 1):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
@@ -265,28 +282,51 @@ class _Paths:
     def iterations(self) -> tuple[str, ...]:
         """The texts under which a framework counts its calls (`engine.state.iteration`)."""
         return tuple(
-            {p.dotted(n) for n in p.walk(self.program.body) if isinstance(n, p.Attr) and n.name == "iteration"}
+            {
+                p.dotted(n)
+                for n in p.walk(self.program.body)
+                if isinstance(n, p.Attr) and n.name == "iteration"
+            }
         )
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
         return machine.has_training_loop(function.body)
 
-    def repeat(self, machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    def repeat(
+        self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
+    ) -> None:
         """A function that does one micro-batch is called again and again with fresh data."""
         loop = Loop(function, 0, False)
         machine.state.loops.append(loop)
         for number in range(2 * machine.scenario.length):
             loop.index += 1
-            machine.symbols.update({key: number + 1 for key in self.iterations()})
+            machine.symbols.update(dict.fromkeys(self.iterations(), number + 1))
             kwargs: dict[str, Value] = {"**": None}
             batch = machine.fetch()
             for param in function.params:
                 if param.name in ("self", "cls") or param.star:
                     continue
                 low = param.name.lower()
-                if low in ("batch_idx", "step", "i", "idx", "iteration", "batch_index", "n_iter", "it", "iter_num", "curr_step", "current_step", "global_step"):
+                if low in (
+                    "batch_idx",
+                    "step",
+                    "i",
+                    "idx",
+                    "iteration",
+                    "batch_index",
+                    "n_iter",
+                    "it",
+                    "iter_num",
+                    "curr_step",
+                    "current_step",
+                    "global_step",
+                ):
                     kwargs[param.name] = number
-                elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
+                elif (
+                    not names.role_of(param.name)
+                    and not names.is_steps(param.name)
+                    and _is_data(low)
+                ):
                     given = Unknown(param.name, frozenset({batch}))
                     # Whoever made a loss that is handed in may have divided it.
                     given.loss = given.lost = "loss" in low
@@ -302,7 +342,26 @@ def _builds_optimizer(function: p.Function, machine: Machine) -> bool:
 
 
 def _is_data(name: str) -> bool:
-    words = ("batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img", "x", "y", "loss", "feature", "video")
+    words = (
+        "batch",
+        "data",
+        "input",
+        "image",
+        "sample",
+        "target",
+        "label",
+        "obs",
+        "text",
+        "audio",
+        "token",
+        "mask",
+        "img",
+        "x",
+        "y",
+        "loss",
+        "feature",
+        "video",
+    )
     return any(w == name or (len(w) > 1 and w in name) for w in words)
 
 

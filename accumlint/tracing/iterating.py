@@ -76,7 +76,8 @@ class Iterating:
             case "items":
                 inner = self.stream(value.args[0], node)
                 return Stream(
-                    lambda body: inner.drive(lambda item: body((Unknown("key"), item))), inner.loader
+                    lambda body: inner.drive(lambda item: body((Unknown("key"), item))),
+                    inner.loader,
                 )
             case "cycle" | "count":
                 return self.endless(value, node)
@@ -95,7 +96,10 @@ class Iterating:
 
     def range(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
-        bounds = [0 if isinstance(a, Unknown) and names.is_start(a.text.rpartition(".")[2]) else a for a in value.args]
+        bounds = [
+            0 if isinstance(a, Unknown) and names.is_start(a.text.rpartition(".")[2]) else a
+            for a in value.args
+        ]
         if len(bounds) == 1:
             bounds = [0, bounds[0]]
         step = bounds[2] if len(bounds) > 2 else 1
@@ -151,7 +155,9 @@ class Iterating:
                     if i == lead:
                         row.append(item)
                     elif _fixed(arg):
-                        row.append(fixed[taken][position] if position < len(fixed[taken]) else Unknown("…"))
+                        row.append(
+                            fixed[taken][position] if position < len(fixed[taken]) else Unknown("…")
+                        )
                         taken += 1
                     else:
                         row.append(self.alike(arg, item))
@@ -260,7 +266,12 @@ class Iterating:
                 lambda body: _repeat(
                     rounds,
                     lambda: body(
-                        Unknown(f"{value.text}[…]", frozenset({machine.fetch(max(parents, key=lambda b: b.serial), value.text)}))
+                        Unknown(
+                            f"{value.text}[…]",
+                            frozenset(
+                                {machine.fetch(max(parents, key=lambda b: b.serial), value.text)}
+                            ),
+                        )
                     ),
                 ),
                 False,
@@ -362,5 +373,3 @@ def _fixed(value: Value) -> bool:
 
 def _text(value: Value) -> str:
     return value.text if isinstance(value, Unknown | Object) else "…"
-
-

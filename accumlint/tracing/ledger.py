@@ -55,8 +55,12 @@ class Ledger:
             h
             for h in self.held
             if not h.wiped
-            and (not networks or h.contribution.network in networks or h.contribution.network == "?")
-            and not (h.cleared_by and all(o in h.cleared_by for o in self.optimizers if self.owns(o, h)))
+            and (
+                not networks or h.contribution.network in networks or h.contribution.network == "?"
+            )
+            and not (
+                h.cleared_by and all(o in h.cleared_by for o in self.optimizers if self.owns(o, h))
+            )
         ]
 
     def pending_of(self, optimizer: Object) -> tuple[Contribution, ...]:

@@ -11,18 +11,70 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.calling import numeric
 from accumlint.tracing.tensors import derived, detached, flat, reduced
 from accumlint.tracing.values import (
-    Bound, ClassValue, Closure, Context, Lazy, Library, Method, Native, Number, Object, Partial, Unknown, Value,
+    Bound,
+    ClassValue,
+    Closure,
+    Context,
+    Lazy,
+    Library,
+    Method,
+    Native,
+    Number,
+    Object,
+    Partial,
+    Unknown,
+    Value,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from accumlint.tracing.calling import Calling
 
-_NUMERIC = frozenset({"ceil", "floor", "sqrt", "abs", "round", "max", "min", "log", "pow", "gcd", "trunc"})
-_ITERABLES = frozenset({"enumerate", "zip", "islice", "cycle", "map", "iter", "reversed", "sorted", "filter", "chain", "count", "range"})
-_CONTEXTS = frozenset({"nullcontext", "suppress", "autocast", "detect_anomaly", "profile", "record_function", "closing", "set_stream", "stream", "Join", "device", "sdp_kernel", "sdpa_kernel", "maybe_autocast", "custom_amp", "profiler", "logging_redirect_tqdm", "set_detect_anomaly"})
+_NUMERIC = frozenset(
+    {"ceil", "floor", "sqrt", "abs", "round", "max", "min", "log", "pow", "gcd", "trunc"}
+)
+_ITERABLES = frozenset(
+    {
+        "enumerate",
+        "zip",
+        "islice",
+        "cycle",
+        "map",
+        "iter",
+        "reversed",
+        "sorted",
+        "filter",
+        "chain",
+        "count",
+        "range",
+    }
+)
+_CONTEXTS = frozenset(
+    {
+        "nullcontext",
+        "suppress",
+        "autocast",
+        "detect_anomaly",
+        "profile",
+        "record_function",
+        "closing",
+        "set_stream",
+        "stream",
+        "Join",
+        "device",
+        "sdp_kernel",
+        "sdpa_kernel",
+        "maybe_autocast",
+        "custom_amp",
+        "profiler",
+        "logging_redirect_tqdm",
+        "set_detect_anomaly",
+    }
+)
 
 
-def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+def call_library(
+    calling: Calling, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> Value:
     """What a call of the dotted `path` returns and does."""
     last = path.rpartition(".")[2]
     machine = calling.machine
@@ -39,7 +91,9 @@ def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[st
         scaler = things.made("scaler", "scaler", last, frozenset(), node)
         scaler.enabled = kwargs.get("enabled", True) is not False
         return scaler
-    if last in frameworks.NATIVE_SCALERS or (last in machine.program.imports.values() and last.endswith("Scaler")):
+    if last in frameworks.NATIVE_SCALERS or (
+        last in machine.program.imports.values() and last.endswith("Scaler")
+    ):
         return things.made("scaler", "scaler", last, frozenset(), node)
     kind = frameworks.optimizer_kind(path)
     if kind or last in frameworks.OPTIMIZER_FACTORIES:
@@ -96,7 +150,13 @@ def call_library(calling: Calling, path: str, args: list[Value], kwargs: dict[st
         return Partial(args[0], args[1:], dict(kwargs))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
         return _copied(calling, first, node)
-    if last in ("compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model") and isinstance(first, Object | Closure | Bound):
+    if last in (
+        "compile",
+        "convert_sync_batchnorm",
+        "DistributedOptimizer",
+        "checkpoint_wrapper",
+        "unwrap_model",
+    ) and isinstance(first, Object | Closure | Bound):
         return first
     if last in _ITERABLES:
         return _iterable(calling, last, args, kwargs)
@@ -122,7 +182,9 @@ def _is_number_call(values: list[Value]) -> bool:
     return bool(values) and all(isinstance(v, Number) for v in values)
 
 
-def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[Value] | None:
+def _builtin(
+    calling: Calling, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> tuple[Value] | None:
     machine = calling.machine
     first = args[0] if args else None
     match name:
@@ -148,7 +210,11 @@ def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, V
             return (found,)  # type: ignore[return-value]
         case "int" | "float":
             if isinstance(first, Number):
-                return (int(first) if name == "int" else (first if isinstance(first, Fraction | int) else float(first)),)
+                return (
+                    int(first)
+                    if name == "int"
+                    else (first if isinstance(first, Fraction | int) else float(first)),
+                )
             if isinstance(first, Unknown):
                 return (detached(first) if first.tensor else first,)
             return (0 if not args else Unknown(name),)
@@ -169,7 +235,9 @@ def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, V
             return (_summed(calling, first, node),)
         case "isinstance":
             wrapped = p.render(node) if isinstance(node, p.Call) else ""
-            if isinstance(first, Object) and any(f in wrapped for f in ("DistributedDataParallel", "DDP")):
+            if isinstance(first, Object) and any(
+                f in wrapped for f in ("DistributedDataParallel", "DDP")
+            ):
                 return (first.wrapper == "ddp",)
             if isinstance(first, Unknown) or (isinstance(first, Object) and first.cls is None):
                 shown = p.render(node) if isinstance(node, p.Call) else name
@@ -179,7 +247,10 @@ def _builtin(calling: Calling, name: str, args: list[Value], kwargs: dict[str, V
             shown = p.render(node) if isinstance(node, p.Call) else name
             if isinstance(first, Object) and isinstance(args[1] if len(args) > 1 else None, str):
                 attribute = args[1]
-                if first.cls is not None and (attribute in first.attributes or calling.method_of(first, str(attribute)) is not None):
+                if first.cls is not None and (
+                    attribute in first.attributes
+                    or calling.method_of(first, str(attribute)) is not None
+                ):
                     return (True,)
                 if attribute == "module":
                     return (bool(first.wrapper) or first.inner is not None,)
@@ -249,28 +320,39 @@ def _summed(calling: Calling, value: Value, node: p.Node) -> Value:
     items = calling.machine.items(value)
     total: Value = 0
     for item in items:
-        total = calling.machine.arithmetic("+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0)))
+        total = calling.machine.arithmetic(
+            "+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0))
+        )
     if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:
         total.count = True
     return total
 
 
-def _wrapped(calling: Calling, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+def _wrapped(
+    calling: Calling, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> Value:
     wrapper = frameworks.WRAPPERS[last]
-    model = next((a for a in [*args, kwargs.get("module"), kwargs.get("model")] if isinstance(a, Object)), None)
+    model = next(
+        (a for a in [*args, kwargs.get("module"), kwargs.get("model")] if isinstance(a, Object)),
+        None,
+    )
     if model is None:
         first = args[0] if args else None
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
         model = calling.things.made("model", "model", "", networks, node)
     if wrapper in ("dp",):
-        return Object(model.text, model.thing, None, networks=model.networks, inner=model, wrapper="")
+        return Object(
+            model.text, model.thing, None, networks=model.networks, inner=model, wrapper=""
+        )
     for network in model.networks:
         calling.machine.state.wrappers[network] = wrapper
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
     calling.machine.state.wrapped.add(id(model))
-    return Object(model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model)
+    return Object(
+        model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model
+    )
 
 
 def _accelerator(calling: Calling, kwargs: dict[str, Value], node: p.Node) -> Object:
@@ -292,13 +374,26 @@ def _accelerator(calling: Calling, kwargs: dict[str, Value], node: p.Node) -> Ob
     return found
 
 
-def _deepspeed(calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
-    model = kwargs.get("model", next((a for a in args if isinstance(a, Object) and a.role == "model"), None))
+def _deepspeed(
+    calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> Value:
+    model = kwargs.get(
+        "model", next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
+    )
     networks = model.networks if isinstance(model, Object) else frozenset[str]()
-    engine = calling.things.made("engine", "engine", "deepspeed", networks or frozenset({"engine"}), node)
-    optimizer = Object("optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks)
+    engine = calling.things.made(
+        "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
+    )
+    optimizer = Object(
+        "optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks
+    )
     engine.attributes["optimizer"] = optimizer
-    return (engine, optimizer, calling.things.symbol("loader", "training_dataloader", node), calling.things.symbol("scheduler", "lr_scheduler@deepspeed", node))
+    return (
+        engine,
+        optimizer,
+        calling.things.symbol("loader", "training_dataloader", node),
+        calling.things.symbol("scheduler", "lr_scheduler@deepspeed", node),
+    )
 
 
 def _no_grad(calling: Calling) -> Context:
@@ -331,11 +426,20 @@ def _copied(calling: Calling, value: Value, node: p.Node) -> Value:
     return value
 
 
-def _torch(calling: Calling, path: str, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[Value] | None:
+def _torch(
+    calling: Calling,
+    path: str,
+    last: str,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    node: p.Node,
+) -> tuple[Value] | None:
     first = args[0] if args else None
     if last in ("tensor", "as_tensor") and isinstance(first, Number):
         return (first,)
-    if last in ("zeros", "ones") and (not args or first in (1, (), []) or isinstance(first, list | tuple) and len(first) <= 1):
+    if last in ("zeros", "ones") and (
+        not args or first in (1, (), []) or (isinstance(first, list | tuple) and len(first) <= 1)
+    ):
         return (0.0 if last == "zeros" else 1.0,)
     if last in ("tensor", "as_tensor", "from_numpy", "FloatTensor") and isinstance(first, Unknown):
         return (first,)
@@ -352,14 +456,32 @@ def _torch(calling: Calling, path: str, last: str, args: list[Value], kwargs: di
         if last == "mean" and first and isinstance(total, Unknown):
             total = calling.linear("/", total, len(first), node)
         return (total,)
-    if last in ("stack", "cat", "concat", "concatenate") and isinstance(first, list | tuple) and first:
+    if (
+        last in ("stack", "cat", "concat", "concatenate")
+        and isinstance(first, list | tuple)
+        and first
+    ):
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):
             # A stack of losses, about to be reduced: its mean is their mean.
             total = _summed(calling, first, node)
             return (calling.linear("/", total, len(first), node),)
         return None
-    if last in ("clamp", "clamp_min", "nan_to_num", "where", "squeeze", "unsqueeze", "view_as_real", "maximum") and isinstance(first, Unknown) and last != "where":
+    if (
+        last
+        in (
+            "clamp",
+            "clamp_min",
+            "nan_to_num",
+            "where",
+            "squeeze",
+            "unsqueeze",
+            "view_as_real",
+            "maximum",
+        )
+        and isinstance(first, Unknown)
+        and last != "where"
+    ):
         return (first,)
     if last in ("div", "mul", "true_divide") and len(args) > 1:
         return (calling.linear("/" if last != "mul" else "*", first, args[1], node),)
@@ -371,16 +493,23 @@ def _torch(calling: Calling, path: str, last: str, args: list[Value], kwargs: di
     if last == "autocast":
         return (Context("plain"),)
     if path.startswith("torch.nn.") and last[:1].isupper():
-        return (calling.things.made("model", "model", last, calling.things.networks_of(args), node),)
+        return (
+            calling.things.made("model", "model", last, calling.things.networks_of(args), node),
+        )
     if last in ("grad",):
         return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
     return None
 
 
-def _all_reduce(calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str) -> Value:
+def _all_reduce(
+    calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str
+) -> Value:
     first = args[0] if args else kwargs.get("tensor")
     machine = calling.machine
-    averaged = "AVG" in " ".join(a.path for a in [*args, *kwargs.values()] if isinstance(a, Library)) or "mean" in path
+    averaged = (
+        "AVG" in " ".join(a.path for a in [*args, *kwargs.values()] if isinstance(a, Library))
+        or "mean" in path
+    )
     if isinstance(first, Unknown) and first.parameters:
         calling.things.rescaled(first, "ranks", True, node)
         machine.emit(t.Reduce(*machine.stamp(node, first.text), "gradients", averaged))
@@ -394,7 +523,7 @@ def _all_reduce(calling: Calling, args: list[Value], kwargs: dict[str, Value], n
     return first if isinstance(first, Unknown) else None
 
 
-def _pending_batches(calling: Calling):  # noqa: ANN202
+def _pending_batches(calling: Calling):
     """A gradient norm depends on the data: a guard on it is a guard on the data."""
     loops = calling.machine.state.loops
     return frozenset({calling.piece_of_iteration()}) if loops else frozenset()
@@ -406,7 +535,9 @@ def _reduction(kwargs: dict[str, Value]) -> str:
         return "none"
     if kwargs.get("size_average") is False:
         return "sum"
-    return given if given in ("mean", "sum", "none") else "mean" if given == "batchmean" else "unknown"
+    return (
+        given if given in ("mean", "sum", "none") else "mean" if given == "batchmean" else "unknown"
+    )
 
 
 def _varies(calling: Calling, name: str, kwargs: dict[str, Value]) -> str:

@@ -17,8 +17,17 @@ from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.ledger import Ledger
 from accumlint.tracing.values import (
-    Batch, Bound, ClassValue, Closure, Context, Frame, Key, Library, Method, Native, Number, Object, Stream, Term,
-    Unknown, Value,
+    Batch,
+    ClassValue,
+    Closure,
+    Frame,
+    Key,
+    Library,
+    Number,
+    Object,
+    Stream,
+    Unknown,
+    Value,
 )  # fmt: skip
 
 MAX_DEPTH = 24
@@ -77,24 +86,24 @@ class Loop:
 class State:
     """All that a run changes."""
 
-    events: list[t.Event] = field(default_factory=lambda: [])
-    unread: list[t.Unread] = field(default_factory=lambda: [])
+    events: list[t.Event] = field(default_factory=list)
+    unread: list[t.Unread] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
-    loops: list[Loop] = field(default_factory=lambda: [])
+    loops: list[Loop] = field(default_factory=list)
     epoch: int = 0
     serial: int = 0
-    fetched: dict[object, int] = field(default_factory=lambda: {})
-    ordinals: dict[object, int] = field(default_factory=lambda: {})
+    fetched: dict[object, int] = field(default_factory=dict)
+    ordinals: dict[object, int] = field(default_factory=dict)
     current: int = 0
     no_grad: int = 0
     inside: int = 0
-    silenced: list[str] = field(default_factory=lambda: [])
-    flags: dict[str, bool | None] = field(default_factory=lambda: {})
-    wrappers: dict[str, str] = field(default_factory=lambda: {})
+    silenced: list[str] = field(default_factory=list)
+    flags: dict[str, bool | None] = field(default_factory=dict)
+    wrappers: dict[str, str] = field(default_factory=dict)
     wrapped: set[int] = field(default_factory=lambda: set())
-    networks: dict[str, int] = field(default_factory=lambda: {})
-    accumulating: list[Object] = field(default_factory=lambda: [])
-    last: list[bool] = field(default_factory=lambda: [])
+    networks: dict[str, int] = field(default_factory=dict)
+    accumulating: list[Object] = field(default_factory=list)
+    last: list[bool] = field(default_factory=list)
     asked: bool = False
     guessed: bool = False
     literal: int | None = None
@@ -224,7 +233,9 @@ class Machine:
             case p.Item(base=base, index=index):
                 self.calling.set_item(self.eval(base), self.eval(index), value)
             case p.Sequence(items=items):
-                for item, part in zip(items, self.calling.unpacked(value, items, node), strict=True):
+                for item, part in zip(
+                    items, self.calling.unpacked(value, items, node), strict=True
+                ):
                     self.bind(item.value if isinstance(item, p.Star) else item, part, node)
             case p.Star(value=inner):
                 self.bind(inner, value, node)
@@ -519,7 +530,9 @@ class Machine:
             return self.calling.linear(op, left, right, node)
         return Unknown(p.render(node) if not isinstance(node, p.Augment) else p.dotted(node.target))
 
-    def _numbers(self, op: str, left: int | float | Fraction, right: int | float | Fraction) -> Value:
+    def _numbers(
+        self, op: str, left: int | float | Fraction, right: int | float | Fraction
+    ) -> Value:
         if op == "%" and right and isinstance(right, int) and isinstance(left, int):
             self.calling.modulus(right)
         if op == "/" and not isinstance(left, float) and not isinstance(right, float) and right:
@@ -624,16 +637,29 @@ class Machine:
         more, further = _data(right)
         # Negations are written one way, so that `!=` and `==` are one decision.
         if op in ("!=", ">=", "<="):
-            return Unknown(f"not {text} {_NEGATED[op]} {against}", batches | more, networks | further)
+            return Unknown(
+                f"not {text} {_NEGATED[op]} {against}", batches | more, networks | further
+            )
         return Unknown(f"{text} {op} {against}", batches | more, networks | further)
 
-    def _beyond(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> bool | None:
+    def _beyond(
+        self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr
+    ) -> bool | None:
         """A counter against an unknown limit: limits are far away, starts and warm-ups are behind."""
         if isinstance(right, Number) and isinstance(left, Unknown) and op in _MIRRORED:
             return self._beyond(_MIRRORED[op], right, left, other, shown)
-        if not isinstance(left, Number) or isinstance(left, bool) or isinstance(shown, p.Const | p.Unary):
+        if (
+            not isinstance(left, Number)
+            or isinstance(left, bool)
+            or isinstance(shown, p.Const | p.Unary)
+        ):
             return None
-        if not isinstance(right, Unknown) or right.tensor or op not in _COMPARISONS or not self.state.loops:
+        if (
+            not isinstance(right, Unknown)
+            or right.tensor
+            or op not in _COMPARISONS
+            or not self.state.loops
+        ):
             return None
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
@@ -694,7 +720,9 @@ class Machine:
 
     def _slice(self, node: p.Node) -> Value:
         assert isinstance(node, p.Slice)
-        bounds = [self.eval(b) if b is not None else None for b in (node.lower, node.upper, node.step)]
+        bounds = [
+            self.eval(b) if b is not None else None for b in (node.lower, node.upper, node.step)
+        ]
         return slice(*bounds)
 
     def _sequence(self, node: p.Node) -> Value:
@@ -813,7 +841,19 @@ class Machine:
                 if key in self.decisions and not self.decisions[key].data:
                     return (self.decisions[key].choice == "true") != negated
                 return None
-            case bool() | int() | float() | str() | bytes() | None | Fraction() | tuple() | list() | dict() | set():
+            case (
+                bool()
+                | int()
+                | float()
+                | str()
+                | bytes()
+                | None
+                | Fraction()
+                | tuple()
+                | list()
+                | dict()
+                | set()
+            ):
                 return bool(value)
             case _:
                 return True
@@ -899,7 +939,11 @@ class Machine:
             return 0
         if isinstance(block[-1], p.Raise):
             return -2
-        if len(block) == 1 and isinstance(block[0], p.If) and block[0] not in self.relevance.eventful:
+        if (
+            len(block) == 1
+            and isinstance(block[0], p.If)
+            and block[0] not in self.relevance.eventful
+        ):
             return max(self._weight(block[0].body), self._weight(block[0].orelse))
         eventful = sum(s in self.relevance.eventful for s in block)
         backward = sum(s in self.relevance.backwards for s in block)
@@ -921,7 +965,9 @@ class Machine:
         skips = _skips(node.body) or _skips(node.orelse) or then != other
         self.asked_data[where] = self.asked_data.get(where, 0) + 1
         flags = any(
-            isinstance(s, p.Assign) and isinstance(s.value, p.Const) and isinstance(s.value.value, bool)
+            isinstance(s, p.Assign)
+            and isinstance(s.value, p.Const)
+            and isinstance(s.value.value, bool)
             for s in node.body
         )
         matters = bool(skips or flags) and bool(self.state.loops) and _guards_health(value, node)
@@ -934,7 +980,11 @@ class Machine:
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node
-            kind = jump.kind if isinstance(jump, p.Jump) else ("return" if jump is not None else "pass")
+            kind = (
+                jump.kind
+                if isinstance(jump, p.Jump)
+                else ("return" if jump is not None else "pass")
+            )
             self.emit(t.Skip(*self.stamp(at, key), p.render(node.test), kind))
         return taken
 
@@ -966,7 +1016,9 @@ class Machine:
         if self.holds_loop(node):
             return 2 if self._over_data(node) else 3
         if node in self.relevance.stepping or not any(
-            loop.node in self.relevance.backwards for loop in self.state.loops if loop.node is not node
+            loop.node in self.relevance.backwards
+            for loop in self.state.loops
+            if loop.node is not node
         ):
             return self.scenario.length
         # A loop inside another one, with the step after it, is a window.
@@ -1000,7 +1052,9 @@ class Machine:
         """True when some statements lead to a loop that holds a backward."""
         return any(True for _ in self._training_loops(body, set()))
 
-    def _training_loops(self, body: tuple[p.Stmt, ...], seen: set[str]) -> Iterator[p.For | p.While]:
+    def _training_loops(
+        self, body: tuple[p.Stmt, ...], seen: set[str]
+    ) -> Iterator[p.For | p.While]:
         for inner in p.walk(body, into_functions=False):
             if isinstance(inner, p.For | p.While) and inner in self.relevance.backwards:
                 yield inner
@@ -1049,7 +1103,13 @@ def _equality(key: str) -> tuple[str, str] | None:
 
 def _exits(statement: p.Stmt) -> bool:
     if isinstance(statement, p.Do) and isinstance(statement.value, p.Call):
-        return p.dotted(statement.value.func) in ("sys.exit", "exit", "quit", "os._exit", "os.abort")
+        return p.dotted(statement.value.func) in (
+            "sys.exit",
+            "exit",
+            "quit",
+            "os._exit",
+            "os.abort",
+        )
     return False
 
 
@@ -1068,7 +1128,18 @@ def _carries(node: p.If, relevance: Relevance) -> bool:
 def _guards_health(value: Unknown, node: p.If) -> bool:
     """True when a test asks whether a tensor is a number: only such guards are tried the other way."""
     text = p.render(node.test)
-    words = ("isnan", "isinf", "isfinite", "nan", "finite", "grad_norm", "norm", "overflow", "inf", "skip")
+    words = (
+        "isnan",
+        "isinf",
+        "isfinite",
+        "nan",
+        "finite",
+        "grad_norm",
+        "norm",
+        "overflow",
+        "inf",
+        "skip",
+    )
     return any(word in text for word in words) or value.loss or "loss" in text
 
 

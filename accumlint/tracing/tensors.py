@@ -94,7 +94,9 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     known = "none", "unknown"
 
     def atom(old: Unknown) -> Unknown:
-        if old.reduction in known and (old.reduction == "none" or reduction == "sum" or not old.loss):
+        if old.reduction in known and (
+            old.reduction == "none" or reduction == "sum" or not old.loss
+        ):
             fresh = replace(old, reduction=reduction, loss=True, attributes={})
             return fresh
         return old
@@ -121,7 +123,9 @@ class Tensors:
         counted = op == "%" and isinstance(left, Number)
         if isinstance(found, Unknown) and (len(found.text) > _LONG or counted):
             # Texts of sums would grow round by round, and no decision would ever be met again.
-            found.text = p.dotted(node.target) if isinstance(node, p.Augment) else p.render(node)[:_LONG]
+            found.text = (
+                p.dotted(node.target) if isinstance(node, p.Augment) else p.render(node)[:_LONG]
+            )
         return found
 
     def _linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
@@ -169,9 +173,16 @@ class Tensors:
                 for x in right.linear
             )
             # A constant beside a loss has no gradient; a count beside a count is a count.
-            found = combined(f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node)
+            found = combined(
+                f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node
+            )
             found.total = left.total or right.total
-            if not found.total and left.count and left.batches and not left.batches <= right.batches:
+            if (
+                not found.total
+                and left.count
+                and left.batches
+                and not left.batches <= right.batches
+            ):
                 found.total = found.text
             found.count = left.count and right.count
             return found
@@ -231,7 +242,9 @@ class Tensors:
         whole = _roots(by.batches)
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
-        window = bool(by.total) or (own and len(whole) > len(own)) or (wider and whole <= own and own)
+        window = (
+            bool(by.total) or (own and len(whole) > len(own)) or (wider and whole <= own and own)
+        )
         reduction = "window" if window else "mean"
         terms = tuple(
             Term(
@@ -266,7 +279,9 @@ class Tensors:
         )
         machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
 
-    def loss_of(self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node) -> Unknown:
+    def loss_of(
+        self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node
+    ) -> Unknown:
         """A new loss made by a loss function."""
         found = derived(text, *sources, node=node)
         found.loss = True
@@ -285,7 +300,12 @@ class Tensors:
         size = len(left.batches)
         if isinstance(right, Number) and right <= 1:
             # Is there anything left?
-            return {">": size > right, ">=": size >= right, "<": size < right, "<=": size <= right}.get(op)
+            return {
+                ">": size > right,
+                ">=": size >= right,
+                "<": size < right,
+                "<=": size <= right,
+            }.get(op)
         self.machine.state.asked = True
         match op:
             case ">=":
@@ -296,7 +316,6 @@ class Tensors:
                 return size < state_steps(self.machine)
             case _:
                 return None
-
 
     def _bounds(self) -> bool:
         """True when the guard being decided holds a step and no backward: it ends windows."""

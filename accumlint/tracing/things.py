@@ -11,13 +11,32 @@ from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat, scaled
-from accumlint.tracing.values import Batch, Bound, Context, Native, Number, Object, Term, Unknown, Value
+from accumlint.tracing.values import (
+    Batch,
+    Bound,
+    Context,
+    Native,
+    Number,
+    Object,
+    Term,
+    Unknown,
+    Value,
+)
 
 if TYPE_CHECKING:
     from accumlint.tracing.calling import Calling
     from accumlint.tracing.machine import Machine
 
-_MODULES = frozenset({"Module", "LightningModule", "PreTrainedModel", "ModelMixin", "Sequential", "GPTPreTrainedModel"})
+_MODULES = frozenset(
+    {
+        "Module",
+        "LightningModule",
+        "PreTrainedModel",
+        "ModelMixin",
+        "Sequential",
+        "GPTPreTrainedModel",
+    }
+)
 _QUIET_METHODS = frozenset(
     {
         "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict", "apply",
@@ -56,7 +75,9 @@ class Things:
         machine.symbols[text] = found
         return found
 
-    def made(self, role: str, text: str, kind: str, networks: frozenset[str], node: p.Node) -> Object:
+    def made(
+        self, role: str, text: str, kind: str, networks: frozenset[str], node: p.Node
+    ) -> Object:
         """A thing seen being built."""
         text = text or self.calling.naming or role
         if role == "model" and not networks:
@@ -85,7 +106,9 @@ class Things:
     def instance(self, cls: p.Class, bases: set[str], node: p.Node, args: list[Value]) -> Object:
         """An instance of a class of this file."""
         role = ""
-        if bases & _MODULES or any(b.endswith(("Module", "ForCausalLM", "PreTrainedModel")) for b in bases):
+        if bases & _MODULES or any(
+            b.endswith(("Module", "ForCausalLM", "PreTrainedModel")) for b in bases
+        ):
             role = "model"
         elif bases & frameworks.OPTIMIZERS or "Optimizer" in bases:
             role = "optimizer"
@@ -104,7 +127,9 @@ class Things:
         """The networks whose parameters are among some values."""
         found: set[str] = set()
         for value in flat(values):
-            if isinstance(value, Unknown) or (isinstance(value, Object) and value.role in ("model", "engine", "")):
+            if isinstance(value, Unknown) or (
+                isinstance(value, Object) and value.role in ("model", "engine", "")
+            ):
                 found |= value.networks
         return frozenset(found)
 
@@ -116,7 +141,10 @@ class Things:
                 return base.sync
             case "accelerator", "gradient_accumulation_steps":
                 return self.accumulation(base)
-            case "accelerator" | "fabric", "is_main_process" | "is_local_main_process" | "is_global_zero":
+            case (
+                "accelerator" | "fabric",
+                "is_main_process" | "is_local_main_process" | "is_global_zero",
+            ):
                 return Unknown(f"{base.text}.{name}", hint=True)
             case "accelerator", "optimizer_step_was_skipped":
                 return False
@@ -149,7 +177,11 @@ class Things:
         return found
 
     def set_attribute(self, receiver: Object, name: str, value: Value) -> None:
-        if receiver.role == "accelerator" and name == "gradient_accumulation_steps" and isinstance(value, int):
+        if (
+            receiver.role == "accelerator"
+            and name == "gradient_accumulation_steps"
+            and isinstance(value, int)
+        ):
             receiver.steps = value
 
     def item(self, base: Object, index: Value, node: p.Item) -> Value:
@@ -167,20 +199,37 @@ class Things:
 
     # Forward
 
-    def forward(self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node, method: Bound | None) -> Value:
+    def forward(
+        self,
+        model: Object,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        method: Bound | None,
+    ) -> Value:
         machine = self.machine
         state = machine.state
         everything = flat([*args, *kwargs.values()])
-        batches = frozenset[Batch]().union(*(a.batches for a in everything if isinstance(a, Unknown)))
-        networks = model.networks or (model.inner.networks if model.inner is not None else frozenset())
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
+        networks = model.networks or (
+            model.inner.networks if model.inner is not None else frozenset()
+        )
         if not batches and state.loops and not state.no_grad:
             batches = frozenset({self.calling.piece_of_iteration()})
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
             forwards = (self._forward_event(model, networks, batches, node),)
         value: Value = None
-        if method is not None and state.depth < 6 and key(method.closure.function) not in machine.relevance.reaching_backward:
-            receiver = model.inner if model.inner is not None and model.inner.cls is not None else model
+        if (
+            method is not None
+            and state.depth < 6
+            and key(method.closure.function) not in machine.relevance.reaching_backward
+        ):
+            receiver = (
+                model.inner if model.inner is not None and model.inner.cls is not None else model
+            )
             state.inside += 1
             try:
                 value = _merged(self.calling.invoke(method.closure, args, kwargs, receiver, node))
@@ -190,7 +239,9 @@ class Things:
             value = derived(f"{model.text}(…)", *everything, node=node)
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
 
-    def _forward_event(self, model: Object, networks: frozenset[str], batches: frozenset[Batch], node: p.Node) -> t.Forward:
+    def _forward_event(
+        self, model: Object, networks: frozenset[str], batches: frozenset[Batch], node: p.Node
+    ) -> t.Forward:
         machine = self.machine
         state = machine.state
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
@@ -200,7 +251,9 @@ class Things:
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
             on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
-            armed = all(f is not False for f in on) and not any(n in state.silenced for n in networks)
+            armed = all(f is not False for f in on) and not any(
+                n in state.silenced for n in networks
+            )
         if batches:
             latest = max(batches, key=lambda b: b.serial)
             state.current = machine.ordinal(latest.when)
@@ -222,20 +275,38 @@ class Things:
         thing = model.thing or t.Thing("model", model.text, "", node, False)
         return (t.Forward(*machine.stamp(node, model.text), thing, armed, False, wrapper),)
 
-    def part_of(self, model: Object, value: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node, name: str) -> Value:
+    def part_of(
+        self,
+        model: Object,
+        value: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        name: str,
+    ) -> Value:
         """What a model's own method returns carries the model's gradient."""
         everything = flat([*args, *kwargs.values()])
         if not any(isinstance(a, Unknown) and a.batches for a in everything):
             return value
         return self.forward_like(model, value, everything, node)
 
-    def forward_like(self, model: Object, value: Value, everything: list[Value], node: p.Node) -> Value:
+    def forward_like(
+        self, model: Object, value: Value, everything: list[Value], node: p.Node
+    ) -> Value:
         state = self.machine.state
-        batches = frozenset[Batch]().union(*(a.batches for a in everything if isinstance(a, Unknown)))
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
         forwards = () if state.no_grad else self.silent_forward(model, node)
         return self.tinted(value, batches, None if state.no_grad else model.networks, forwards)
 
-    def tinted(self, value: Value, batches: frozenset[Batch], networks: frozenset[str] | None, forwards: tuple[t.Forward, ...]) -> Value:
+    def tinted(
+        self,
+        value: Value,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Value:
         """A result with what the call adds: data, networks (None: the graph is off), forwards."""
         match value:
             case tuple():
@@ -249,7 +320,13 @@ class Things:
             case _:
                 return value
 
-    def _tinted(self, value: Unknown, batches: frozenset[Batch], networks: frozenset[str] | None, forwards: tuple[t.Forward, ...]) -> Unknown:
+    def _tinted(
+        self,
+        value: Unknown,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Unknown:
         found = Unknown(
             value.text,
             value.batches | batches,
@@ -262,7 +339,13 @@ class Things:
             found.attributes[key] = self.tinted(child, batches, networks, forwards)
         if value.terms is not None:
             found.terms = tuple(
-                Term(self._tinted(x.atom, batches, networks, forwards) if x.atom is not value else found, x.factor, x.symbols)
+                Term(
+                    self._tinted(x.atom, batches, networks, forwards)
+                    if x.atom is not value
+                    else found,
+                    x.factor,
+                    x.symbols,
+                )
                 for x in value.terms
             )
         return found
@@ -270,7 +353,13 @@ class Things:
     # Backward
 
     def backward(
-        self, loss: Value, via: str, node: p.Node, kwargs: dict[str, Value], divided: int | None = 1, subject: str = ""
+        self,
+        loss: Value,
+        via: str,
+        node: p.Node,
+        kwargs: dict[str, Value],
+        divided: int | None = 1,
+        subject: str = "",
     ) -> None:
         """A backward pass: every term of the loss leaves its gradient in its networks."""
         machine = self.machine
@@ -315,7 +404,12 @@ class Things:
         return (self.machine.iteration(), 1)
 
     def _contributions(
-        self, term: Term, loss: Unknown, event: t.Backward, divided: int | None, scaler: Object | None
+        self,
+        term: Term,
+        loss: Unknown,
+        event: t.Backward,
+        divided: int | None,
+        scaler: Object | None,
     ) -> Iterable[t.Contribution]:
         state = self.machine.state
         atom = term.atom
@@ -329,7 +423,11 @@ class Things:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
             # An engine reduces by itself, whatever the module's own flags say.
-            if event.via not in ("engine", "accelerator") and network in state.wrappers and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2"):
+            if (
+                event.via not in ("engine", "accelerator")
+                and network in state.wrappers
+                and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2")
+            ):
                 forwards = [f for f in atom.forwards if f.armed is not None]
                 last = forwards[0] if forwards else None
                 synced = None if last is None else bool(last.armed) and not last.bypassed
@@ -340,7 +438,9 @@ class Things:
                 atom.varies or loss.varies, scaler is not None, synced, origin, forward,
             )  # fmt: skip
 
-    def native_scaler(self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> Value:
+    def native_scaler(
+        self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
         """timm's `loss_scaler(loss, optimizer, clip_grad=…, update_grad=…)`: backward, and at the boundary the rest."""
         loss = args[0]
         optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
@@ -355,17 +455,28 @@ class Things:
         thing = self._thing(scaler)
         state = self.machine.state
         pending = state.ledger.pending_of(optimizer)
-        self.machine.emit(t.Unscale(*self.machine.stamp(node, scaler.text), thing, optimizer.thing, pending))
+        self.machine.emit(
+            t.Unscale(*self.machine.stamp(node, scaler.text), thing, optimizer.thing, pending)
+        )
         state.ledger.unscale(optimizer)
         if kwargs.get("clip_grad") is not None:
-            self.machine.emit(t.Clip(*self.machine.stamp(node, scaler.text), state.ledger.pending_of(optimizer), False, "torch"))
+            self.machine.emit(
+                t.Clip(
+                    *self.machine.stamp(node, scaler.text),
+                    state.ledger.pending_of(optimizer),
+                    False,
+                    "torch",
+                )
+            )
         self.step(optimizer, node, scaler, gated=False)
         self.machine.emit(t.Update(*self.machine.stamp(node, scaler.text), thing))
         return Unknown("norm")
 
     # Methods
 
-    def method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         """What a thing's method does; the first part tells whether it was known."""
         handler = getattr(self, f"_{base.role}_method", None) if base.role else None
         if handler is None:
@@ -374,7 +485,9 @@ class Things:
             return False, None
         return handler(base, name, args, kwargs, node)
 
-    def _optimizer_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _optimizer_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         match name:
             case "step" | "step_and_update_lr" | "optimizer_step":
                 closure = args[0] if args else kwargs.get("closure")
@@ -388,7 +501,9 @@ class Things:
                     self.clear(base, node)
                 return True, None
             case "backward":
-                self.backward(args[0] if args else None, "engine", node, kwargs, divided=1, subject=base.text)
+                self.backward(
+                    args[0] if args else None, "engine", node, kwargs, divided=1, subject=base.text
+                )
                 return True, None
             case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
                 self.clip([base], "engine", node, base.text)
@@ -396,12 +511,22 @@ class Things:
             case "multiply_grads" | "scale_grads":
                 self.rescaled(base, "…", False, node)
                 return True, None
-            case "state_dict" | "load_state_dict" | "add_param_group" | "train" | "eval" | "consolidate_state_dict" | "get_lr":
+            case (
+                "state_dict"
+                | "load_state_dict"
+                | "add_param_group"
+                | "train"
+                | "eval"
+                | "consolidate_state_dict"
+                | "get_lr"
+            ):
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
                 return False, None
 
-    def _scaler_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _scaler_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         machine = self.machine
         state = machine.state
         thing = self._thing(base)
@@ -417,9 +542,18 @@ class Things:
                 found.scaler = base
                 return True, found
             case "unscale_":
-                pending = state.ledger.pending_of(optimizer) if optimizer else state.ledger.pending()
+                pending = (
+                    state.ledger.pending_of(optimizer) if optimizer else state.ledger.pending()
+                )
                 if base.enabled:
-                    machine.emit(t.Unscale(*machine.stamp(node, base.text), thing, optimizer.thing if optimizer else None, pending))
+                    machine.emit(
+                        t.Unscale(
+                            *machine.stamp(node, base.text),
+                            thing,
+                            optimizer.thing if optimizer else None,
+                            pending,
+                        )
+                    )
                 state.ledger.unscale(optimizer)
                 return True, None
             case "step":
@@ -439,59 +573,126 @@ class Things:
             case _:
                 return False, None
 
-    def _scheduler_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _scheduler_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         if name in ("step", "step_update", "step_batch"):
             machine = self.machine
-            gated = base.prepared or (bool(machine.state.accumulating) and not self._unprepared(base))
+            gated = base.prepared or (
+                bool(machine.state.accumulating) and not self._unprepared(base)
+            )
             accelerator = self._accelerator()
             if gated and accelerator is not None and not accelerator.sync:
                 return True, None
-            outside = not any(loop.node in machine.relevance.backwards and not machine.holds_loop(loop.node) for loop in machine.state.loops)
-            machine.emit(t.Schedule(*machine.stamp(node, base.text), self._thing(base), gated, outside or bool(args and base.role == "scheduler" and name == "step" and isinstance(args[0], Unknown) and args[0].tensor)))
+            outside = not any(
+                loop.node in machine.relevance.backwards and not machine.holds_loop(loop.node)
+                for loop in machine.state.loops
+            )
+            machine.emit(
+                t.Schedule(
+                    *machine.stamp(node, base.text),
+                    self._thing(base),
+                    gated,
+                    outside
+                    or bool(
+                        args
+                        and base.role == "scheduler"
+                        and name == "step"
+                        and isinstance(args[0], Unknown)
+                        and args[0].tensor
+                    ),
+                )
+            )
             return True, None
         if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
             return True, Unknown(f"{base.text}.{name}()")
         return False, None
 
-    def _model_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _model_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         match name:
             case "zero_grad":
                 self.wipe(base, node)
                 return True, None
-            case "parameters" | "named_parameters" | "get_parameters" | "trainable_parameters" | "parameters_list":
-                return True, Unknown(f"{base.text}.{name}()", networks=base.networks, parameters=True)
+            case (
+                "parameters"
+                | "named_parameters"
+                | "get_parameters"
+                | "trainable_parameters"
+                | "parameters_list"
+            ):
+                return True, Unknown(
+                    f"{base.text}.{name}()", networks=base.networks, parameters=True
+                )
             case "no_sync":
                 return True, self.no_sync(base, node)
             case "set_requires_gradient_sync":
-                self.sync_flag(base, args[0] if args else kwargs.get("requires_gradient_sync"), node, base.text)
+                self.sync_flag(
+                    base, args[0] if args else kwargs.get("requires_gradient_sync"), node, base.text
+                )
                 return True, None
             case "clip_grad_norm_" | "clip_grad_norm":
                 self.clip([base], "fsdp", node, base.text)
                 return True, Unknown("norm")
             case "backward" | "manual_backward":
-                self.backward(args[0] if args else None, "engine", node, kwargs, divided=self._engine_steps(base), subject=base.text)
+                self.backward(
+                    args[0] if args else None,
+                    "engine",
+                    node,
+                    kwargs,
+                    divided=self._engine_steps(base),
+                    subject=base.text,
+                )
                 return True, None
             case "step":
                 self._engine_step(base, node)
                 return True, None
-            case "train" | "eval" | "to" | "cuda" | "cpu" | "half" | "float" | "bfloat16" | "requires_grad_" | "compile":
+            case (
+                "train"
+                | "eval"
+                | "to"
+                | "cuda"
+                | "cpu"
+                | "half"
+                | "float"
+                | "bfloat16"
+                | "requires_grad_"
+                | "compile"
+            ):
                 return True, base
             case "forward" | "__call__":
-                return True, self.forward(base, args, kwargs, node, self.calling.method_of(base.inner or base, "forward"))
+                return True, self.forward(
+                    base, args, kwargs, node, self.calling.method_of(base.inner or base, "forward")
+                )
             case "generate" | "sample" | "decode":
-                return True, derived(f"{base.text}.{name}(…)", *[a for a in flat(args) if isinstance(a, Unknown) and not a.networks])
-            case _ if name in _QUIET_METHODS or name.startswith(("save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init")):
+                return True, derived(
+                    f"{base.text}.{name}(…)",
+                    *[a for a in flat(args) if isinstance(a, Unknown) and not a.networks],
+                )
+            case _ if name in _QUIET_METHODS or name.startswith(
+                ("save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init")
+            ):
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
                 return True, self.forward(base, args, kwargs, node, None)
 
-    def _engine_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _engine_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         match name:
             case "backward":
                 steps = self._engine_steps(base)
                 if kwargs.get("scale_wrt_gas") is False:
                     steps = 1
-                self.backward(args[0] if args else kwargs.get("loss"), "engine", node, kwargs, divided=steps, subject=base.text)
+                self.backward(
+                    args[0] if args else kwargs.get("loss"),
+                    "engine",
+                    node,
+                    kwargs,
+                    divided=steps,
+                    subject=base.text,
+                )
                 return True, args[0] if args else None
             case "step":
                 self._engine_step(base, node)
@@ -526,12 +727,16 @@ class Things:
             return
         optimizer = base.attributes.get("optimizer")
         if not isinstance(optimizer, Object):
-            optimizer = Object(base.text, t.Thing("optimizer", base.text, "", node, False), networks=base.networks)
+            optimizer = Object(
+                base.text, t.Thing("optimizer", base.text, "", node, False), networks=base.networks
+            )
             base.attributes["optimizer"] = optimizer
         self.step(optimizer, node, None, gated=True)
         self.machine.state.ledger.clear(optimizer)
 
-    def _fabric_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _fabric_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         match name:
             case "backward":
                 self.backward(args[0] if args else None, "fabric", node, kwargs, subject=base.text)
@@ -549,19 +754,44 @@ class Things:
                 if enabled is not True and self.machine.known_truth(enabled) is False:
                     return True, Context("plain")
                 return True, self.no_sync(model, node, "fabric")
-            case "launch" | "print" | "log" | "log_dict" | "barrier" | "seed_everything" | "save" | "load" | "call":
+            case (
+                "launch"
+                | "print"
+                | "log"
+                | "log_dict"
+                | "barrier"
+                | "seed_everything"
+                | "save"
+                | "load"
+                | "call"
+            ):
                 return True, None
             case _:
                 return True, Unknown(f"{base.text}.{name}()")
 
-    def _accelerator_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _accelerator_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         self.accelerator = base
         match name:
             case "backward":
                 loss = args[0] if args else kwargs.get("loss")
-                self.backward(loss, "accelerator", node, kwargs, divided=self.accumulation(base), subject=base.text)
+                self.backward(
+                    loss,
+                    "accelerator",
+                    node,
+                    kwargs,
+                    divided=self.accumulation(base),
+                    subject=base.text,
+                )
                 return True, None
-            case "prepare" | "prepare_model" | "prepare_optimizer" | "prepare_scheduler" | "prepare_data_loader":
+            case (
+                "prepare"
+                | "prepare_model"
+                | "prepare_optimizer"
+                | "prepare_scheduler"
+                | "prepare_data_loader"
+            ):
                 self.prepared_any = True
                 for arg in flat(args):
                     if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler"):
@@ -585,23 +815,38 @@ class Things:
             case "unwrap_model" if args:
                 model = args[0]
                 return True, self.part(model, model.text) if isinstance(model, Object) else model
-            case "autocast" | "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile":
+            case (
+                "autocast"
+                | "main_process_first"
+                | "local_main_process_first"
+                | "join_uneven_inputs"
+                | "profile"
+            ):
                 return True, Context("plain")
             case _:
                 gathered = next((a for a in args if isinstance(a, Unknown)), None)
-                if gathered is not None and name in ("gather", "reduce", "gather_for_metrics", "pad_across_processes"):
+                if gathered is not None and name in (
+                    "gather",
+                    "reduce",
+                    "gather_for_metrics",
+                    "pad_across_processes",
+                ):
                     found = derived(f"{base.text}.{name}(…)", Unknown("…", gathered.batches))
                     return True, found
                 return True, Unknown(f"{base.text}.{name}()")
 
-    def _criterion_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _criterion_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         if name in ("to", "cuda", "train", "eval", "half", "float"):
             return True, base
         if name in ("forward", "__call__"):
             return True, self.calling.call_object(base, args, kwargs, node)
         return False, None
 
-    def _loader_method(self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[bool, Value]:
+    def _loader_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
         if "batch" in name or name in ("next", "__next__", "sample", "get", "next_batch", "fetch"):
             return True, self.calling.iterating.fetched(base, None)
         return True, Unknown(f"{base.text}.{name}(…)")
@@ -611,7 +856,9 @@ class Things:
             return args[0]
         return tuple(args)
 
-    def framework_method(self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node) -> tuple[Value] | None:
+    def framework_method(
+        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
         """Methods that a framework's base class gives (`self.manual_backward`, `self.optimizers()`)."""
         text = base.text if isinstance(base, Unknown | Object) else "self"
         match name:
@@ -623,10 +870,17 @@ class Things:
             case "lr_schedulers" if not args:
                 return (self.symbol("scheduler", f"{text}.lr_schedulers()", node),)
             case "no_sync" if not args:
-                model = self.symbol("model", text, node) if not (isinstance(base, Object) and base.networks) else base
+                model = (
+                    self.symbol("model", text, node)
+                    if not (isinstance(base, Object) and base.networks)
+                    else base
+                )
                 assert isinstance(model, Object)
                 return (self.no_sync(model, node),)
-            case "zero_grad" if not (isinstance(base, Unknown) and base.tensor) and names.role_of(text.rpartition(".")[2]) == "":
+            case "zero_grad" if (
+                not (isinstance(base, Unknown) and base.tensor)
+                and names.role_of(text.rpartition(".")[2]) == ""
+            ):
                 optimizers = self.machine.state.ledger.optimizers
                 if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
                     self.clear(optimizers[0], node)
@@ -664,7 +918,11 @@ class Things:
         accelerator = self._accelerator()
         if accelerator is None or self._unprepared(optimizer):
             return False
-        return optimizer.prepared or bool(self.machine.state.accumulating) or self.machine.relevance.accumulates
+        return (
+            optimizer.prepared
+            or bool(self.machine.state.accumulating)
+            or self.machine.relevance.accumulates
+        )
 
     def gate(self, optimizer: Object) -> bool:
         """False where Accelerate's wrapper leaves a step or a clear out."""
@@ -696,7 +954,9 @@ class Things:
         machine.state.ledger.know(optimizer)
         optimizer.used = True
         wiped, applied = machine.state.ledger.clear(optimizer)
-        machine.emit(t.Clear(*machine.stamp(node, optimizer.text), self._thing(optimizer), wiped, applied))
+        machine.emit(
+            t.Clear(*machine.stamp(node, optimizer.text), self._thing(optimizer), wiped, applied)
+        )
 
     def wipe(self, model: Object, node: p.Node) -> None:
         machine = self.machine
@@ -749,13 +1009,17 @@ class Things:
         networks = receiver.networks if isinstance(receiver, Object | Unknown) else frozenset[str]()
         on: bool | None = value if isinstance(value, bool) else machine.known_truth(value)
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "ddp")
-        if "set_requires_gradient_sync" in p.render(node.func if isinstance(node, p.Call) else p.Opaque(node.at)):
+        if "set_requires_gradient_sync" in p.render(
+            node.func if isinstance(node, p.Call) else p.Opaque(node.at)
+        ):
             wrapper = "fsdp2"
         after = False
         for event in reversed(state.events):
             if isinstance(event, t.Backward | t.Step):
                 break
-            if isinstance(event, t.Forward) and (event.microbatch == state.current or not state.current):
+            if isinstance(event, t.Forward) and (
+                event.microbatch == state.current or not state.current
+            ):
                 after = True
                 break
         if isinstance(receiver, Object) and not receiver.wrapper:
@@ -830,7 +1094,13 @@ class Things:
     def received(self, args: list[Value], kwargs: dict[str, Value]) -> set[str]:
         found: set[str] = set()
         for value in flat([*args, *kwargs.values()]):
-            if isinstance(value, Object) and value.role in ("model", "optimizer", "scaler", "engine", "scheduler"):
+            if isinstance(value, Object) and value.role in (
+                "model",
+                "optimizer",
+                "scaler",
+                "engine",
+                "scheduler",
+            ):
                 found.add(value.role)
             elif isinstance(value, Unknown) and value.loss and value.networks:
                 found.add("loss")
@@ -877,7 +1147,7 @@ def _merged(value: Value) -> Value:
             return value
 
 
-def _leaving(context: Context, node: p.Node):  # noqa: ANN202
+def _leaving(context: Context, node: p.Node):
     def leave(args: list[Value], kwargs: dict[str, Value]) -> Value:
         if context.leave is not None:
             context.leave(node)

@@ -385,10 +385,14 @@ class Run:
             left = frozenset((c.microbatch, c.network) for c in end.pending)
             fate, by = "lost", None
             for event in self.events[end.index + 1 :]:
-                if isinstance(event, Clear) and any((c.microbatch, c.network) in left for c in event.wiped):
+                if isinstance(event, Clear) and any(
+                    (c.microbatch, c.network) in left for c in event.wiped
+                ):
                     fate, by = "cleared", event
                     break
-                if isinstance(event, Step) and any((c.microbatch, c.network) in left for c in event.applied):
+                if isinstance(event, Step) and any(
+                    (c.microbatch, c.network) in left for c in event.applied
+                ):
                     fate, by = self._applied(event, left), event
                     break
             yield Tail(end, end.pending, fate, by)

@@ -65,7 +65,7 @@ class Unknown:
     parameters: bool = False
     rows: bool = False
     things: tuple[Object, ...] = ()
-    attributes: dict[str, Value] = field(default_factory=lambda: {})
+    attributes: dict[str, Value] = field(default_factory=dict)
 
     @property
     def linear(self) -> tuple[Term, ...]:
@@ -83,7 +83,7 @@ class Object:
     text: str
     thing: Thing | None = None
     cls: Class | None = None
-    attributes: dict[str, Value] = field(default_factory=lambda: {})
+    attributes: dict[str, Value] = field(default_factory=dict)
     networks: frozenset[str] = frozenset()
     wrapper: str = ""
     inner: Object | None = None
@@ -169,8 +169,8 @@ class Context:
     enter: Callable[[Node], Value] | None = None
     leave: Callable[[Node], None] | None = None
     generator: Bound | Closure | None = None
-    args: list[Value] = field(default_factory=lambda: [])
-    kwargs: dict[str, Value] = field(default_factory=lambda: {})
+    args: list[Value] = field(default_factory=list)
+    kwargs: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -195,7 +195,7 @@ class Lazy:
     args: list[Value]
     position: int = 0
     closure: Closure | Bound | None = None
-    kwargs: dict[str, Value] = field(default_factory=lambda: {})
+    kwargs: dict[str, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
