@@ -186,7 +186,7 @@ class _Paths:
             if path in tried:
                 continue
             tried.add(path)
-            exceptional = any(d.data and d.choice == "exceptional" for d in decisions)
+            exceptional = any(d.data and d.choice != "ordinary" for d in decisions)
             runs = [run]
             if run.asked and not exceptional and run.of(t.Backward):
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])

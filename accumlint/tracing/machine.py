@@ -973,9 +973,10 @@ class Machine:
         matters = bool(skips or flags) and bool(self.state.loops) and _guards_health(value, node)
         if where not in self.decisions:
             choice = self.chosen.get(where, "ordinary")
-            self.decisions[where] = Decision(where, choice, (choice, "exceptional"), matters, True)
+            self.decisions[where] = Decision(where, choice, (choice, "exceptional", "at the boundary"), matters, True)
         decision = self.decisions[where]
-        exceptional = decision.choice == "exceptional" and self.asked_data[where] == 2
+        when = {"exceptional": 2, "at the boundary": self.scenario.steps}.get(decision.choice)
+        exceptional = self.asked_data[where] == when
         taken = ordinary != exceptional
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)

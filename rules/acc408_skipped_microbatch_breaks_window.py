@@ -1,0 +1,136 @@
+"""A guard on the data leaves a window that other micro-batches have begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
+
+
+class SkippedMicrobatchBreaksWindow(Rule):
+    """A guard on the data (NaN, inf, out of memory) leaves a window that other micro-batches have begun, and the rest
+    of the window goes on as if nothing had happened.
+
+    Two things happen. Where the guard clears the gradients, the healthy micro-batches before it are lost too: in a
+    window of N = 4 whose second loss is NaN, the step applies the last two of them, still divided by 4. Where the guard
+    jumps over the boundary without clearing, the window is not applied when it ends: its gradients stay, and the next
+    step applies two windows at once, twice as large.
+
+    Bad:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        for epoch in range(3):
+            optimizer.zero_grad()
+            for i, (images, labels) in enumerate(loader):
+                loss = F.cross_entropy(model(images), labels)
+                if not torch.isfinite(loss):
+                    optimizer.zero_grad()
+                    continue  # error: ACC408
+                last = i + 1 == len(loader)
+                window = accumulation_steps
+                if i >= len(loader) - len(loader) % accumulation_steps:
+                    window = len(loader) % accumulation_steps
+                (loss / window).backward()
+                if (i + 1) % accumulation_steps == 0 or last:
+                    optimizer.step()
+                    optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    import torch
+    import torch.nn.functional as F
+
+
+    def train(model, windows, optimizer):
+        for window in windows:
+            optimizer.zero_grad()
+            for images, labels in window:
+                loss = F.cross_entropy(model(images), labels)
+                (loss / len(window)).backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if not torch.isfinite(norm):
+                continue
+            optimizer.step()
+    ```
+
+    ## When it stays silent
+
+    A guard that gives up the whole window at its boundary, clears it and goes on with the next one is right. So is one
+    in a loop without accumulation.
+
+    ## When the fix is not offered
+
+    Whether to drop the micro-batch, the window or the run is for you to say; what is left of a window needs a divisor of
+    its own length.
+
+    ## Measured
+
+    Not measured by itself: what is lost is what ACC402 loses, what is merged is what ACC501 leaks.
+
+    ## See
+
+    - `torch.isfinite`, and "Gradient accumulation" in PyTorch's examples of automatic mixed precision
+    - ACC207, for the scaler that such a guard passes over
+    """
+
+    code = "ACC408"
+    name = "skipped-microbatch-breaks-window"
+    severity = Severity.WARNING
+    exceptional = True
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        if run.hides("optimizer"):
+            return
+        for skip in run.of(Skip):
+            step = next((e for e in run.of(Step) if e.index > skip.index), None)
+            if step is None:
+                continue
+            window = next(w for w in run.windows if w.step is step)
+            usual = usual_size(run, window)
+            lost = wiped_by(run, skip, step)
+            if lost and usual > 1:
+                yield self.at(
+                    skip,
+                    f"the guard `{skip.guard}` clears the {lost} micro-batch{'es' if lost > 1 else ''} before it, and "
+                    "the rest of the window goes on with the full divisor",
+                    confidence=Confidence.LIKELY,
+                    window=window,
+                )
+            elif usual > 1 and len(window.microbatches) > usual:
+                yield self.at(
+                    skip,
+                    f"the guard `{skip.guard}` passes over the boundary without clearing: "
+                    f"`{step.subject}.step()` applies {len(window.microbatches)} micro-batches instead of {usual}",
+                    confidence=Confidence.LIKELY,
+                    window=window,
+                )
+
+
+def wiped_by(run: Run, skip: Skip, step: Step) -> int:
+    """How many micro-batches the guard wipes in the middle of a window; 0 at its end."""
+    following = run.events[skip.index + 1 : step.index]
+    before = [e for e in following if isinstance(e, Clear | Backward)]
+    if not before or not isinstance(before[0], Clear):
+        return 0
+    goes_on = any(isinstance(e, Backward) for e in before)
+    own = len({b.microbatch for b in before if isinstance(b, Backward)})
+    wiped = {c.microbatch for c in before[0].wiped}
+    usual = max((len(w.microbatches) for w in run.windows if w.step.index > step.index), default=0)
+    return len(wiped) if goes_on and own < usual else 0
+
+
+def usual_size(run: Run, window: Window) -> int:
+    """How many micro-batches the optimizer's other windows have."""
+    sizes = [
+        len(w.microbatches) for w in run.windows_of(window.step.optimizer) if w.step is not window.step
+    ]
+    return max(sizes, key=sizes.count, default=0)
