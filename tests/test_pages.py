@@ -37,6 +37,7 @@ CATALOGUE = """
     ACC404 info    running-total-not-reset
     ACC405 info    running-total-attached
     ACC406 error   token-count-not-reset
+    ACC408 warning skipped-microbatch-breaks-window
     ACC501 warning trailing-window-dropped
     ACC502 info    partial-window-divided-by-full-steps
     ACC503 error   window-off-by-one

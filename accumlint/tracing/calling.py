@@ -181,8 +181,10 @@ class Calling:
             and not value.batches
             and names.role_of(name) in ("model", "optimizer", "scheduler")
         ):
-            if not value.parameters and not value.loss and value.terms is None:
-                return self.things.made(names.role_of(name), path, "", value.networks, node)
+            role = names.role_of(name)
+            # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
+            if (role == "optimizer" or not value.parameters) and not value.loss and value.terms is None:
+                return self.things.made(role, path, "", value.networks, node)
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
         return value
@@ -727,6 +729,10 @@ class Calling:
     ) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
         last = text.rpartition(".")[2]
+        if self.is_steps(last) and not any(isinstance(a, Unknown) and a.tensor for a in args):
+            # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
+            self.machine.state.asked = True
+            return self.machine.scenario.steps
         sources = (
             [callee, *args, *kwargs.values()]
             if isinstance(callee, Unknown | Object)
@@ -792,6 +798,9 @@ class Calling:
         )
         if any(isinstance(s, Unknown) and s.parameters for s in everything):
             found.parameters = True
+            found.networks = found.networks.union(
+                *(s.networks for s in everything if isinstance(s, Unknown) and s.parameters)
+            )
         if self.machine.state.no_grad:
             found.networks = frozenset()
         found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)

@@ -136,10 +136,11 @@ class Iterating:
 
     def zip(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
+        value = Lazy("zip", [self.counted(a) for a in value.args])
         streams = [self.stream(a, None if _fixed(a) else node) for a in value.args]
         if not streams:
             return _each([], False)
-        fixed = [machine.items(a) for a in value.args if _fixed(a)]
+        fixed = [machine.items(a, _LONGEST) for a in value.args if _fixed(a)]
         if len(fixed) == len(streams):
             return _each([tuple(parts) for parts in zip(*fixed, strict=False)], False)
         lead = next(i for i, a in enumerate(value.args) if not _fixed(a))
@@ -167,6 +168,19 @@ class Iterating:
             streams[lead].drive(one)
 
         return Stream(drive, streams[lead].loader)
+
+    def counted(self, value: Value) -> Value:
+        """Numbers that go round or go on (`cycle(range(1, n + 1))`, `count()`) as the numbers themselves."""
+        match value:
+            case Lazy(kind="count", args=args):
+                start = args[0] if args and isinstance(args[0], int) else 0
+                return list(range(start, start + _LONGEST))
+            case Lazy(kind="cycle", args=[Lazy(kind="range") | list() as inner]):
+                items = self.machine.items(inner, _LONGEST)
+                rounds = _LONGEST // len(items) if items else 0
+                return items * rounds if all(isinstance(i, int) for i in items) else value
+            case _:
+                return value
 
     def alike(self, source: Value, item: Value) -> Value:
         """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""

@@ -1148,7 +1148,7 @@ def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
     """True when a block gives the accumulation steps a value that is worked out."""
     return any(
         isinstance(s, p.Assign)
-        and not isinstance(s.value, p.Const)
+        and isinstance(s.value, p.Binary | p.Call)
         and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
         for s in block
     )
