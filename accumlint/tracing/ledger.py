@@ -25,6 +25,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.held: list[Held] = []
+        self.met: set[str] = set()
         self.optimizers: list[Object] = []
 
     def know(self, optimizer: Object) -> None:
@@ -33,6 +34,7 @@ class Ledger:
 
     def add(self, contribution: Contribution) -> None:
         self.held.append(Held(contribution, contribution.scaled))
+        self.met.add(contribution.network)
 
     def of(self, optimizer: Object) -> list[Held]:
         """What lies in the `.grad` of the optimizer's parameters."""
@@ -44,7 +46,12 @@ class Ledger:
 
     def owns(self, optimizer: Object, held: Held) -> bool:
         network = held.contribution.network
-        return not optimizer.networks or network == "?" or network in optimizer.networks
+        if network == "?" or network in optimizer.networks:
+            return True
+        if optimizer.networks & self.met:
+            return False
+        # None of its networks ever got a gradient: they go by other names, and are whatever nobody else owns.
+        return not any(network in o.networks for o in self.optimizers if o is not optimizer)
 
     def pending(self, networks: frozenset[str] = frozenset()) -> tuple[Contribution, ...]:
         """What lies in `.grad` and has not been applied, of some networks (of all, when none are named)."""

@@ -358,20 +358,24 @@ class Run:
         return tuple(w for w in self.windows if w.step.optimizer is optimizer)
 
     def steady(self, optimizer: Thing) -> Window | None:
-        """A window of the size that comes back: never the first, never a partial one at an epoch's end."""
-        ends = {e.index for e in self.of(EpochEnd)}
+        """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
+        windows = self.windows_of(optimizer)
+        ends = [e.index for e in self.of(EpochEnd)]
         # What is stepped right before or after an epoch's end is perhaps a partial window.
-        windows = [
+        inner = [
             w
-            for w in self.windows_of(optimizer)[1:]
+            for w in windows[1:]
             if not any(w.between[0].index <= end <= w.step.index + 3 for end in ends)
-        ] or list(self.windows_of(optimizer)[1:])
-        sizes = [len(w.backwarded) for w in windows]
-        common = max(sizes, key=sizes.count, default=0)
-        for window in windows:
-            if len(window.backwarded) == common and common > 0:
+        ]
+        candidates = inner or list(windows[1:])
+        whole = self.literal or (self.steps if self.asked else None)
+        clean = [w for w in candidates if len(w.backwarded) == whole == len(w.microbatches)]
+        for window in clean or [w for w in candidates if len(w.backwarded) == whole] or windows:
+            if len(window.backwarded) == whole:
                 return window
-        return None
+        sizes = [len(w.backwarded) for w in candidates]
+        common = max(sizes, key=sizes.count, default=0)
+        return next((w for w in candidates if len(w.backwarded) == common > 0), None)
 
     @cached_property
     def tails(self) -> tuple[Tail, ...]:
