@@ -8,7 +8,7 @@ from functools import lru_cache
 _STEPS = re.compile(
     r"accum|acc_?steps?|acc_?iters?|grad_?acc|update_?freq|update_?interval|iter_?size|iters_to_acc"
     r"|virtual_?batch|(num|n)_?micro|micro_?steps?$|micro_?batches$|delay_?update|batch_?split"
-    r"|backward_passes_per|batches_per_(update|step)|subdivisions|(^|_)gas$|update_?every|num_mini_?batch"
+    r"|(^|_)batch_chunks?$|(num|n)_chunks|backward_passes_per|batches_per_(update|step)|subdivisions|(^|_)gas$|update_?every|num_mini_?batch"
 )
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
 _NO_STEPS = re.compile(
@@ -35,7 +35,7 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("accelerator", re.compile(r"accelerator")),
     ("fabric", re.compile(r"^_?fabric$")),
     ("scaler", re.compile(r"scaler")),
-    ("scheduler", re.compile(r"sched|lr_decay|^warmup$")),
+    ("scheduler", re.compile(r"^(?!.*noise).*sched|lr_decay|^warmup$")),
     ("optimizer", re.compile(r"optim|^opts?$|^opts?_|_opts?$|^opt[DGdg]$|^opt\d$|solver")),
     ("criterion", re.compile(r"crit(erion|$)|loss_?fn|loss_?func|lossfn|^objective$|^loss_function|_loss_module$")),
     ("engine", re.compile(r"model_engine|ds_engine|deepspeed_engine|^engine$")),

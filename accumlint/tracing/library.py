@@ -113,7 +113,8 @@ def call_library(
         loss = calling.tensors.loss_of(
             f"{last}(…)", everything, _reduction(kwargs), _varies(calling, last, kwargs), node
         )
-        if isinstance(first, Unknown) and first.rows:
+        spans = any(isinstance(a, Unknown) and "position" in a.text for a in args[1:])
+        if spans or (isinstance(first, Unknown) and first.rows):
             # One prediction for each row: the mean is over rows, and these are as many in every micro-batch.
             loss.varies = ""
         if machine.state.no_grad:

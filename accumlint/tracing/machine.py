@@ -97,6 +97,7 @@ class State:
     current: int = 0
     no_grad: int = 0
     inside: int = 0
+    closures: int = 0
     silenced: list[str] = field(default_factory=list)
     flags: dict[str, bool | None] = field(default_factory=dict)
     wrappers: dict[str, str] = field(default_factory=dict)

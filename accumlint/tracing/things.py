@@ -492,7 +492,10 @@ class Things:
             case "step" | "step_and_update_lr" | "optimizer_step":
                 closure = args[0] if args else kwargs.get("closure")
                 if closure is not None and not isinstance(closure, Unknown | Number):
+                    state = self.machine.state
+                    state.closures += 1
                     self.calling.apply(closure, [], {}, node)
+                    state.closures -= 1
                 if self.gate(base):
                     self.step(base, node, None, gated=self.gated(base))
                 return True, None
@@ -954,6 +957,9 @@ class Things:
         machine.state.ledger.know(optimizer)
         optimizer.used = True
         wiped, applied = machine.state.ledger.clear(optimizer)
+        if machine.state.closures:
+            # A closure clears what its optimizer is about to work out anew.
+            return
         machine.emit(
             t.Clear(*machine.stamp(node, optimizer.text), self._thing(optimizer), wiped, applied)
         )
