@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,14 +58,20 @@ def compare(files: Sequence[Path], torchfix: str, fixit: str, rounds: int) -> It
             theirs: list[float] = []
             counted = 0
             for _ in range(rounds):
-                ours.append(_run([*ACCUMLINT, folder])[0])
-                seconds, said = _run([*command, folder])
-                theirs.append(seconds)
-                counted = _counted(name, said)
+                ours.append(_run([*ACCUMLINT, folder]).seconds)
+                ran = _run([*command, folder])
+                theirs.append(ran.seconds)
+                counted = _counted(name, ran.said)
             yield Pair(name, counted, tuple(ours), tuple(theirs))
 
 
-def _run(command: list[str]) -> tuple[float, str]:
+@dataclass(frozen=True)
+class _Ran:
+    seconds: float
+    said: str
+
+
+def _run(command: list[str]) -> _Ran:
     """The CPU seconds of a command, its own processes included, and what it said."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
@@ -73,7 +80,9 @@ def _run(command: list[str]) -> tuple[float, str]:
         raise PeerError(f"{command[0]}: {problem.strerror}; see --help") from None
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, done.stdout + done.stderr
+    if "Traceback (most recent call last)" in done.stderr:
+        raise PeerError(f"{shlex.join(command)} failed:\n{done.stderr[-1000:]}")
+    return _Ran(seconds, done.stdout + done.stderr)
 
 
 def _counted(name: str, said: str) -> int:
@@ -85,5 +94,5 @@ def _counted(name: str, said: str) -> int:
 
 
 def _version(command: str) -> str:
-    found = re.search(r"\d[\w.]+", _run([command, "--version"])[1])
+    found = re.search(r"\d[\w.]+", _run([command, "--version"]).said)
     return found.group() if found else "of unknown version"

@@ -68,8 +68,8 @@ class SkippedMicrobatchBreaksWindow(Rule):
 
     ## When the fix is not offered
 
-    Whether to drop the micro-batch, the window or the run is for you to say; what is left of a window needs a divisor of
-    its own length.
+    Whether to drop the micro-batch, the window or the run is for you to say; what is left of a window needs a divisor
+    of its own length.
 
     ## Measured
 
@@ -131,6 +131,8 @@ def wiped_by(run: Run, skip: Skip, step: Step) -> int:
 def usual_size(run: Run, window: Window) -> int:
     """How many micro-batches the optimizer's other windows have."""
     sizes = [
-        len(w.microbatches) for w in run.windows_of(window.step.optimizer) if w.step is not window.step
+        len(w.microbatches)
+        for w in run.windows_of(window.step.optimizer)
+        if w.step is not window.step
     ]
     return max(sizes, key=sizes.count, default=0)

@@ -106,7 +106,8 @@ class SchedulerPerMicrobatch(Rule):
 
 def horizon(program: Program, scheduler: Thing) -> str:
     """The arguments that build a scheduler and what their names stand for; "" when not seen."""
-    if not isinstance(scheduler.node, Call):
+    made = scheduler.node.value if isinstance(scheduler.node, Assign) else scheduler.node
+    if not isinstance(made, Call):
         return ""
     assigned = {
         render(target): node.value
@@ -116,7 +117,7 @@ def horizon(program: Program, scheduler: Thing) -> str:
         if isinstance(target, Attr | Name)
     }
     shown: list[str] = []
-    waiting = [argument.value for argument in scheduler.node.args[1:]]
+    waiting = [argument.value for argument in made.args[1:]]
     while waiting:
         expression = waiting.pop()
         shown.append(render(expression))

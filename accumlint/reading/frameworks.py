@@ -190,10 +190,12 @@ _HARMLESS = (
 )
 HARMLESS_CALLS = frozenset(_HARMLESS.split("|"))
 HARMLESS_PARTS = (
-    "save", "load", "eval", "valid", "test", "log", "print", "report", "metric", "plot", "wandb", "ema", "sample", "count",
-    "num_param", "checkpoint", "resume", "restore", "get_", "set_lr", "lr_", "_lr", "adjust", "init", "monitor", "profil",
-    "export", "visual", "hook", "summar", "display", "callback", "is_", "has_", "check", "reduce", "freeze", "track", "record",
-    "generat", "infer", "predict", "compile", "describe", "dist_", "broadcast", "gather", "watch", "average", "accuracy",
+    "save", "load", "eval", "valid", "test", "log", "print", "report", "metric", "plot", "wandb", "ema",
+    "sample", "count", "num_param", "checkpoint", "resume", "restore", "get_", "set_lr", "lr_", "_lr",
+    "adjust", "init", "monitor", "profil", "export", "visual", "hook", "summar", "display", "callback",
+    "is_", "has_", "check", "reduce", "freeze", "track", "record", "generat", "infer", "predict",
+    "compile", "describe", "dist_", "broadcast", "gather", "watch", "average", "accuracy",
+    "master_params",
 )  # fmt: skip
 
 

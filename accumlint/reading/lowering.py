@@ -196,7 +196,7 @@ class _Lowering:
             decorators,
             owner.name if owner else "",
             owner.bases if owner else (),
-            (lambda: owner.attributes) if owner else (lambda: frozenset[str]()),
+            (lambda: owner.attributes) if owner else frozenset[str],
             lower,
         )
 
@@ -304,15 +304,17 @@ class _Lowering:
     def index(self, node: cst.CSTNode, elements: Sequence[cst.SubscriptElement]) -> p.Expr:
         found: list[p.Expr] = []
         for element in elements:
-            if isinstance(element.slice, cst.Index):
-                found.append(self.expr(element.slice.value))
-            else:
-                part = element.slice
-                lower, upper, step = (
-                    self.expr(bound) if bound is not None else None
-                    for bound in (part.lower, part.upper, part.step)
-                )
-                found.append(p.Slice(part, lower, upper, step))
+            match element.slice:
+                case cst.Index(value=value):
+                    found.append(self.expr(value))
+                case cst.Slice() as part:
+                    lower, upper, step = (
+                        self.expr(bound) if bound is not None else None
+                        for bound in (part.lower, part.upper, part.step)
+                    )
+                    found.append(p.Slice(part, lower, upper, step))
+                case part:
+                    found.append(p.Opaque(part))
         return found[0] if len(found) == 1 else p.Sequence(node, "tuple", tuple(found))
 
     def clauses(self, node: cst.CompFor) -> tuple[tuple[p.Expr, p.Expr, tuple[p.Expr, ...]], ...]:

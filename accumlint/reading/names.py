@@ -48,7 +48,13 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"|^(G|D|net[GD]|model\w*|net_?\w{1,3}|unet_?\w*)$"
         ),
     ),
-    ("loader", re.compile(r"loader|data_?iter|train_?iter|_dl$|^dl$|batches$|^train_(data|set|ds)$|dataset|datapipe|iterator$|prefetcher|^data_?source")),
+    (
+        "loader",
+        re.compile(
+            r"loader|data_?iter|train_?iter|_dl$|^dl$|batches$"
+            r"|^train_(data|set|ds)$|dataset|datapipe|iterator$|prefetcher|^data_?source"
+        ),
+    ),
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union
+from typing import TypeAlias
 
 import libcst as cst
 
@@ -194,10 +194,10 @@ class Opaque(Node):
     """An expression without a meaning here."""
 
 
-Expr = Union[
-    Const, Name, Attr, Call, Binary, Unary, Bool, Compare, Choice, Slice, Item, Sequence, Star,
-    Table, Comprehension, Text, Yield, Walrus, Lambda, Opaque,
-]  # fmt: skip
+Expr: TypeAlias = (
+    Const | Name | Attr | Call | Binary | Unary | Bool | Compare | Choice | Slice | Item | Sequence | Star
+    | Table | Comprehension | Text | Yield | Walrus | Lambda | Opaque
+)  # fmt: skip
 
 
 # Statements
@@ -406,10 +406,10 @@ class Class(Node):
         return frozenset(found)
 
 
-Stmt = Union[
-    Assign, Augment, Do, If, For, While, With, Try, Return, Jump, Raise, Delete, Scope, Import,
-    Function, Class,
-]  # fmt: skip
+Stmt: TypeAlias = (
+    Assign | Augment | Do | If | For | While | With | Try | Return | Jump | Raise | Delete | Scope | Import
+    | Function | Class
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -610,6 +610,11 @@ def render(expr: Expr) -> str:
             return render(value)
         case _:
             return "…"
+
+
+def shown(node: Node) -> str:
+    """The text of any node: an expression's own, dots for what is none."""
+    return render(node) if isinstance(node, Expr) else "…"
 
 
 def _wrapped(expr: Expr) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -51,6 +52,7 @@ _BUILTINS = frozenset(
 _PLAIN_ATTRIBUTES = frozenset(
     {"config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids", "generation_config"}
 )  # fmt: skip
+_RESCALES = re.compile(r"scale_grad|rescale_?grad|grad_scaler$|div(ide)?_grad|normali[sz]e_grad|multiply_grad")
 _UNBOUND = frozenset(
     {
         "no_sync",
@@ -184,7 +186,11 @@ class Calling:
             role = names.role_of(name)
             # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
             if (role == "optimizer" or not value.parameters) and not value.loss and value.terms is None:
-                return self.things.made(role, path, "", value.networks, node)
+                known = machine.symbols.get(f"{role} of {value.text}")
+                if known is None:
+                    known = self.things.made(role, path, "", value.networks, node)
+                    machine.symbols[f"{role} of {value.text}"] = known
+                return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
         return value
@@ -203,6 +209,9 @@ class Calling:
                     self.machine.store(text, added)
                 del machine
                 return
+        if isinstance(value, dict | Unknown):
+            for total in [x for x in self.totals if x.startswith(f"{text}[")]:
+                self.machine.emit(t.Reset(*self.machine.stamp(node, total), total))
         if text in self.totals and isinstance(value, Number):
             self.machine.emit(t.Reset(*self.machine.stamp(node, text), text))
         self.locals_assigned[text] = self.machine.iteration()
@@ -320,6 +329,8 @@ class Calling:
         if base.parameters:
             return Unknown(text, frozenset(), base.networks, parameters=True)
         if base.tensor:
+            if name == "requires_grad" and base.networks:
+                return True
             if self.is_steps(name) and not base.networks:
                 return self.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
@@ -751,6 +762,12 @@ class Calling:
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
             )
             return Unknown(text)
+        if _RESCALES.search(last.lower()) and args:
+            for source in flat(args):
+                if isinstance(source, Unknown) and source.total:
+                    self.tensors.read(source, True, node)
+            self.things.rescaled(args[0], text, False, node)
+            return None
         if (
             (last == "backward" or last.endswith("_backward"))
             and args

@@ -114,6 +114,9 @@ class Iterating:
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds(node, "range")
+        if isinstance(stop, Unknown) and start == 0 and machine.state.guessed and rounds == machine.scenario.steps:
+            # From here on the unknown bound is the number that was taken for it.
+            machine.symbols[stop.text] = rounds
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)

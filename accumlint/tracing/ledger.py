@@ -16,8 +16,8 @@ class Held:
     contribution: Contribution
     scaled: bool
     wiped: bool = False
-    cleared_by: set[Object] = field(default_factory=lambda: set())
-    applied_by: set[Object] = field(default_factory=lambda: set())
+    cleared_by: set[Object] = field(default_factory=set[Object])
+    applied_by: set[Object] = field(default_factory=set[Object])
 
 
 class Ledger:

@@ -253,6 +253,9 @@ def _builtin(
                     or calling.method_of(first, str(attribute)) is not None
                 ):
                     return (True,)
+                if attribute == "no_sync" and first.role == "model":
+                    wrappers = machine.state.wrappers
+                    return (any(n in wrappers for n in first.networks) or None is first.thing,)
                 if attribute == "module":
                     return (bool(first.wrapper) or first.inner is not None,)
             return (Unknown(shown),)

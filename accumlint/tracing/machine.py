@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -86,25 +87,25 @@ class Loop:
 class State:
     """All that a run changes."""
 
-    events: list[t.Event] = field(default_factory=list)
-    unread: list[t.Unread] = field(default_factory=list)
+    events: list[t.Event] = field(default_factory=list[t.Event])
+    unread: list[t.Unread] = field(default_factory=list[t.Unread])
     ledger: Ledger = field(default_factory=Ledger)
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list[Loop])
     epoch: int = 0
     serial: int = 0
-    fetched: dict[object, int] = field(default_factory=dict)
-    ordinals: dict[object, int] = field(default_factory=dict)
+    fetched: dict[object, int] = field(default_factory=dict[object, int])
+    ordinals: dict[object, int] = field(default_factory=dict[object, int])
     current: int = 0
     no_grad: int = 0
     inside: int = 0
     closures: int = 0
-    silenced: list[str] = field(default_factory=list)
-    flags: dict[str, bool | None] = field(default_factory=dict)
-    wrappers: dict[str, str] = field(default_factory=dict)
-    wrapped: set[int] = field(default_factory=lambda: set())
-    networks: dict[str, int] = field(default_factory=dict)
-    accumulating: list[Object] = field(default_factory=list)
-    last: list[bool] = field(default_factory=list)
+    silenced: list[str] = field(default_factory=list[str])
+    flags: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
+    wrappers: dict[str, str] = field(default_factory=dict[str, str])
+    wrapped: set[int] = field(default_factory=set[int])
+    networks: dict[str, int] = field(default_factory=dict[str, int])
+    accumulating: list[Object] = field(default_factory=list[Object])
+    last: list[bool] = field(default_factory=list[bool])
     asked: bool = False
     guessed: bool = False
     literal: int | None = None
@@ -115,12 +116,7 @@ class State:
     cut: bool = False
 
 
-_ARITHMETIC: dict[str, Callable[[object, object], object]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "&": operator.and_, "|": operator.or_, "^": operator.xor,
-    "<<": operator.lshift, ">>": operator.rshift,
-}  # fmt: skip
-_COMPARISONS: dict[str, Callable[[object, object], bool]] = {
+_COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is": "is not", "is not": "is",
@@ -186,7 +182,7 @@ class Machine:
 
     def iteration(self) -> object:
         """What tells this pass through the innermost loops from any other."""
-        return tuple((loop.node, loop.index) for loop in self.state.loops) + (self.state.epoch,)
+        return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
 
     def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
         """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two."""
@@ -529,21 +525,19 @@ class Machine:
             return self._sequences(op, left, right, node)
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return self.calling.linear(op, left, right, node)
-        return Unknown(p.render(node) if not isinstance(node, p.Augment) else p.dotted(node.target))
+        return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))
 
-    def _numbers(
-        self, op: str, left: int | float | Fraction, right: int | float | Fraction
-    ) -> Value:
+    def _numbers(self, op: str, left: Number, right: Number) -> Value:
         if op == "%" and right and isinstance(right, int) and isinstance(left, int):
             self.calling.modulus(right)
         if op == "/" and not isinstance(left, float) and not isinstance(right, float) and right:
             found = Fraction(left) / Fraction(right)
             return int(found) if found.denominator == 1 else found
         try:
-            found = _ARITHMETIC[op](left, right)
-        except (ArithmeticError, ValueError, TypeError, OverflowError, KeyError):
+            result = _worked_out(op, left, right)
+        except (ArithmeticError, ValueError, TypeError):
             return Unknown(f"{left} {op} {right}")
-        return found if isinstance(found, Number) else Unknown(f"{left} {op} {right}")
+        return result if isinstance(result, Number) else Unknown(f"{left} {op} {right}")
 
     def _sequences(
         self, op: str, left: list[Value] | tuple[Value, ...] | str, right: Value, node: p.Node
@@ -556,7 +550,7 @@ class Machine:
             return left + right
         if op == "*" and isinstance(left, list) and isinstance(right, int) and right < 1000:
             return left * right
-        return Unknown(p.render(node) if not isinstance(node, p.Augment) else "…")
+        return Unknown(p.shown(node))
 
     def _unary(self, node: p.Node) -> Value:
         assert isinstance(node, p.Unary)
@@ -587,18 +581,7 @@ class Machine:
             if (node.op == "and") != known:
                 return known
             return self.eval(node.right)
-        if known is not None:
-            return left if (node.op == "or") == known else self.eval(node.right)
-        right = self.eval(node.right)
-        other = self.known_truth(right)
-        if other is not None and (node.op == "or") == other:
-            return other
-        if other is not None:
-            return left
-        text = f"{self.text(left, node.left)} {node.op} {self.text(right, node.right)}"
-        batches, networks = _data(left)
-        more, further = _data(right)
-        return Unknown(text, batches | more, networks | further)
+        return left if (node.op == "or") == known else self.eval(node.right)
 
     def _compare(self, node: p.Node) -> Value:
         assert isinstance(node, p.Compare)
@@ -636,6 +619,9 @@ class Machine:
         against = self.text(right, other)
         batches, networks = _data(left)
         more, further = _data(right)
+        if batches or more:
+            # A comparison has data, and no graph.
+            networks = further = frozenset[str]()
         # Negations are written one way, so that `!=` and `==` are one decision.
         if op in ("!=", ">=", "<="):
             return Unknown(
@@ -739,13 +725,13 @@ class Machine:
     def _table(self, node: p.Node) -> Value:
         assert isinstance(node, p.Table)
         found: dict[Key, Value] = {}
-        for key, value in node.items:
-            if key is None:
+        for written, value in node.items:
+            if written is None:
                 spread = self.eval(value)
                 if isinstance(spread, dict):
                     found.update(spread)
                 continue
-            name = self.eval(key)
+            name = self.eval(written)
             if isinstance(name, str | int | float | bool | type(None)):
                 found[name] = self.eval(value)
             else:
@@ -974,7 +960,9 @@ class Machine:
         matters = bool(skips or flags) and bool(self.state.loops) and _guards_health(value, node)
         if where not in self.decisions:
             choice = self.chosen.get(where, "ordinary")
-            self.decisions[where] = Decision(where, choice, (choice, "exceptional", "at the boundary"), matters, True)
+            self.decisions[where] = Decision(
+                where, choice, (choice, "exceptional", "at the boundary"), matters, True
+            )
         decision = self.decisions[where]
         when = {"exceptional": 2, "at the boundary": self.scenario.steps}.get(decision.choice)
         exceptional = self.asked_data[where] == when
@@ -1001,10 +989,8 @@ class Machine:
             if len(found) >= limit:
                 raise Leave("break")
 
-        try:
+        with suppress(Leave):
             self.stream(value, None).drive(take)
-        except Leave:
-            pass
         return found
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
@@ -1078,6 +1064,45 @@ class Machine:
             read |= {n.name for n in p.walk_expr(inner.iterable) if isinstance(n, p.Attr)}
             return any(names.role_of(n) == "loader" for n in read)
         return False
+
+
+def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:
+    """`left op right` as Python has it (a root may be complex); None where numbers have no such operator."""
+    match op:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "/":
+            return left / right
+        case "//":
+            return left // right
+        case "%":
+            return left % right
+        case "**":
+            return left**right
+        case _:
+            return (
+                _bits(op, left, right) if isinstance(left, int) and isinstance(right, int) else None
+            )
+
+
+def _bits(op: str, left: int, right: int) -> int | None:
+    match op:
+        case "&":
+            return left & right
+        case "|":
+            return left | right
+        case "^":
+            return left ^ right
+        case "<<":
+            return left << right
+        case ">>":
+            return left >> right
+        case _:
+            return None
 
 
 def _data(value: Value) -> tuple[frozenset[Batch], frozenset[str]]:

@@ -40,8 +40,8 @@ _MODULES = frozenset(
 _QUIET_METHODS = frozenset(
     {
         "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict", "apply",
-        "requires_grad_", "modules", "named_modules", "children", "named_children", "register_buffer", "register_parameter",
-        "gradient_checkpointing_enable", "enable_gradient_checkpointing", "gradient_checkpointing_disable",
+        "requires_grad_", "modules", "named_modules", "children", "named_children", "register_buffer",
+        "register_parameter", "gradient_checkpointing_enable", "enable_gradient_checkpointing", "gradient_checkpointing_disable",
         "save_pretrained", "push_to_hub", "compile", "register_forward_hook", "register_comm_hook", "register_hook",
         "buffers", "named_buffers", "extra_repr", "share_memory", "double", "add_module", "set_attn_processor",
         "enable_xformers_memory_efficient_attention", "save_checkpoint", "load_checkpoint", "configure_optimizers",
@@ -754,7 +754,7 @@ class Things:
                 enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
                 if model is None or enabled is False:
                     return True, Context("plain")
-                if enabled is not True and self.machine.known_truth(enabled) is False:
+                if enabled is not True and not self.decided(enabled, node):
                     return True, Context("plain")
                 return True, self.no_sync(model, node, "fabric")
             case (
@@ -901,7 +901,7 @@ class Things:
         return stack[-1] if stack else self.accelerator
 
     def accumulation(self, accelerator: Object) -> int | None:
-        """What Accelerate divides by: the steps given to its constructor, or the window's where only its name is known."""
+        """What Accelerate divides by: its constructor's steps, or the window's where only its name is known."""
         if accelerator.steps is not None:
             return accelerator.steps
         if accelerator.thing is not None and not accelerator.thing.certain:
@@ -1008,6 +1008,11 @@ class Things:
         machine.emit(t.Clip(*machine.stamp(node, subject), pending, scaled_now, via))
 
     # Synchronisation
+
+    def decided(self, flag: Value, node: p.Node) -> bool:
+        """A flag's truth, decided now if it never was: whoever asks later gets the same answer."""
+        known = self.machine.known_truth(flag)
+        return known if known is not None else self.machine.truth(flag, p.Opaque(node.at), node)
 
     def sync_flag(self, receiver: Value, value: Value, node: p.Node, path: str) -> None:
         machine = self.machine

@@ -41,7 +41,8 @@ class Contribution:
     reduced over the micro-batch: "mean", "sum", "window" (divided by a count of the whole window), "unknown".
     `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
-    DDP here). `origins` are the forwards' or losses' names, the same for the same line of code in every micro-batch. `forward` is the model call that the gradient came through, where seen.
+    DDP here). `origin` is the forward's or loss's name, the same for the same line of code in every micro-batch.
+    `forward` is the model call that the gradient came through, where seen.
     """
 
     microbatch: int
@@ -411,7 +412,7 @@ class Run:
         return "leaked"
 
     def hides(self, *roles: str) -> bool:
-        """True when a call of the loop that could not be followed received one of `roles` ("loss", "model", "optimizer" …)."""
+        """True when a call of the loop that could not be followed received one of `roles` ("loss", "model" …)."""
         return bool(self.stopped) or any(u.inside and u.received & set(roles) for u in self.unread)
 
 

@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Union
+from typing import TypeAlias
 
 from accumlint.reading.program import Class, Function, Node
 from accumlint.tracing.trace import Forward, Thing
+
+
+def _no_values() -> list[Value]:
+    return []
+
+
+def _no_names() -> dict[str, Value]:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ class Unknown:
     parameters: bool = False
     rows: bool = False
     things: tuple[Object, ...] = ()
-    attributes: dict[str, Value] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=_no_names)
 
     @property
     def linear(self) -> tuple[Term, ...]:
@@ -83,7 +91,7 @@ class Object:
     text: str
     thing: Thing | None = None
     cls: Class | None = None
-    attributes: dict[str, Value] = field(default_factory=dict)
+    attributes: dict[str, Value] = field(default_factory=_no_names)
     networks: frozenset[str] = frozenset()
     wrapper: str = ""
     inner: Object | None = None
@@ -169,8 +177,8 @@ class Context:
     enter: Callable[[Node], Value] | None = None
     leave: Callable[[Node], None] | None = None
     generator: Bound | Closure | None = None
-    args: list[Value] = field(default_factory=list)
-    kwargs: dict[str, Value] = field(default_factory=dict)
+    args: list[Value] = field(default_factory=_no_values)
+    kwargs: dict[str, Value] = field(default_factory=_no_names)
 
 
 @dataclass(eq=False, slots=True)
@@ -195,7 +203,7 @@ class Lazy:
     args: list[Value]
     position: int = 0
     closure: Closure | Bound | None = None
-    kwargs: dict[str, Value] = field(default_factory=dict)
+    kwargs: dict[str, Value] = field(default_factory=_no_names)
 
 
 @dataclass(eq=False, slots=True)
@@ -208,18 +216,18 @@ class Frame:
     names: dict[str, Value]
     outer: Frame | None = None
     locals_: frozenset[str] = frozenset()
-    globals_: set[str] = field(default_factory=lambda: set())
-    nonlocals: set[str] = field(default_factory=lambda: set())
+    globals_: set[str] = field(default_factory=set[str])
+    nonlocals: set[str] = field(default_factory=set[str])
     on_yield: Callable[[Value], None] | None = None
     driver: Node | None = None
     owner: Class | None = None
     receiver: Value = None
 
 
-Value = Union[
-    None, bool, int, float, str, bytes, complex, Fraction, tuple["Value", ...], list["Value"],
-    dict["Key", "Value"], set["Key"], Unknown, Object, Closure, Bound, Method, Library, Partial,
-    Native, ClassValue, Context, Lazy, slice,
-]  # fmt: skip
-Key = Union[None, bool, int, float, str, bytes, tuple["Key", ...]]
+Value: TypeAlias = (
+    bool | int | float | str | bytes | complex | Fraction | tuple["Value", ...] | list["Value"]
+    | dict["Key", "Value"] | set["Key"] | Unknown | Object | Closure | Bound | Method | Library | Partial
+    | Native | ClassValue | Context | Lazy | slice | None
+)  # fmt: skip
+Key: TypeAlias = bool | int | float | str | bytes | tuple["Key", ...] | None
 Number = int | float | Fraction
