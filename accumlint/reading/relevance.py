@@ -139,7 +139,7 @@ def _collect(
             _collect(statement.body, (), None, statement.name, facts)
             continue
         if isinstance(statement, p.Function):
-            if any(q.name == "ctx" for q in statement.params):
+            if statement.name == "backward" and any(q.name == "ctx" for q in statement.params):
                 # An autograd function's own backward is part of a gradient, not of a loop.
                 continue
             _collect(statement.body, (), statement, statement.owner or owner, facts)

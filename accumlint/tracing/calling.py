@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -13,7 +12,8 @@ from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.iterating import Iterating
-from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced, scaled
+from accumlint.tracing.numeric import word
+from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced
 from accumlint.tracing.things import Things
 from accumlint.tracing.values import (
     Batch,
@@ -37,10 +37,6 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
-_NUMERIC: dict[str, Callable[..., int | float]] = {
-    "ceil": math.ceil, "floor": math.floor, "sqrt": math.sqrt, "abs": abs, "int": int, "float": float, "round": round,
-    "max": max, "min": min, "log": math.log, "pow": pow, "gcd": math.gcd, "trunc": math.trunc,
-}  # fmt: skip
 _BUILTINS = frozenset(
     {
         "range", "enumerate", "zip", "len", "iter", "next", "list", "tuple", "dict", "set", "int", "float", "bool",
@@ -50,9 +46,14 @@ _BUILTINS = frozenset(
     }
 )  # fmt: skip
 _PLAIN_ATTRIBUTES = frozenset(
-    {"config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids", "generation_config"}
+    {
+        "config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids",
+        "generation_config",
+    }
 )  # fmt: skip
-_RESCALES = re.compile(r"scale_grad|rescale_?grad|grad_scaler$|div(ide)?_grad|normali[sz]e_grad|multiply_grad")
+_RESCALES = re.compile(
+    r"scale_grad|rescale_?grad|grad_scaler$|div(ide)?_grad|normali[sz]e_grad|multiply_grad"
+)
 _UNBOUND = frozenset(
     {
         "no_sync",
@@ -185,7 +186,11 @@ class Calling:
         ):
             role = names.role_of(name)
             # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
-            if (role == "optimizer" or not value.parameters) and not value.loss and value.terms is None:
+            if (
+                (role == "optimizer" or not value.parameters)
+                and not value.loss
+                and value.terms is None
+            ):
                 known = machine.symbols.get(f"{role} of {value.text}")
                 if known is None:
                     known = self.things.made(role, path, "", value.networks, node)
@@ -240,7 +245,7 @@ class Calling:
         if op in "*/" and any(
             isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)
         ):
-            self.things.rescaled(old, _text(value), False, node)
+            self.things.rescaled(old, word(value), False, node)
 
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
@@ -274,7 +279,7 @@ class Calling:
             case slice():
                 return Unknown(name)
             case _:
-                return Method(base, name, f"{_text(base)}.{name}")
+                return Method(base, name, f"{word(base)}.{name}")
 
     def object_attribute(self, base: Object, name: str, node: p.Node) -> Value:
         if name in base.attributes:
@@ -351,7 +356,7 @@ class Calling:
             if value is None:
                 self.things.clear_parameters(receiver, node)
             else:
-                self.things.rescaled(receiver, _text(value), False, node)
+                self.things.rescaled(receiver, word(value), False, node)
             return
         if name == "require_backward_grad_sync":
             self.things.sync_flag(receiver, value, node, path)
@@ -366,7 +371,10 @@ class Calling:
             self.machine.symbols[f"{text}.{name}"] = value
 
     def set_item(self, base: Value, index: Value, value: Value) -> None:
-        if (isinstance(base, dict) and isinstance(index, str | int | float | bool | type(None))) or (isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base)):
+        if isinstance(base, dict):
+            if isinstance(index, str | int | float | bool | type(None)):
+                base[index] = value
+        elif isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base):
             base[index] = value
         elif isinstance(base, Unknown) and isinstance(index, str | int):
             base.attributes[f"[{index!r}]"] = value
@@ -502,7 +510,7 @@ class Calling:
                 else Unknown(f"{value.text}[…]")
                 for i in items
             ]
-        return [Unknown(f"{_text(value)}[{i}]") for i in range(wanted)]
+        return [Unknown(f"{word(value)}[{i}]") for i in range(wanted)]
 
     # Calls
 
@@ -626,7 +634,7 @@ class Calling:
             return self.apply(self.object_attribute(base, name, node), args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
             found = self.method_of(base, name)
-            if found is not None and not (base.role == "optimizer"):
+            if found is not None and base.role != "optimizer":
                 if base.role == "model" and name == "forward":
                     return self.things.forward(base, args, kwargs, node, found)
                 value = self.invoke(found.closure, args, kwargs, found.receiver, node)
@@ -677,8 +685,7 @@ class Calling:
                 found.text = f"{base.text}.{name}()"
             return found
         if name in ("mean", "sum", "nanmean") and (base.tensor or base.loss):
-            where = node if node is not None else None
-            result = reduced(base, "sum" if name == "sum" else "mean", where)
+            result = reduced(base, "sum" if name == "sum" else "mean", node)
             if not base.networks and name == "sum":
                 result.loss = False
                 result.count = True
@@ -687,7 +694,7 @@ class Calling:
             if base.parameters:
                 if isinstance(args[0], Unknown) and args[0].total:
                     self.tensors.read(args[0], True, node)
-                self.things.rescaled(base, _text(args[0]), False, node)
+                self.things.rescaled(base, word(args[0]), False, node)
                 return base
             op = "/" if name.startswith(("div", "true")) else "*"
             found = self.linear(op, base, args[0], node)
@@ -809,7 +816,9 @@ class Calling:
                     found.networks = found.networks | source.networks
                     found.forwards = (*found.forwards, *self.things.silent_forward(source, node))
         found.loss = "loss" in last.lower() and found.tensor
-        library = text.startswith(("torch.", "F.")) or (isinstance(callee, Unknown) and callee.tensor)
+        library = text.startswith(("torch.", "F.")) or (
+            isinstance(callee, Unknown) and callee.tensor
+        )
         found.lost = any(
             isinstance(s, Unknown) and self.tensors.hides(s, library) for s in everything
         )
@@ -922,9 +931,10 @@ class Calling:
                 frame.names[param.name] = tuple(given)
                 given = []
             elif param.star == "**":
+                rest: dict[Key, Value] = {**left}
                 frame.names[param.name] = (
-                    dict(left)
-                    if spread is None and not (isinstance(node, p.Function))
+                    rest
+                    if spread is None and not isinstance(node, p.Function)
                     else spread or Unknown(param.name)
                 )
             elif given and not param.keyword_only:
@@ -1116,7 +1126,7 @@ class Calling:
                     base[known] = fallback
                 return fallback
             case "items":
-                return [(k, v) for k, v in base.items()]
+                return list(base.items())
             case "keys":
                 return list(base)
             case "values":
@@ -1132,23 +1142,26 @@ class Calling:
                 return None
 
 
-def numeric(name: str, args: list[Value]) -> Value:
-    """A function of numbers, on numbers."""
-    numbers = [float(a) if isinstance(a, Fraction) and name in ("sqrt", "log") else a for a in args]
-    if all(isinstance(a, Number) for a in numbers) and numbers:
-        try:
-            return _NUMERIC[name](*numbers)
-        except (ValueError, TypeError, OverflowError):
-            pass
-    return Unknown(f"{name}({', '.join(_text(a) for a in args)})")
-
-
 def _string_method(base: str, name: str, args: list[Value]) -> Value:
-    if name in ("lower", "upper", "strip", "title", "rstrip", "lstrip") and not args:
-        return getattr(base, name)()
-    if name in ("startswith", "endswith") and args and isinstance(args[0], str):
-        return base.startswith(args[0]) if name == "startswith" else base.endswith(args[0])
-    return Unknown(f"{base!r}.{name}")
+    match name, args:
+        case "lower", []:
+            return base.lower()
+        case "upper", []:
+            return base.upper()
+        case "title", []:
+            return base.title()
+        case "strip", []:
+            return base.strip()
+        case "lstrip", []:
+            return base.lstrip()
+        case "rstrip", []:
+            return base.rstrip()
+        case "startswith", [str() as start, *_]:
+            return base.startswith(start)
+        case "endswith", [str() as end, *_]:
+            return base.endswith(end)
+        case _:
+            return Unknown(f"{base!r}.{name}")
 
 
 def _index_key(index: Value) -> object:
@@ -1158,17 +1171,8 @@ def _index_key(index: Value) -> object:
         return tuple(_index_key(i) for i in index)
     if isinstance(index, Number | str | None):
         return index
-    return _text(index)
-
-
-def _text(value: Value) -> str:
-    if isinstance(value, Unknown | Object):
-        return value.text
-    return str(value) if isinstance(value, Number) else "…"
+    return word(index)
 
 
 def _nothing(_: Value) -> None:
     return None
-
-
-__all__ = ["Calling", "numeric", "scaled"]

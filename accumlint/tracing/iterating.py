@@ -114,7 +114,12 @@ class Iterating:
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds(node, "range")
-        if isinstance(stop, Unknown) and start == 0 and machine.state.guessed and rounds == machine.scenario.steps:
+        if (
+            isinstance(stop, Unknown)
+            and start == 0
+            and machine.state.guessed
+            and rounds == machine.scenario.steps
+        ):
             # From here on the unknown bound is the number that was taken for it.
             machine.symbols[stop.text] = rounds
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.calling import numeric
+from accumlint.tracing.numeric import NUMERIC, numeric
 from accumlint.tracing.tensors import derived, detached, flat, reduced
 from accumlint.tracing.values import (
+    Batch,
     Bound,
-    ClassValue,
     Closure,
     Context,
+    Key,
     Lazy,
     Library,
-    Method,
     Native,
     Number,
     Object,
@@ -29,9 +29,7 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.calling import Calling
 
-_NUMERIC = frozenset(
-    {"ceil", "floor", "sqrt", "abs", "round", "max", "min", "log", "pow", "gcd", "trunc"}
-)
+
 _ITERABLES = frozenset(
     {
         "enumerate",
@@ -146,7 +144,7 @@ def call_library(
         loss = first
         return Context("plain", lambda _: loss)
     if last == "initialize" and "amp" in path:
-        return things._passed(args)
+        return things.passed(args)
     if last == "partial" and args:
         return Partial(args[0], args[1:], dict(kwargs))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
@@ -166,9 +164,9 @@ def call_library(
         if source is not None:
             return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
         return Unknown(path)
-    if last in _NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
+    if last in NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
         return numeric(last, flat(args) if len(args) == 1 else args)
-    if path.startswith(("torch.", "dist.", "F.")) or path.startswith("torch"):
+    if path.startswith(("torch", "dist.", "F.")):
         found = _torch(calling, path, last, args, kwargs, node)
         if found is not None:
             return found[0]
@@ -205,10 +203,10 @@ def _builtin(
             items = machine.items(first, 512)
             return (tuple(items) if name == "tuple" else items,)
         case "dict":
-            found: dict[object, Value] = {k: v for k, v in kwargs.items() if k != "**"}
+            found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
             if isinstance(first, dict):
                 found = {**first, **found}
-            return (found,)  # type: ignore[return-value]
+            return (found,)
         case "int" | "float":
             if isinstance(first, Number):
                 return (
@@ -278,9 +276,11 @@ def _builtin(
                 return (any(known) if name == "any" else all(known),)
             return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
         case "divmod":
-            if len(args) == 2 and all(isinstance(a, int) for a in args) and args[1]:
-                return ((args[0] // args[1], args[0] % args[1]),)  # type: ignore[operator]
-            return ((Unknown("div"), Unknown("mod")),)
+            match args:
+                case [int() as number, int() as divisor] if divisor:
+                    return (divmod(number, divisor),)
+                case _:
+                    return ((Unknown("div"), Unknown("mod")),)
         case "print" | "open" | "id" | "repr" | "str" | "type" | "input" | "vars" | "delattr":
             return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
         case "callable":
@@ -527,10 +527,10 @@ def _all_reduce(
     return first if isinstance(first, Unknown) else None
 
 
-def _pending_batches(calling: Calling):
+def _pending_batches(calling: Calling) -> frozenset[Batch]:
     """A gradient norm depends on the data: a guard on it is a guard on the data."""
     loops = calling.machine.state.loops
-    return frozenset({calling.piece_of_iteration()}) if loops else frozenset()
+    return frozenset({calling.piece_of_iteration()}) if loops else frozenset[Batch]()
 
 
 def _reduction(kwargs: dict[str, Value]) -> str:
@@ -539,9 +539,13 @@ def _reduction(kwargs: dict[str, Value]) -> str:
         return "none"
     if kwargs.get("size_average") is False:
         return "sum"
-    return (
-        given if given in ("mean", "sum", "none") else "mean" if given == "batchmean" else "unknown"
-    )
+    match given:
+        case str() if given in ("mean", "sum", "none"):
+            return given
+        case "batchmean":
+            return "mean"
+        case _:
+            return "unknown"
 
 
 def _varies(calling: Calling, name: str, kwargs: dict[str, Value]) -> str:
@@ -564,6 +568,3 @@ def _text(value: Value) -> str:
     if isinstance(value, Unknown | Object):
         return value.text
     return str(value) if isinstance(value, Number | str) else "…"
-
-
-__all__ = ["ClassValue", "Method", "call_library"]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.values import Batch, Number, Object, Term, Unknown, Value
+from accumlint.tracing.numeric import word
+from accumlint.tracing.values import Batch, Number, Term, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -97,8 +98,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         if old.reduction in known and (
             old.reduction == "none" or reduction == "sum" or not old.loss
         ):
-            fresh = replace(old, reduction=reduction, loss=True, attributes={})
-            return fresh
+            return replace(old, reduction=reduction, loss=True, attributes={})
         return old
 
     terms = tuple(Term(atom(x.atom), x.factor, x.symbols) for x in value.linear)
@@ -124,7 +124,7 @@ class Tensors:
         if isinstance(found, Unknown) and (len(found.text) > _LONG or counted):
             # Texts of sums would grow round by round, and no decision would ever be met again.
             found.text = (
-                p.dotted(node.target) if isinstance(node, p.Augment) else p.render(node)[:_LONG]
+                p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node)[:_LONG]
             )
         return found
 
@@ -224,7 +224,8 @@ class Tensors:
         if isinstance(by, Number):
             if not value.tensor and not value.loss:
                 return Unknown(f"{value.text} / {by}")
-            return scaled(value, Fraction(1) / _fraction(by) if by else None, "", node)
+            factor = _fraction(by)
+            return scaled(value, Fraction(1) / factor if factor else None, "", node)
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
         if not value.tensor and not value.loss and not by.tensor:
@@ -354,10 +355,4 @@ def _fraction(number: int | float | Fraction) -> Fraction | None:
 
 
 def _shown(left: Value, op: str, right: Value) -> str:
-    return f"{_word(left)} {op} {_word(right)}"
-
-
-def _word(value: Value) -> str:
-    if isinstance(value, Unknown | Object):
-        return value.text
-    return str(value) if isinstance(value, Number) else "…"
+    return f"{word(left)} {op} {word(right)}"

@@ -745,7 +745,7 @@ class Things:
                 self.backward(args[0] if args else None, "fabric", node, kwargs, subject=base.text)
                 return True, None
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
-                return True, self._passed(args)
+                return True, self.passed(args)
             case "clip_gradients":
                 self.clip(flat(args), "fabric", node, base.text)
                 return True, Unknown("norm")
@@ -801,7 +801,7 @@ class Things:
                         arg.prepared = True
                     if isinstance(arg, Object) and arg.role == "model":
                         arg.prepared = True
-                return True, self._passed(args)
+                return True, self.passed(args)
             case "accumulate":
                 return True, self.accumulate(base)
             case "no_sync":
@@ -854,7 +854,7 @@ class Things:
             return True, self.calling.iterating.fetched(base, None)
         return True, Unknown(f"{base.text}.{name}(…)")
 
-    def _passed(self, args: list[Value]) -> Value:
+    def passed(self, args: list[Value]) -> Value:
         if len(args) == 1:
             return args[0]
         return tuple(args)
