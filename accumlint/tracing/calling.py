@@ -12,6 +12,8 @@ from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.iterating import Iterating
+from accumlint.tracing.leaving import Stopped
+from accumlint.tracing.library import call_library
 from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced
 from accumlint.tracing.things import Things
@@ -37,6 +39,7 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+MAX_DEPTH = 24
 _BUILTINS = frozenset(
     {
         "range", "enumerate", "zip", "len", "iter", "next", "list", "tuple", "dict", "set", "int", "float", "bool",
@@ -836,7 +839,6 @@ class Calling:
         self, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         """A call of something imported or built in."""
-        from accumlint.tracing.library import call_library
 
         return call_library(self, path, args, kwargs, node)
 
@@ -874,7 +876,6 @@ class Calling:
         receiver: Value,
         node: p.Node,
     ) -> Value:
-        from accumlint.tracing.machine import MAX_DEPTH, Stopped
 
         function = closure.function
         decorators = function.decorators

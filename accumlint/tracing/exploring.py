@@ -10,7 +10,8 @@ from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.relevance import Relevance, called, key, relevance
 from accumlint.tracing import trace as t
-from accumlint.tracing.machine import Decision, Leave, Loop, Machine, PythonError, Scenario, Stopped
+from accumlint.tracing.leaving import Leave, PythonError, Stopped
+from accumlint.tracing.machine import Decision, Loop, Machine, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import names
 from accumlint.reading import program as p
+from accumlint.tracing.leaving import Leave, PythonError
 from accumlint.tracing.values import Batch, Bound, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
@@ -104,8 +105,13 @@ class Iterating:
             bounds = [0, bounds[0]]
         step = bounds[2] if len(bounds) > 2 else 1
         start, stop = bounds[0], bounds[1]
-        if all(isinstance(b, Number) for b in (start, stop, step)) and step:
-            numbers = range(int(start), int(stop), int(step))  # type: ignore[arg-type]
+        if (
+            isinstance(start, Number)
+            and isinstance(stop, Number)
+            and isinstance(step, Number)
+            and int(step)
+        ):
+            numbers = range(int(start), int(stop), int(step))
             full = len(numbers) == machine.scenario.length and machine.state.length_asked
             longest = self.longest(node)
             if len(numbers) > longest and self._training(node):
@@ -227,7 +233,6 @@ class Iterating:
         )
 
         def drive(body: Callable[[Value], None]) -> None:
-            from accumlint.tracing.machine import Leave
 
             passed = 0
             frame = machine.frame
@@ -323,7 +328,6 @@ class Iterating:
 
     def next(self, source: Value) -> Value:
         """`next(source)`."""
-        from accumlint.tracing.machine import PythonError
 
         if isinstance(source, Lazy):
             inner = source.args[0] if source.args else Unknown("…")

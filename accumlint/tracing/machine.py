@@ -16,6 +16,8 @@ from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
+from accumlint.tracing.calling import Calling
+from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.ledger import Ledger
 from accumlint.tracing.values import (
     Batch,
@@ -31,28 +33,7 @@ from accumlint.tracing.values import (
     Value,
 )  # fmt: skip
 
-MAX_DEPTH = 24
 MAX_NODES = 120_000
-
-
-class Stopped(Exception):
-    """The run cannot go on: out of time, too deep, too long."""
-
-
-class PythonError(Exception):
-    """An exception of the program itself that can be told apart (`StopIteration` …)."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
-
-
-class Leave(Exception):
-    """Leaves a loop body that is driven by its iterable."""
-
-    def __init__(self, signal: str) -> None:
-        super().__init__(signal)
-        self.signal = signal
 
 
 @dataclass(frozen=True)
@@ -135,8 +116,6 @@ class Machine:
         chosen: dict[str, str],
         until: float,
     ) -> None:
-        from accumlint.tracing.calling import Calling
-
         self.program = program
         self.relevance = relevance
         self.scenario = scenario
@@ -576,6 +555,18 @@ class Machine:
         left = self.eval(node.left)
         self.goal = goal
         known = self.known_truth(left)
+        if (
+            known is None
+            and self.deciding is None
+            and isinstance(left, Unknown)
+            and not left.tensor
+        ):
+            # A flag made of flags is decided where it is asked for, not where it is made.
+            right = self.eval(node.right)
+            if isinstance(right, bool):
+                return left if right == (node.op == "and") else right
+            if isinstance(right, Unknown) and not right.tensor:
+                return Unknown(f"{left.text} {node.op} {right.text}")
         if known is None:
             known = self.truth(left, node.left, node)
             if (node.op == "and") != known:

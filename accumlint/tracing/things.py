@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from accumlint.tracing.calling import Calling
     from accumlint.tracing.machine import Machine
 
+# A role's methods: the thing, the method's name, the arguments, the call; whether it was known, and what it gives.
+_Handler: TypeAlias = Callable[
+    [Object, str, list[Value], dict[str, Value], p.Node], tuple[bool, Value]
+]
+
 _MODULES = frozenset(
     {
         "Module",
@@ -39,14 +44,15 @@ _MODULES = frozenset(
 )
 _QUIET_METHODS = frozenset(
     {
-        "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict", "apply",
-        "requires_grad_", "modules", "named_modules", "children", "named_children", "register_buffer",
-        "register_parameter", "gradient_checkpointing_enable", "enable_gradient_checkpointing", "gradient_checkpointing_disable",
-        "save_pretrained", "push_to_hub", "compile", "register_forward_hook", "register_comm_hook", "register_hook",
-        "buffers", "named_buffers", "extra_repr", "share_memory", "double", "add_module", "set_attn_processor",
-        "enable_xformers_memory_efficient_attention", "save_checkpoint", "load_checkpoint", "configure_optimizers",
-        "enable_input_require_grads", "print_trainable_parameters", "set_epoch", "update", "reset", "num_parameters",
-        "resize_token_embeddings", "get_input_embeddings", "eval_", "add_adapter", "log", "join",
+        "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict",
+        "apply", "requires_grad_", "modules", "named_modules", "children", "named_children", "register_buffer",
+        "register_parameter", "gradient_checkpointing_enable", "enable_gradient_checkpointing",
+        "gradient_checkpointing_disable", "save_pretrained", "push_to_hub", "compile", "register_forward_hook",
+        "register_comm_hook", "register_hook", "buffers", "named_buffers", "extra_repr", "share_memory", "double",
+        "add_module", "set_attn_processor", "enable_xformers_memory_efficient_attention", "save_checkpoint",
+        "load_checkpoint", "configure_optimizers", "enable_input_require_grads", "print_trainable_parameters",
+        "set_epoch", "update", "reset", "num_parameters", "resize_token_embeddings", "get_input_embeddings",
+        "eval_", "add_adapter", "log", "join",
     }
 )  # fmt: skip
 
@@ -60,7 +66,17 @@ class Things:
         self.accelerator: Object | None = None
         self.prepared_any = False
         self.handed_any = False
-        self.flag_networks: set[str] = set()
+        self._handlers: dict[str, _Handler] = {
+            "optimizer": self._optimizer_method,
+            "scaler": self._scaler_method,
+            "scheduler": self._scheduler_method,
+            "model": self._model_method,
+            "engine": self._engine_method,
+            "fabric": self._fabric_method,
+            "accelerator": self._accelerator_method,
+            "criterion": self._criterion_method,
+            "loader": self._loader_method,
+        }
 
     # Making
 
@@ -169,11 +185,11 @@ class Things:
                 return None
 
     def _unwrapped(self, base: Object) -> Object:
-        key = f"{base.text}.module"
-        found = self.machine.symbols.get(key)
+        text = f"{base.text}.module"
+        found = self.machine.symbols.get(text)
         if not isinstance(found, Object):
-            found = Object(key, base.thing, networks=base.networks)
-            self.machine.symbols[key] = found
+            found = Object(text, base.thing, networks=base.networks)
+            self.machine.symbols[text] = found
         return found
 
     def set_attribute(self, receiver: Object, name: str, value: Value) -> None:
@@ -335,8 +351,8 @@ class Things:
             None, value.loss, value.lost, value.reduction, value.varies, value.scaler, "", value.count,
             None, value.origin,
         )  # fmt: skip
-        for key, child in value.attributes.items():
-            found.attributes[key] = self.tinted(child, batches, networks, forwards)
+        for name, child in value.attributes.items():
+            found.attributes[name] = self.tinted(child, batches, networks, forwards)
         if value.terms is not None:
             found.terms = tuple(
                 Term(
@@ -379,8 +395,7 @@ class Things:
         index = len(state.events)
         pieces: list[t.Contribution] = []
         terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)
-        key = self._key(loss, terms)
-        state.current = machine.ordinal(key)
+        state.current = machine.ordinal(self._key(loss, terms))
         silenced = bool(state.silenced)
         event = t.Backward(
             node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
@@ -478,7 +493,7 @@ class Things:
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
         """What a thing's method does; the first part tells whether it was known."""
-        handler = getattr(self, f"_{base.role}_method", None) if base.role else None
+        handler = self._handlers.get(base.role)
         if handler is None:
             if base.networks:
                 return self._model_method(base, name, args, kwargs, node)
@@ -1151,14 +1166,14 @@ def _merged(value: Value) -> Value:
             for atom in {id(x.atom): x.atom for x in value.linear}.values():
                 atom.networks = frozenset()
             value.networks = frozenset()
-            for key, child in value.attributes.items():
-                value.attributes[key] = _merged(child)
+            for name, child in value.attributes.items():
+                value.attributes[name] = _merged(child)
             return value
         case _:
             return value
 
 
-def _leaving(context: Context, node: p.Node):
+def _leaving(context: Context, node: p.Node) -> Callable[[list[Value], dict[str, Value]], Value]:
     def leave(args: list[Value], kwargs: dict[str, Value]) -> Value:
         if context.leave is not None:
             context.leave(node)

@@ -1,0 +1,23 @@
+"""The ways out of a run, or of a part of it."""
+
+from __future__ import annotations
+
+
+class Stopped(Exception):
+    """The run cannot go on: out of time, too deep, too long."""
+
+
+class PythonError(Exception):
+    """An exception of the program itself that can be told apart (`StopIteration` …)."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class Leave(Exception):
+    """Leaves a loop body that is driven by its iterable."""
+
+    def __init__(self, signal: str) -> None:
+        super().__init__(signal)
+        self.signal = signal
