@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 _SHOWN = re.compile(
-    r"(?P<open>```text\n\$ accumlint (?P<arguments>.*)\n)(?P<printed>.*?)```", re.DOTALL
+    r"(?P<open>```text\n\$ accumlint (?P<arguments>[^\n]*)\n)(?P<printed>.*?)```", re.DOTALL
 )
 
 

@@ -15,6 +15,8 @@ from accumlint.tracing.machine import Decision, Loop, Machine, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
+# Counted in expressions and not in seconds, so that the same file gives the same findings on any machine.
+MAX_NODES_OF_PATHS = 100_000
 MAX_FLIPS = 3
 MAX_RETRIES = 8
 STANDARD = Scenario(4, 10)
@@ -144,6 +146,7 @@ class _Paths:
         self.slice = slice_
         self.entry = entry
         self.until = until
+        self.nodes = 0
 
     def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
         found: list[t.Trace] = []
@@ -152,7 +155,7 @@ class _Paths:
         scenario = STANDARD
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
-            if found and time.monotonic() > self.until:
+            if found and (time.monotonic() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
             run, machine = self.run(scenario, chosen)
             for _ in range(MAX_RETRIES if not found else 0):
@@ -212,6 +215,7 @@ class _Paths:
         except RecursionError:
             stopped = "nested too deeply"
         state = machine.state
+        self.nodes += state.nodes
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
             state.literal, state.guessed,

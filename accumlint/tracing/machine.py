@@ -33,7 +33,7 @@ from accumlint.tracing.values import (
     Value,
 )  # fmt: skip
 
-MAX_NODES = 120_000
+MAX_NODES = 60_000
 
 
 @dataclass(frozen=True)
@@ -1073,7 +1073,8 @@ def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None
         case "%":
             return left % right
         case "**":
-            return left**right
+            # A power too big to be a size or a rate would only keep us busy.
+            return left**right if abs(right) <= 64 and abs(left) <= 1e9 else None
         case _:
             return (
                 _bits(op, left, right) if isinstance(left, int) and isinstance(right, int) else None
@@ -1089,9 +1090,9 @@ def _bits(op: str, left: int, right: int) -> int | None:
         case "^":
             return left ^ right
         case "<<":
-            return left << right
+            return left << right if 0 <= right <= 64 else None
         case ">>":
-            return left >> right
+            return left >> right if right >= 0 else None
         case _:
             return None
 
