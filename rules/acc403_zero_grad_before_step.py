@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Clear, Trace
+from accumlint.tracing.trace import Clear, Rescale, Trace
 
 
 class ZeroGradBeforeStep(Rule):
@@ -68,7 +68,7 @@ class ZeroGradBeforeStep(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or window.contributions:
+            if window is None or window.contributions or window.of(Rescale):
                 continue
             for clear in window.of(Clear):
                 others = clear.optimizer is not None and clear.optimizer is not optimizer

@@ -272,7 +272,7 @@ class _Paths:
                 for n in p.walk(function.body)
             )
             machine.calling.invoke(closure, [], {"**": None}, receiver, function)
-            if not nested and not _builds_optimizer(function, machine):
+            if not nested and not _runs_once(function, machine):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
@@ -304,6 +304,8 @@ class _Paths:
         loop = Loop(function, 0, False)
         machine.state.loops.append(loop)
         for number in range(2 * machine.scenario.length):
+            if number == 1 and _runs_once(function, machine):
+                break
             loop.index += 1
             machine.symbols.update(dict.fromkeys(self.iterations(), number + 1))
             kwargs: dict[str, Value] = {"**": None}
@@ -312,20 +314,7 @@ class _Paths:
                 if param.name in ("self", "cls") or param.star:
                     continue
                 low = param.name.lower()
-                if low in (
-                    "batch_idx",
-                    "step",
-                    "i",
-                    "idx",
-                    "iteration",
-                    "batch_index",
-                    "n_iter",
-                    "it",
-                    "iter_num",
-                    "curr_step",
-                    "current_step",
-                    "global_step",
-                ):
+                if low in _COUNTERS:
                     kwargs[param.name] = number
                 elif (
                     not names.role_of(param.name)
@@ -340,34 +329,22 @@ class _Paths:
         machine.state.loops.pop()
 
 
-def _builds_optimizer(function: p.Function, machine: Machine) -> bool:
-    """True when a function makes its own optimizer: another call would train another model."""
+def _runs_once(function: p.Function, machine: Machine) -> bool:
+    """True for a test, and for a function that makes its own optimizer: another call would train another model."""
+    if function.name.startswith("test"):
+        return True
     made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
     return any(node in made for node in p.walk(function.body))
 
 
+_COUNTERS = frozenset(
+    "batch_idx batch_index step i idx it iteration n_iter iter_num curr_step current_step global_step".split()
+)
+_DATA = "batch data input image sample target label obs text audio token mask img x y loss feature video".split()
+
+
 def _is_data(name: str) -> bool:
-    words = (
-        "batch",
-        "data",
-        "input",
-        "image",
-        "sample",
-        "target",
-        "label",
-        "obs",
-        "text",
-        "audio",
-        "token",
-        "mask",
-        "img",
-        "x",
-        "y",
-        "loss",
-        "feature",
-        "video",
-    )
-    return any(w == name or (len(w) > 1 and w in name) for w in words)
+    return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
 def _flipped(decisions: list[Decision], chosen: dict[str, str]) -> Iterator[dict[str, str]]:

@@ -111,10 +111,6 @@ def call_library(
         loss = calling.tensors.loss_of(
             f"{last}(…)", everything, _reduction(kwargs), _varies(calling, last, kwargs), node
         )
-        spans = any(isinstance(a, Unknown) and "position" in a.text for a in args[1:])
-        if spans or (isinstance(first, Unknown) and first.rows):
-            # One prediction for each row: the mean is over rows, and these are as many in every micro-batch.
-            loss.varies = ""
         if machine.state.no_grad:
             loss.networks = frozenset()
         return loss

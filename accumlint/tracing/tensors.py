@@ -288,6 +288,12 @@ class Tensors:
         found.loss = True
         found.reduction = reduction
         found.varies = varies or found.varies
+        rows = any(
+            isinstance(s, Unknown) and (s.rows or "position" in s.text) for s in sources
+        )
+        if rows:
+            # One label for each row: the mean is over rows, and these are as many in every micro-batch.
+            found.varies = ""
         return found
 
     def threshold(self, op: str, left: Value, right: Value) -> bool | None:
