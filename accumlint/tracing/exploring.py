@@ -272,7 +272,7 @@ class _Paths:
                 for n in p.walk(function.body)
             )
             machine.calling.invoke(closure, [], {"**": None}, receiver, function)
-            if not nested and not _runs_once(function, machine):
+            if not nested and _is_an_epoch(function) and not _runs_once(function, machine):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
@@ -329,6 +329,14 @@ class _Paths:
         machine.state.loops.pop()
 
 
+def _is_an_epoch(function: p.Function) -> bool:
+    """True when a function reads like one pass over the data, which its caller makes again and again."""
+    if any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))):
+        return True
+    whole = ("fit", "main", "run", "finetune", "pretrain")
+    return not any(word in function.name.lower() for word in whole)
+
+
 def _runs_once(function: p.Function, machine: Machine) -> bool:
     """True for a test, and for a function that makes its own optimizer: another call would train another model."""
     if function.name.startswith("test"):
@@ -338,9 +346,15 @@ def _runs_once(function: p.Function, machine: Machine) -> bool:
 
 
 _COUNTERS = frozenset(
-    "batch_idx batch_index step i idx it iteration n_iter iter_num curr_step current_step global_step".split()
-)
-_DATA = "batch data input image sample target label obs text audio token mask img x y loss feature video".split()
+    {
+        "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "curr_step",
+        "current_step", "global_step",
+    }
+)  # fmt: skip
+_DATA = (
+    "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
+    "x", "y", "loss", "feature", "video",
+)  # fmt: skip
 
 
 def _is_data(name: str) -> bool:

@@ -288,10 +288,8 @@ class Tensors:
         found.loss = True
         found.reduction = reduction
         found.varies = varies or found.varies
-        rows = any(
-            isinstance(s, Unknown) and (s.rows or "position" in s.text) for s in sources
-        )
-        if rows:
+        spans = "position" in p.shown(node)
+        if spans or any(isinstance(s, Unknown) and s.rows for s in sources):
             # One label for each row: the mean is over rows, and these are as many in every micro-batch.
             found.varies = ""
         return found
