@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import dropwhile
@@ -11,6 +12,8 @@ from accumlint.rule import Finding
 from accumlint.tracing import trace as t
 
 _LONGEST = 24
+_COMPARED = re.compile(r"(\S+) (==|<|>|in) (.+)")
+_NEGATED = {"==": "!=", "<": ">=", ">": "<=", "in": "not in"}
 
 
 def timeline(finding: Finding, program: Program) -> list[str]:
@@ -96,6 +99,10 @@ def _number(weight: Fraction) -> str:
 def _flag(key: str, choice: str) -> str:
     if key.endswith(" is None"):
         return key.removesuffix(" is None") + (" is None" if choice == "true" else " is given")
+    compared = _COMPARED.fullmatch(key)
+    if choice == "false" and compared is not None:
+        left, operator, right = compared.groups()
+        return f"{left} {_NEGATED[operator]} {right}"
     if choice in ("true", "false"):
         return (
             f"{key} is {choice}" if " " not in key else key if choice == "true" else f"not ({key})"

@@ -201,6 +201,9 @@ class Calling:
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
+        if not value.tensor and "(" in value.text and not value.attributes and not value.count:
+            # What a call returned is known to the reader by the name that it got.
+            value.text = path
         return value
 
     def assigned(self, target: p.Expr, value: Value, node: p.Node) -> None:
