@@ -240,7 +240,9 @@ class Calling:
             return new
         self.totals.add(target)
         new.total = target
-        attached = bool(value.networks) and not machine.state.no_grad
+        # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
+        rounds = {b.when for b in new.batches}
+        attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
         machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
         return new
 
@@ -342,6 +344,8 @@ class Calling:
         if base.tensor:
             if name == "requires_grad" and base.networks:
                 return True
+            if name == "data" and base.loss:
+                return detached(base)
             if self.is_steps(name) and not base.networks:
                 return self.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
