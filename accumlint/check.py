@@ -164,6 +164,7 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
 def _report(finding: Finding, program: Program, target: Target) -> Report:
     from accumlint import narrate
 
+    around = program.surroundings(finding.node)
     return Report(
         shown=target.shown,
         file=target.file,
@@ -178,6 +179,8 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(narrate.timeline(finding, program)),
+        scope=around.scope,
+        statement=around.statement,
     )
 
 

@@ -13,19 +13,50 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A cell of a notebook: its number among all cells, from 1, and its id ("" in notebooks of old formats)."""
+
+    number: int
+    id: str = ""
+
+
+@dataclass(frozen=True)
 class Mark:
-    """A place in the source with the text of its first line; `message` says why it matters ("" for the finding)."""
+    """A place in the source with the text of its first line; `message` says why it matters ("" for the finding).
+
+    In a notebook, `place` counts within the `cell`, and `raw` is where that stands in the .ipynb file.
+    """
 
     place: Place
     text: str
     message: str = ""
+    cell: Cell | None = None
+    raw: Place | None = None
+
+    @property
+    def in_file(self) -> Place:
+        """The place in the file itself, for readers that know no cells."""
+        return self.raw or self.place
+
+    @property
+    def where(self) -> str:
+        """Row and column for people: "3:5", in a notebook "cell 2:3:5"."""
+        cell = f"cell {self.cell.number}:" if self.cell else ""
+        return f"{cell}{self.place.line}:{self.place.column}"
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Cell, row and column: the order of the marks of one file."""
+        return self.cell.number if self.cell else 0, self.place.line, self.place.column
 
 
 @dataclass(frozen=True)
 class Report:
     """A finding with its place, after ignores. `shown` is the path as the user wrote it, `file` the absolute one.
 
-    `severity` and `confidence` are in words. `condition` says when it holds, `timeline` tells its window.
+    `severity` and `confidence` are in words. `condition` says when it holds, `timeline` tells its window. `scope` is
+    the qualified name of the function or class around it ("" for the module), `statement` the flagged statement in one
+    normal form: with the code they recognise a finding after its lines have moved.
     """
 
     shown: str
@@ -41,11 +72,13 @@ class Report:
     applied: str = ""
     expected: str = ""
     timeline: tuple[str, ...] = ()
+    scope: str = ""
+    statement: str = ""
 
     @property
-    def key(self) -> tuple[str, int, int, str]:
-        """File, row, column and code: the order in which reports are printed."""
-        return self.file, self.mark.place.line, self.mark.place.column, self.code
+    def key(self) -> tuple[str, tuple[int, int, int], str]:
+        """File, cell, row, column and code: the order in which reports are printed."""
+        return self.file, self.mark.order, self.code
 
 
 @dataclass(frozen=True)

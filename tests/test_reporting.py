@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from accumlint.problem import Kind, Problem
 from accumlint.reading.program import Place
-from accumlint.report import Checked, Mark, Report, Untraced
+from accumlint.report import Cell, Checked, Mark, Report, Untraced
 from accumlint.reporting import REPORTERS
 from accumlint.reporting.frame import frame
 from accumlint.reporting.look import Look, printable
@@ -80,6 +82,23 @@ def test_concise_is_one_line_with_the_condition() -> None:
     assert lines("concise", PLAIN, Checked("train.py", (report(),)))[0] == (
         "train.py:3:5: ACC102 [error] `loss` is summed and never divided (when args.amp is true)"
     )
+
+
+def in_notebook() -> Report:
+    here = report()
+    mark = replace(here.mark, cell=Cell(2, "a1"), raw=Place(40, 11, 40, 26))
+    related = replace(here.related[0], cell=Cell(1, "a0"), raw=Place(17, 7, 17, 8))
+    return replace(here, shown="n.ipynb", mark=mark, related=(related,))
+
+
+def test_a_notebook_s_findings_name_their_cell() -> None:
+    result = Checked("n.ipynb", (in_notebook(),))
+    assert lines("concise", PLAIN, result)[0].startswith("n.ipynb:cell 2:3:5: ACC102 ")
+    assert "  ╭─ n.ipynb:cell 2:3:5" in lines("full", PLAIN, result)
+    (finding,) = json.loads("\n".join(lines("json", PLAIN, result)))
+    assert (finding["cell"], finding["location"]["row"]) == (2, 3)
+    assert (finding["related"][0]["cell"], finding["related"][0]["location"]["row"]) == (1, 1)
+    assert [mark.in_file.line for mark in (in_notebook().mark, report().mark)] == [40, 3]
 
 
 BROKEN = Checked("b.py", problems=(Problem("b.py", "syntax error"),))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from accumlint.reading.lowering import lowered
 from accumlint.reading.program import Place, Program
+from accumlint.reading.surroundings import Surroundings, surroundings
 from accumlint.source import lines
 
 
@@ -31,8 +33,8 @@ def read(text: str, path: str) -> Program:
         module = cst.parse_module(text)
     except cst.ParserSyntaxError as error:
         raise UnreadableSource(f"syntax error: {_reason(error)}", error.raw_line) from error
-    places = _Places(module)
-    return Program(path, lines(text), lowered(module), places.of)
+    places = _Places(module, lines(text))
+    return Program(path, places.lines, lowered(module), places.of, places.around)
 
 
 def _reason(error: cst.ParserSyntaxError) -> str:
@@ -44,14 +46,18 @@ def _reason(error: cst.ParserSyntaxError) -> str:
 class _Places:
     """Positions, worked out for the whole file when the first is asked for: most files need none."""
 
-    def __init__(self, module: cst.Module) -> None:
+    def __init__(self, module: cst.Module, lines: list[str]) -> None:
         self.module = module
-        self.ranges: Mapping[cst.CSTNode, CodeRange] | None = None
+        self.lines = lines
+
+    @cached_property
+    def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
+        # The wrapper must not copy the module: the program's nodes point into this very tree.
+        return MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
+
+    def around(self, node: cst.CSTNode) -> Surroundings:
+        return surroundings(self.module, self.ranges, self.lines, node)
 
     def of(self, node: cst.CSTNode) -> Place:
-        if self.ranges is None:
-            # The wrapper must not copy the module: the program's nodes point into this very tree.
-            wrapper = MetadataWrapper(self.module, unsafe_skip_copy=True)
-            self.ranges = wrapper.resolve(PositionProvider)
         found = self.ranges[node]
         return Place(found.start.line, found.start.column + 1, found.end.line, found.end.column + 1)

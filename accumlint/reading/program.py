@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import libcst as cst
 
+from accumlint.reading.surroundings import Surroundings
+
 
 @dataclass(frozen=True)
 class Place:
@@ -420,10 +422,15 @@ class Program:
     lines: list[str]
     body: tuple[Stmt, ...]
     places: Callable[[cst.CSTNode], Place] = field(repr=False)
+    around: Callable[[cst.CSTNode], Surroundings] = field(repr=False)
 
     def place(self, node: Node) -> Place:
         """Where a node stands in the file."""
         return self.places(node.at)
+
+    def surroundings(self, node: Node) -> Surroundings:
+        """The function or class and the statement that a node stands in."""
+        return self.around(node.at)
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:

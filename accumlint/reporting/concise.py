@@ -20,8 +20,7 @@ def concise(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 
 def _line(report: Report, look: Look) -> str:
-    place = report.mark.place
-    where = look.paint(f"{printable(report.shown)}:{place.line}:{place.column}:", "bold")
+    where = look.paint(f"{printable(report.shown)}:{report.mark.where}:", "bold")
     what = look.paint(report.code, report.severity)
     condition = f" ({report.condition})" if report.condition else ""
     return f"{where} {what} [{report.severity}] {printable(report.message + condition)}"

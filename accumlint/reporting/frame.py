@@ -21,13 +21,13 @@ def frame(marks: Sequence[Mark], width: int, look: Look) -> Iterator[str]:
     side = look.paint(look.side, "dim")
     margin = " " * width
     yield f"{margin} {side}"
-    before = 0
-    ordered = sorted(enumerate(marks), key=lambda pair: (pair[1].place.line, pair[0]))
-    for line, group in groupby(ordered, key=lambda pair: pair[1].place.line):
+    before: tuple[int, int] | None = None
+    ordered = sorted(enumerate(marks), key=lambda pair: (pair[1].order[:2], pair[0]))
+    for (cell, line), group in groupby(ordered, key=lambda pair: pair[1].order[:2]):
         marked = list(group)
-        if before and line > before + 1:
+        if before and (cell, line) > (before[0], before[1] + 1):
             yield f"{margin} {look.paint(look.gap, 'dim')}"
-        before = line
+        before = cell, line
         text, shift = _cropped(marked[0][1])
         yield f"{look.paint(f'{line:>{width}}', 'dim')} {side} {text}"
         for index, mark in marked:

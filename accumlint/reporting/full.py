@@ -25,11 +25,10 @@ def full(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 
 def _block(report: Report, look: Look) -> Iterator[str]:
-    place = report.mark.place
     marks = (report.mark, *report.related)
     width = len(str(max(mark.place.line for mark in marks)))
     margin = " " * width
-    where = f"{printable(report.shown)}:{place.line}:{place.column}"
+    where = f"{printable(report.shown)}:{report.mark.where}"
 
     code = look.paint(f"{report.code} {report.name}", report.severity)
     yield f"{code} {look.paint(f'({report.severity}, {report.confidence})', 'dim')}"

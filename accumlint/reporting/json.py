@@ -21,7 +21,7 @@ def json(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 def _finding(report: Report) -> dict[str, object]:
     return {
-        "cell": None,
+        "cell": report.mark.cell.number if report.mark.cell else None,
         "code": report.code,
         "name": report.name,
         "message": report.message,
@@ -40,7 +40,8 @@ def _finding(report: Report) -> dict[str, object]:
 
 
 def _related(mark: Mark) -> dict[str, object]:
-    return {"message": mark.message, **_places(mark.place)}
+    cell = mark.cell.number if mark.cell else None
+    return {"message": mark.message, "cell": cell, **_places(mark.place)}
 
 
 def _places(place: Place) -> dict[str, object]:
