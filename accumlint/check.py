@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from accumlint import packs, patterns, prefilter, suppress
 from accumlint.config import Settings
 from accumlint.discovery import Target
+from accumlint.fingerprint import fingerprinted
 from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, Mark, Report, Untraced
+from accumlint.report import Checked, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource, decode
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def check_bytes(data: bytes, target: Target) -> Checked:
         return _unreadable(target, problem.message, problem.line)
     with _without_collector(), _room_to_recurse():
         try:
-            return _check_text(text, target)
+            return _check_text(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -97,7 +98,7 @@ def _bytes(target: Target) -> bytes:
         return file.read()
 
 
-def _check_text(text: str, target: Target) -> Checked:
+def _check_text(text: str, data: bytes, target: Target) -> Checked:
     from accumlint import judge, reading, tracing
 
     start = time.monotonic()
@@ -107,10 +108,13 @@ def _check_text(text: str, target: Target) -> Checked:
         return _unreadable(target, problem.message, problem.line)
     exploration = tracing.explore(program, max(0.5, SECONDS - (time.monotonic() - start)))
     findings = judge.judge(program, exploration, selection(target.settings).rules)
-    reports = (_report(finding, program, target) for finding in _wanted(findings, target.settings))
+    wanted = _wanted(findings, target.settings)
+    found = sorted((_report(f, program, target) for f in wanted), key=lambda report: report.key)
+    sifted = list(_sifted(fingerprinted(found, data), text, target)) if found else []
     return Checked(
         target.shown,
-        tuple(sorted(_kept(reports, text, target), key=lambda report: report.key)),
+        reports=tuple(item for item in sifted if isinstance(item, Report)),
+        silenced=tuple(item for item in sifted if isinstance(item, Silenced)),
         untraced=tuple(
             Untraced(target.shown, program.place(node).line, reason)
             for node, reason in exploration.untraced
@@ -139,13 +143,16 @@ def _wanted(findings: Iterable[Finding], settings: Settings) -> Iterator[Finding
     return (finding for finding in findings if finding.confidence.rank >= lowest)
 
 
-def _kept(reports: Iterable[Report], text: str, target: Target) -> Iterator[Report]:
-    """The reports that neither a comment nor `per-file-ignores` silences."""
-    suppressions: suppress.Suppressions | None = None
+def _sifted(reports: Iterable[Report], text: str, target: Target) -> Iterator[Report | Silenced]:
+    """The reports, and those instead that a comment or `per-file-ignores` silences."""
+    suppressions = suppress.read(text)
     for report in reports:
-        suppressions = suppressions or suppress.read(text)
-        silent = suppressions.silences(report.code, report.name, report.mark.place.line)
-        if not silent and report.code not in _ignored(target.file, target.settings):
+        ignore = suppressions.ignore_for(report.code, report.name, report.mark.place.line)
+        if ignore is not None:
+            yield Silenced(report, by_comment=True, reason=ignore.reason)
+        elif report.code in _ignored(target.file, target.settings):
+            yield Silenced(report, by_comment=False)
+        else:
             yield report
 
 
@@ -178,7 +185,7 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
-        timeline=tuple(narrate.timeline(finding, program)),
+        timeline=tuple(_mark(node, text, program) for node, text in narrate.timeline(finding)),
         scope=around.scope,
         statement=around.statement,
     )

@@ -7,26 +7,21 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import dropwhile
 
-from accumlint.reading.program import Program
+from accumlint.reading.program import Node, Program
 from accumlint.rule import Finding
 from accumlint.tracing import trace as t
 
-_LONGEST = 24
 _COMPARED = re.compile(r"(\S+) (==|<|>|in) (.+)")
 _NEGATED = {"==": "!=", "<": ">=", ">": "<=", "in": "not in"}
 
 
-def timeline(finding: Finding, program: Program) -> list[str]:
-    """The events of the finding's window, a line each, micro-batch by micro-batch; empty without a window."""
+def timeline(finding: Finding) -> Iterator[tuple[Node, str]]:
+    """The events of the finding's window in words, micro-batch by micro-batch; nothing without a window."""
     if finding.window is None:
-        return []
+        return
     first = _first(finding.window)
-    telling = dropwhile(_closes_the_window_before, _telling(finding.window.between))
-    rows = [(program.place(e.node).line, _told(e, first)) for e in telling]
-    if len(rows) > _LONGEST:
-        rows = [*rows[: _LONGEST // 2], (0, "…"), *rows[-_LONGEST // 2 :]]
-    width = max((len(str(line)) for line, _ in rows), default=0)
-    return [f"{str(line) if line else '':>{width}}  {text}" for line, text in rows]
+    for event in dropwhile(_closes_the_window_before, _telling(finding.window.between)):
+        yield event.node, _told(event, first)
 
 
 def applied(finding: Finding, program: Program) -> str:

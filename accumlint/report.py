@@ -52,11 +52,12 @@ class Mark:
 
 @dataclass(frozen=True)
 class Report:
-    """A finding with its place, after ignores. `shown` is the path as the user wrote it, `file` the absolute one.
+    """A finding with its place. `shown` is the path as the user wrote it, `file` the absolute one.
 
     `severity` and `confidence` are in words. `condition` says when it holds, `timeline` tells its window. `scope` is
     the qualified name of the function or class around it ("" for the module), `statement` the flagged statement in one
-    normal form: with the code they recognise a finding after its lines have moved.
+    normal form: with the code they recognise a finding after its lines have moved, and `fingerprint` is their hash.
+    `line_hash` is what GitHub knows an alert by.
     """
 
     shown: str
@@ -71,14 +72,25 @@ class Report:
     condition: str = ""
     applied: str = ""
     expected: str = ""
-    timeline: tuple[str, ...] = ()
+    timeline: tuple[Mark, ...] = ()
     scope: str = ""
     statement: str = ""
+    fingerprint: str = ""
+    line_hash: str = ""
 
     @property
     def key(self) -> tuple[str, tuple[int, int, int], str]:
         """File, cell, row, column and code: the order in which reports are printed."""
         return self.file, self.mark.order, self.code
+
+
+@dataclass(frozen=True)
+class Silenced:
+    """A finding that a comment or the settings silence; `reason` is what the comment gives as one."""
+
+    report: Report
+    by_comment: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,5 +108,6 @@ class Checked:
 
     shown: str
     reports: tuple[Report, ...] = ()
+    silenced: tuple[Silenced, ...] = ()
     problems: tuple[Problem, ...] = ()
     untraced: tuple[Untraced, ...] = ()

@@ -35,12 +35,13 @@ _LAYOUT = (
 
 @dataclass(frozen=True)
 class Ignore:
-    """One request to silence `rules` (None: all of them) on a line or in the whole file."""
+    """One request to silence `rules` (None: all of them) on a line or in the whole file; `reason` may be empty."""
 
     line: int
     rules: frozenset[str] | None
     own_line: bool
     whole_file: bool
+    reason: str = ""
 
     def names(self, code: str, name: str) -> bool:
         return self.rules is None or not self.rules.isdisjoint((code.lower(), name.lower()))
@@ -54,9 +55,10 @@ class Suppressions:
     statements: tuple[tuple[int, int], ...] = ()
     comments: frozenset[int] = frozenset()
 
-    def silences(self, code: str, name: str, line: int) -> bool:
-        """True when an ignore covers a finding of this rule that starts on `line`."""
-        return any(i.names(code, name) and self._covers(i, line) for i in self.ignores)
+    def ignore_for(self, code: str, name: str, line: int) -> Ignore | None:
+        """The first ignore that covers a finding of this rule that starts on `line`."""
+        covering = (i for i in self.ignores if i.names(code, name) and self._covers(i, line))
+        return next(covering, None)
 
     def _covers(self, ignore: Ignore, line: int) -> bool:
         first, last = self._statement(line)
@@ -121,10 +123,16 @@ def _ignores(comment: str, row: int, own_line: bool) -> Iterator[Ignore]:
         whole_file = match[1].lower() == "ignore-file"
         # A trailing `ignore-file` would be read as silencing its line; it does nothing, so it is not one.
         if not whole_file or own_line:
-            yield Ignore(row, _words(match[2]), own_line, whole_file)
+            yield Ignore(row, _words(match[2]), own_line, whole_file, _reason(comment, match))
     for match in _NOQA.finditer(comment):
         # Other linters' word, which with them is never about the line below.
-        yield Ignore(row, _words(match[1]), own_line=False, whole_file=False)
+        reason = _reason(comment, match)
+        yield Ignore(row, _words(match[1]), own_line=False, whole_file=False, reason=reason)
+
+
+def _reason(comment: str, match: re.Match[str]) -> str:
+    """What the comment says behind the list, up to the next hash."""
+    return comment[match.end() :].split("#")[0].lstrip(" \t],:;-").rstrip()
 
 
 def _words(listed: str | None) -> frozenset[str] | None:

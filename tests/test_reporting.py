@@ -32,7 +32,10 @@ def report(line: int = 3, severity: str = "error") -> Report:
         condition="when args.amp is true",
         applied="the step applies g1 + g2",
         expected="the large batch is 1/2 g1 + 1/2 g2",
-        timeline=("micro-batch 1  backward adds g1", "micro-batch 2  backward adds g2"),
+        timeline=(
+            Mark(Place(3, 5, 3, 20), "    loss.backward()", "micro-batch 1: backward adds g1"),
+            Mark(Place(14, 5, 14, 21), "    optimizer.step()", "step applies g1"),
+        ),
     )
 
 
@@ -47,8 +50,8 @@ ACC102 loss-not-divided (error, likely)
 3 │     loss.backward()
   │     ^^^^^^^^^^^^^^^
   │
-  │ micro-batch 1  backward adds g1
-  │ micro-batch 2  backward adds g2
+  │  3  micro-batch 1: backward adds g1
+  │ 14  step applies g1
   │
   │ the step applies g1 + g2
   │ the large batch is 1/2 g1 + 1/2 g2

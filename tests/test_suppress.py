@@ -9,6 +9,9 @@ from conftest import Run
 from helpers import LOOP
 
 from accumlint import suppress
+from accumlint.check import check_bytes
+from accumlint.config import Settings
+from accumlint.discovery import Target
 
 CODE, NAME = "ACC102", "loss-not-divided"
 
@@ -75,7 +78,42 @@ CASES = {
 def test_each_way_to_write_an_ignore(source: str, end: str) -> None:
     line = 1 + source[: source.index("loss.backward")].count("\n")
     suppressions = suppress.read(source.replace("\n", end) + end)
-    assert suppressions.silences(CODE, NAME, line) == CASES[source]
+    assert (suppressions.ignore_for(CODE, NAME, line) is not None) == CASES[source]
+
+
+# A comment, and the reason that stands in it.
+REASONS = {
+    "# accumlint: ignore[ACC102] the criterion divides": "the criterion divides",
+    "# accumlint: ignore[ACC102]: see [1]": "see [1]",
+    "# accumlint: ignore, the criterion divides": "the criterion divides",
+    "# accumlint: ignore-file[ACC102] - not ours": "not ours",
+    "# noqa: ACC102 the criterion divides": "the criterion divides",
+    "# accumlint: ignore[ACC102]  # type: ignore": "",
+    "# accumlint: ignore[ACC102]": "",
+}
+
+
+@pytest.mark.parametrize("comment", REASONS)
+def test_an_ignore_may_give_its_reason(comment: str) -> None:
+    (ignore,) = suppress.read(comment).ignores
+    assert ignore.reason == REASONS[comment]
+
+
+@pytest.mark.parametrize(
+    ("source", "ignored", "expected"),
+    [
+        (LOOP.replace("error: ACC102", "noqa: ACC102 by hand"), (), (True, "by hand")),
+        (LOOP, (("*.py", ("ACC102",)),), (False, "")),
+    ],
+)
+def test_a_silenced_finding_is_kept_with_its_reason(
+    source: str, ignored: tuple[tuple[str, tuple[str, ...]], ...], expected: tuple[bool, str]
+) -> None:
+    settings = Settings(Path("/"), select=("ACC102",), per_file_ignores=ignored)
+    checked = check_bytes(source.encode(), Target("train.py", "/train.py", settings))
+    (silenced,) = checked.silenced
+    assert checked.reports == ()
+    assert (silenced.by_comment, silenced.reason) == expected
 
 
 def test_a_silenced_finding_is_not_reported(run: Run, tmp_path: Path) -> None:

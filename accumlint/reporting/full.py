@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from accumlint.report import Checked, Report
+from accumlint.report import Checked, Mark, Report
 from accumlint.reporting.frame import frame
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.summary import summary
+
+_LONGEST = 24
 
 
 def full(results: Iterable[Checked], look: Look) -> Iterator[str]:
@@ -35,23 +37,29 @@ def _block(report: Report, look: Look) -> Iterator[str]:
     yield look.paint(printable(report.message), "bold")
     yield f"{margin} {look.paint(look.opening, 'dim')} {where}"
     yield from frame(marks, width, look)
-    for paragraph in (report.timeline, tuple(_gradients(report, look)), tuple(_condition(report))):
+    for paragraph in (_timeline(report.timeline), _gradients(report, look), _condition(report)):
         if paragraph:
             yield f"{margin} {look.paint(look.side, 'dim')}"
             yield from (f"{margin} {look.paint(look.side, 'dim')} {line}" for line in paragraph)
     yield f"{margin} {look.paint(look.closing, 'dim')} {_more(report, look)}"
 
 
-def _gradients(report: Report, look: Look) -> Iterator[str]:
-    if report.applied:
-        yield look.paint(printable(report.applied), "bad")
-    if report.expected:
-        yield look.paint(printable(report.expected), "good")
+def _timeline(marks: Sequence[Mark]) -> list[str]:
+    """A line for each event; the middle of a very long window is left out."""
+    width = max((len(str(mark.place.line)) for mark in marks), default=0)
+    rows = [f"{mark.place.line:>{width}}  {printable(mark.message)}" for mark in marks]
+    if len(rows) <= _LONGEST:
+        return rows
+    return [*rows[: _LONGEST // 2], f"{'':>{width}}  …", *rows[-_LONGEST // 2 :]]
 
 
-def _condition(report: Report) -> Iterator[str]:
-    if report.condition:
-        yield f"This happens {printable(report.condition)}."
+def _gradients(report: Report, look: Look) -> list[str]:
+    lines = ((report.applied, "bad"), (report.expected, "good"))
+    return [look.paint(printable(line), paint) for line, paint in lines if line]
+
+
+def _condition(report: Report) -> list[str]:
+    return [f"This happens {printable(report.condition)}."] if report.condition else []
 
 
 def _more(report: Report, look: Look) -> str:
