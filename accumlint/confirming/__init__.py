@@ -1,0 +1,1 @@
+"""Proves findings by running the flagged loop: plan, launch, measurement, verdict."""
