@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accumlint.reading import names
 from accumlint.reading import program as p
@@ -23,17 +23,6 @@ STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
 WHOLE = Scenario(4, 8)
 LONGEST_LITERAL = 64
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Where a run starts: the module itself (None), or a function with its parameters unknown.
-
-    `maker` is the function whose call makes it, for a nested one.
-    """
-
-    function: p.Function | None
-    maker: p.Function | None = None
 
 
 @dataclass(frozen=True)
@@ -90,10 +79,10 @@ def _untraced(
                 yield node, why
 
 
-def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[Entry]:
+def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[t.Entry]:
     """The module if it trains by itself, then the outermost functions that do and were not run yet."""
     if any(s in slice_.backwards for s in program.body if not isinstance(s, p.Function | p.Class)):
-        yield Entry(None)
+        yield t.Entry(None)
     training = [
         f
         for f in program.functions
@@ -115,7 +104,7 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
         if function not in covered:
-            yield Entry(function)
+            yield t.Entry(function)
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
         for inner in p.walk(outer.body):
@@ -125,11 +114,11 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
                 and inner not in covered
                 and outer not in nested
             ):
-                yield Entry(inner, outer)
+                yield t.Entry(inner, outer)
     # What is called only by code that could not be followed still deserves a look.
     for function in sorted(training, key=lambda f: not _loops(f, slice_)):
         if function not in covered and function not in nested:
-            yield Entry(function)
+            yield t.Entry(function)
 
 
 def _loops(function: p.Function, slice_: Relevance) -> bool:
@@ -141,12 +130,13 @@ def _loops(function: p.Function, slice_: Relevance) -> bool:
 class _Paths:
     """The paths from one entry: the default one, then each choice flipped that guards an event."""
 
-    def __init__(self, program: p.Program, slice_: Relevance, entry: Entry, until: float) -> None:
+    def __init__(self, program: p.Program, slice_: Relevance, entry: t.Entry, until: float) -> None:
         self.program = program
         self.slice = slice_
         self.entry = entry
         self.until = until
         self.nodes = 0
+        self.calls = "once"
 
     def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
         found: list[t.Trace] = []
@@ -196,7 +186,8 @@ class _Paths:
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             if run.of(t.Backward):
-                found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional))
+                entry = replace(self.entry, calls=self.calls)
+                found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
             if flips < MAX_FLIPS and not exceptional:
                 waiting.extend((f, flips + 1) for f in _flipped(decisions, chosen))
         return tuple(found)
@@ -264,6 +255,7 @@ class _Paths:
         self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
+        self.calls = "once"
         if _loops(function, self.slice):
             nested = any(
                 isinstance(n, p.For | p.While)
@@ -273,15 +265,18 @@ class _Paths:
             )
             machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             if not nested and _is_an_epoch(function) and not _runs_once(function, machine):
+                self.calls = "twice"
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
             epochs = any(
                 "epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))
             )
+            self.calls = "twice" if epochs else "once"
             for _ in range(2 if epochs else 1):
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
+        self.calls = "microbatch"
         self.repeat(machine, closure, receiver, function)
 
     def iterations(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar
 
-from accumlint.reading.program import Node, Program
+from accumlint.reading.program import Function, Node, Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,19 +417,33 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """Where a run starts: the module itself (None), or a function with its parameters unknown.
+
+    `maker` is the function whose call makes it, for a nested one. `calls` tells how its framework calls it: "once",
+    "twice" (an epoch each) or "microbatch" (again and again, with one micro-batch each).
+    """
+
+    function: Function | None
+    maker: Function | None = None
+    calls: str = "once"
+
+
+@dataclass(frozen=True)
 class Trace:
     """One path through one training loop, run a few times.
 
     `runs[0]` has 4 accumulation steps and a loader of 10 (two windows and a half); `runs[1]`, where the accumulation
     steps were asked for, has 2 and 5; the others have other lengths. `assumptions` are the flags decided on this path
     ("args.amp is true"). `exceptional`: on this path a guard on the data fires once (a NaN in a middle micro-batch);
-    only rules about such guards may look at it.
+    only rules about such guards may look at it. `entry` is where it starts.
     """
 
     program: Program
     runs: tuple[Run, ...]
     assumptions: tuple[tuple[str, str], ...]
     exceptional: bool
+    entry: Entry = Entry(None)
 
     @property
     def main(self) -> Run:
