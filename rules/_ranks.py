@@ -10,12 +10,17 @@ def unshared(window: Window) -> Contribution | None:
 
     A reduction covers all that a network holds in `.grad`, so only its last contribution decides.
     """
-    by_hand = [e for e in window.of(Rescale) if e.reduced]
-    by_hand += [e for e in window.of(Reduce) if e.what == "gradients"]
     last = {c.network: c for c in window.contributions}
-    if by_hand or is_sharded(window) or (len(last) > 1 and not window.step.owned):
+    if reduced_by_hand(window) or is_sharded(window) or (len(last) > 1 and not window.step.owned):
         return None
     return next((c for c in last.values() if c.synced is False), None)
+
+
+def reduced_by_hand(window: Window) -> bool:
+    """True when the code itself reduces gradients over ranks before the step."""
+    return any(e.reduced for e in window.of(Rescale)) or any(
+        e.what == "gradients" for e in window.of(Reduce)
+    )
 
 
 def forward_of(window: Window, contribution: Contribution) -> Forward | None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from accumlint.rule import Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Clip, Trace, Window
 
+from ._clips import idle_clips
+
 
 class ClipEveryMicrobatch(Rule):
     """Gradients are clipped between the backwards of one window, so partial sums are bounded instead of the gradient.
@@ -59,7 +61,8 @@ class ClipEveryMicrobatch(Rule):
 
     When it stays silent: when nothing is added to the clipped gradients before the step, on a window of one
     micro-batch, on the gradients of another network, and on clipping by DeepSpeed, Lightning or the Hugging Face
-    Trainer, which clip once. A clip of gradients that are also still scaled is ACC201 as well.
+    Trainer, which clip once. A clip of gradients that are also still scaled is ACC201 as well; one that stands ahead
+    of every backward is ACC208.
 
     When the fix is not offered: when no test of the boundary is in reach, so that the call has nowhere to go.
 
@@ -80,8 +83,10 @@ class ClipEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
+            # Ahead of every backward of a window: its first call bounds nothing at all, which is ACC208.
+            idle = {clip.node for clip in idle_clips(trace.main, window)}
             for clip in window.of(Clip):
-                if is_partial(window, clip):
+                if is_partial(window, clip) and clip.node not in idle:
                     yield self.at(
                         clip,
                         "a partial sum is clipped: more micro-batches are added before "

@@ -115,6 +115,8 @@ def call_library(
             loss.networks = frozenset()
         return loss
     if last in frameworks.CLIPS:
+        if _only_measures(node):
+            return Unknown("norm", _pending_batches(calling))
         things.clip([a for a in everything if isinstance(a, Unknown | Object)], "torch", node, last)
         return Unknown("norm", _pending_batches(calling))
     if last in ("Accelerator",):
@@ -521,6 +523,12 @@ def _all_reduce(
     if "nn.functional" in path or path.endswith(("reduce_tensor", "all_reduce_mean")):
         return detached(first) if isinstance(first, Unknown) else first
     return first if isinstance(first, Unknown) else None
+
+
+def _only_measures(node: p.Node) -> bool:
+    """True for a clip without a limit, which is a way to ask for the norm."""
+    given = [p.render(a.value) for a in node.args] if isinstance(node, p.Call) else []
+    return any(text.endswith(".inf") or "'inf'" in text for text in given)
 
 
 def _pending_batches(calling: Calling) -> frozenset[Batch]:

@@ -1020,7 +1020,9 @@ class Things:
         if via == "accelerator" and scaled_now:
             ledger.unscale(None)
             scaled_now = False
-        machine.emit(t.Clip(*machine.stamp(node, subject), pending, scaled_now, via))
+        machine.emit(
+            t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, frozenset(networks))
+        )
 
     # Synchronisation
 
@@ -1054,7 +1056,7 @@ class Things:
             state.wrappers.setdefault(network, wrapper)
             if wrapper != "fsdp2":
                 state.flags[network] = on
-        machine.emit(t.SyncFlag(*machine.stamp(node, path), on, wrapper, after))
+        machine.emit(t.SyncFlag(*machine.stamp(node, path), on, wrapper, after, networks))
 
     def no_sync(self, model: Object, node: p.Node, wrapper: str = "") -> Context:
         machine = self.machine

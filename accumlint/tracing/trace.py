@@ -109,11 +109,15 @@ class Backward(Event):
 
 @dataclass(frozen=True, eq=False)
 class SyncFlag(Event):
-    """DDP's or FSDP's gradient synchronisation switched by hand (`require_backward_grad_sync = …`)."""
+    """DDP's or FSDP's gradient synchronisation switched by hand (`require_backward_grad_sync = …`).
+
+    `networks` are those that it is switched for.
+    """
 
     on: bool | None
     wrapper: str
     after_forward: bool
+    networks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,12 +139,13 @@ class Unscale(Event):
 class Clip(Event):
     """Gradients clipped. `pending` is what was in `.grad` then; `scaled`: still multiplied by the scaler's scale.
 
-    `via` is "torch", "accelerator", "fabric" or "engine".
+    `via` is "torch", "accelerator", "fabric" or "engine"; `networks` are those that are clipped (empty: not known).
     """
 
     pending: tuple[Contribution, ...]
     scaled: bool
     via: str
+    networks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
