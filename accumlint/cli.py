@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,6 +18,7 @@ from accumlint.problem import Kind, Problem
 from accumlint.report import Checked
 from accumlint.reporting import pages
 from accumlint.reporting.look import Look, printable
+from accumlint.reporting.paths import repository
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -45,6 +48,19 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 def _words(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """The words of an option that may be repeated and may hold several, separated by commas."""
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())
+
+
+def _outputs(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Formats with the files that they are written to, "" for standard output."""
+    pairs = [value.partition("=") for value in values]
+    for name, equals, file in pairs:
+        if name not in config.FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(config.FORMATS)}.")
+        if equals and not file:
+            raise click.BadParameter(f"{name}= names no file.")
+    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
 
 
 def _look(_: click.Context, __: click.Parameter, color: str) -> Look:
@@ -102,6 +118,23 @@ def accumlint(context: click.Context) -> None:
     help="How to print findings (full on a terminal, else concise).",
 )
 @click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    callback=_outputs,
+    help="Print findings in this format, or write them to FILE; may be repeated.",
+)
+@click.option(
+    "--sarif-category",
+    default="",
+    metavar="NAME",
+    help="Tells several runs on one commit apart (sarif).",
+)
+@click.option(
+    "--sarif-silenced", is_flag=True, help="List silenced findings as suppressed (sarif)."
+)
+@click.option(
     "--config",
     "file",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
@@ -124,6 +157,9 @@ def check_command(
     extend_select: tuple[str, ...],
     min_confidence: str | None,
     output_format: str | None,
+    outputs: tuple[tuple[str, str], ...],
+    sarif_category: str,
+    sarif_silenced: bool,
     file: Path | None,
     isolated: bool,
     exit_zero: bool,
@@ -142,6 +178,9 @@ def check_command(
     """
     if isolated and file:
         raise click.UsageError("--isolated and --config exclude each other.")
+    printed = [name for name, destination in outputs if not destination]
+    if printed and output_format:
+        raise click.UsageError("--output-format and --output without a file exclude each other.")
     options = config.Options(select, extend_select, ignore, min_confidence or "", file, isolated)
     here = config.settings(Path.cwd(), options)
     targets, problems = find(
@@ -155,10 +194,29 @@ def check_command(
     if show_files:
         _print(printable(target.shown) for target in targets)
         return worst
-    chosen = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
-    reporter = (reporting.STATISTICS if statistics else reporting.REPORTERS)[chosen]
+    usual = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
+    look = replace(
+        look,
+        root=repository(Path.cwd()),
+        category=f"accumlint/{sarif_category}/" if sarif_category else "accumlint/",
+        silenced=sarif_silenced,
+    )
     results: list[Checked] = []
-    _print(reporter(_kept(check.check(targets), results), look))
+    coming = _kept(check.check(targets), results)
+    first, *others = printed or [usual]
+    reporters = reporting.STATISTICS if statistics else reporting.REPORTERS
+    _print(reporters[first](coming, look))
+    # A reader of standard output that stops early (`| head`) must not cut the other outputs short.
+    deque(coming if outputs else (), maxlen=0)
+    for name in others:
+        _print(reporters[name](results, look))
+    plain = replace(look, color=False)
+    for name, destination in outputs:
+        if destination:
+            worst = max(worst, _write(reporting.REPORTERS[name](results, plain), destination))
+    page = os.environ.get("GITHUB_STEP_SUMMARY") if "github" in (first, *others) else None
+    if page:
+        worst = max(worst, _write(reporting.REPORTERS["markdown"](results, plain), page, "a"))
     return _verdict(results, worst, exit_zero)
 
 
@@ -175,6 +233,12 @@ def rule_command(rule: str, look: Look) -> None:
 def rules_command(look: Look) -> None:
     """Lists the rules."""
     _print(pages.catalogue([packs.rule(entry) for entry in packs.catalogue()], look))
+
+
+@accumlint.command("schema")
+def schema_command() -> None:
+    """Prints the JSON schema of the findings in JSON."""
+    _print([reporting.schema()])
 
 
 def _require(settings: config.Settings, options: config.Options) -> None:
@@ -209,6 +273,17 @@ def _tell(problem: Problem) -> None:
     kind = "warning: " if problem.kind is Kind.WARNING else ""
     text = f"{printable(problem.path)}{line}: {kind}{printable(problem.message)}"
     print(text, problem.traceback, sep="\n" if problem.traceback else "", file=sys.stderr)
+
+
+def _write(lines: Iterable[str], file: str, mode: str = "w") -> Kind:
+    """Writes lines to a file, and says how that went."""
+    try:
+        with open(file, mode, encoding="utf-8", errors="backslashreplace") as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+    except OSError as problem:
+        _tell(Problem(file, f"cannot be written: {problem.strerror or problem}"))
+        return Kind.UNREADABLE
+    return Kind.WARNING
 
 
 def _print(lines: Iterable[str]) -> None:

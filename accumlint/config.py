@@ -10,7 +10,20 @@ from pathlib import Path
 from typing import TypeGuard
 
 CONFIDENCES = ("certain", "likely", "possible")
-FORMATS = ("concise", "full", "json")
+FORMATS = (
+    "concise",
+    "full",
+    "grouped",
+    "json",
+    "json-lines",
+    "sarif",
+    "github",
+    "gitlab",
+    "azure",
+    "junit",
+    "rdjson",
+    "markdown",
+)
 KEYS = (
     "select",
     "extend-select",

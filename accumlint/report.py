@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from accumlint.problem import Problem
@@ -37,6 +37,15 @@ class Mark:
     def in_file(self) -> Place:
         """The place in the file itself, for readers that know no cells."""
         return self.raw or self.place
+
+    @property
+    def first_line(self) -> Place:
+        """The place in the file, as far as its first line goes."""
+        place = self.in_file
+        if place.end_line == place.line:
+            return place
+        rest = len(self.text.rstrip()) + 1 - self.place.column
+        return replace(place, end_line=place.line, end_column=place.column + rest)
 
     @property
     def where(self) -> str:
@@ -77,6 +86,16 @@ class Report:
     statement: str = ""
     fingerprint: str = ""
     line_hash: str = ""
+
+    @property
+    def headline(self) -> str:
+        """What happens, and when, in one line."""
+        return f"{self.message} ({self.condition})" if self.condition else self.message
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """What is applied and what the large batch is, a line each, as far as they are known."""
+        return tuple(line for line in (self.applied, self.expected) if line)
 
     @property
     def key(self) -> tuple[str, tuple[int, int, int], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.look import Look, printable, printable_path
 from accumlint.reporting.summary import summary
 
 
@@ -15,12 +15,12 @@ def concise(results: Iterable[Checked], look: Look) -> Iterator[str]:
     for result in results:
         seen.append(result)
         for report in result.reports:
-            yield _line(report, look)
+            yield line(report, look)
     yield from summary(seen, look)
 
 
-def _line(report: Report, look: Look) -> str:
-    where = look.paint(f"{printable(report.shown)}:{report.mark.where}:", "bold")
+def line(report: Report, look: Look) -> str:
+    """A finding in one line."""
+    where = look.paint(f"{printable_path(report.shown)}:{report.mark.where}:", "bold")
     what = look.paint(report.code, report.severity)
-    condition = f" ({report.condition})" if report.condition else ""
-    return f"{where} {what} [{report.severity}] {printable(report.message + condition)}"
+    return f"{where} {what} [{report.severity}] {printable(report.headline)}"

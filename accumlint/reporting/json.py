@@ -1,26 +1,36 @@
-"""Findings as a JSON list in ruff's shape, with what accumlint knows besides."""
+"""Findings as JSON in ruff's shape, with what accumlint knows besides: a list, or a line for each."""
 
 from __future__ import annotations
 
-import json as standard
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from accumlint.report import Checked, Mark, Report
+from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 
 if TYPE_CHECKING:
     from accumlint.reading.program import Place
 
+# Each finding carries it, so that a line of json-lines can be read on its own. It counts changes that break readers.
+SCHEMA_VERSION = 1
+
 
 def json(results: Iterable[Checked], look: Look) -> Iterator[str]:
     """One list, sorted by file, row, column and code."""
     reports = sorted((report for r in results for report in r.reports), key=lambda r: r.key)
-    yield standard.dumps([_finding(report) for report in reports], indent=2)
+    yield dumped([_finding(report) for report in reports], indent=2)
+
+
+def json_lines(results: Iterable[Checked], look: Look) -> Iterator[str]:
+    """A line for each finding, as files are checked."""
+    for report in (report for result in results for report in result.reports):
+        yield dumped(_finding(report))
 
 
 def _finding(report: Report) -> dict[str, object]:
     return {
+        "schema_version": SCHEMA_VERSION,
         "cell": report.mark.cell.number if report.mark.cell else None,
         "code": report.code,
         "name": report.name,
@@ -32,14 +42,17 @@ def _finding(report: Report) -> dict[str, object]:
         "expected": report.expected or None,
         "filename": report.file,
         **_places(report.mark.place),
-        "related": [_related(mark) for mark in report.related],
+        "scope": report.scope,
+        "fingerprint": report.fingerprint,
+        "related": [_mark(mark) for mark in report.related],
+        "window": [_mark(mark) for mark in report.timeline],
         "fix": None,
         "noqa_row": report.mark.place.line,
         "url": None,
     }
 
 
-def _related(mark: Mark) -> dict[str, object]:
+def _mark(mark: Mark) -> dict[str, object]:
     cell = mark.cell.number if mark.cell else None
     return {"message": mark.message, "cell": cell, **_places(mark.place)}
 

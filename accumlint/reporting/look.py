@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 # Control characters, reordering of text, and halves of characters that no encoding can write.
 _UNPRINTABLE = re.compile(
     "[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]"
+    # What opens a command wherever it stands in the log of Azure Pipelines or GitHub Actions.
+    r"|(?<=##)\[|(?<=##vso)\["
 )
 
 _PAINTS = {
@@ -23,10 +26,16 @@ _PAINTS = {
 
 @dataclass(frozen=True)
 class Look:
-    """What the reader's terminal can show."""
+    """What the reader's terminal can show, and what some formats are asked for besides.
+
+    Paths are told relative to the `root`. `category` and `silenced` (show silenced findings, too) are SARIF's.
+    """
 
     color: bool = False
     boxes: bool = True
+    root: Path = Path("/")
+    category: str = "accumlint/"
+    silenced: bool = False
 
     def paint(self, text: str, paint: str) -> str:
         return f"\x1b[{_PAINTS[paint]}m{text}\x1b[0m" if self.color and text else text
@@ -49,5 +58,14 @@ class Look:
 
 
 def printable(text: str) -> str:
-    """Text in which every character that a terminal would obey is written out as an escape."""
-    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+    """Text in which every character that a terminal or a log would obey is written out as an escape."""
+    return _UNPRINTABLE.sub(_written_out, text)
+
+
+def printable_path(path: str) -> str:
+    """A path for the beginning of a line, where "::" would open a command in the log of GitHub Actions."""
+    return printable(f"./{path}" if path.lstrip().startswith("::") else path)
+
+
+def _written_out(match: re.Match[str]) -> str:
+    return r"\x5b" if match[0] == "[" else ascii(match[0])[1:-1]

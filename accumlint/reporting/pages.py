@@ -26,15 +26,16 @@ def catalogue(rules: Sequence[Rule], look: Look) -> Iterator[str]:
     for rule in rules:
         severity = rule.severity.value
         code = look.paint(rule.code, severity)
-        yield f"{code}  {severity:<7}  {rule.name:<{width}}  {_sentence(rule)}".rstrip()
+        told = f"{sentence(rule)} (opt-in)" if rule.opt_in else sentence(rule)
+        yield f"{code}  {severity:<7}  {rule.name:<{width}}  {told}".rstrip()
 
 
 def _kind(rule: Rule) -> str:
     return f"Severity: {rule.severity.value}" + (", only when selected" if rule.opt_in else "")
 
 
-def _sentence(rule: Rule) -> str:
-    """The first sentence of the page in one line."""
+def sentence(rule: Rule) -> str:
+    """The first sentence of the page in one line, "" without a page."""
     paragraph = " ".join(rule.page().split("\n\n")[0].split())
-    sentence = paragraph.split(". ")[0].rstrip(".")
-    return f"{sentence}. (opt-in)" if rule.opt_in else f"{sentence}." if sentence else ""
+    first = paragraph.split(". ")[0].rstrip(".")
+    return f"{first}." if first else ""

@@ -1,0 +1,73 @@
+"""Findings as a Markdown table, such as GitHub shows as the summary of a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from accumlint.report import Checked, Report
+from accumlint.reporting.look import Look, printable
+from accumlint.reporting.paths import relative
+from accumlint.reporting.summary import count, summary
+
+# GitHub refuses a summary of more than 1 MiB.
+_MOST = 900_000
+_MARKS = re.compile(r"([\\*_{}\[\]<>|~&$])")
+
+
+def markdown(results: Iterable[Checked], look: Look) -> Iterator[str]:
+    """The line for the run, and a table with a row for each finding, errors first."""
+    seen = list(results)
+    plain = Look(boxes=look.boxes, root=look.root)
+    yield "### accumlint"
+    yield ""
+    for line in summary(seen, plain):
+        yield line
+        yield ""
+    severities = ("error", "warning", "info")
+    reports = sorted(
+        (report for result in seen for report in result.reports),
+        key=lambda report: (severities.index(report.severity), report.key),
+    )
+    if reports:
+        yield "| | rule | place | finding |"
+        yield "| --- | --- | --- | --- |"
+    size = 0
+    for number, report in enumerate(reports):
+        row = _row(report, look)
+        size += len(row.encode("utf-8", "replace")) + 1
+        if size > _MOST:
+            yield ""
+            yield f"{count(len(reports) - number, 'more finding')}, which this page cannot hold"
+            return
+        yield row
+
+
+def _row(report: Report, look: Look) -> str:
+    place = f"{relative(report.file, look.root)}:{report.mark.where}"
+    told = "<br>".join(_text(line) for line in (report.headline, *report.gradients))
+    return f"| {report.severity} | {report.code} {report.name} | {_code(place)} | {told} |"
+
+
+def _text(text: str) -> str:
+    """Text of which nothing but code between backticks is taken for Markdown."""
+    pieces = printable(text).split("`")
+    if len(pieces) % 2 == 0:
+        return _MARKS.sub(r"\\\1", "'".join(pieces))
+    inside = (
+        _code(piece) if index % 2 else _MARKS.sub(r"\\\1", piece)
+        for index, piece in enumerate(pieces)
+    )
+    return "".join(inside)
+
+
+def _code(text: str) -> str:
+    """Code for a cell of a table, where a bar would end the cell even between backticks."""
+    safe = (
+        printable(text)
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace("|", "&#124;")
+        .replace("`", "&#96;")
+    )
+    return f"<code>{safe}</code>" if safe else ""

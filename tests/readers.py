@@ -1,0 +1,58 @@
+"""Reads what we write with the tools of others, as plain values; they carry few types."""
+# pyright: basic
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+import junitparser
+from sarif_pydantic import Sarif
+
+from accumlint.reporting import schema
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite of a JUnit report with its numbers, and name, message and text of each failure."""
+
+    tests: int
+    failures: int
+    errors: int
+    failed: tuple[tuple[str, str, str], ...]
+
+
+def junit_suites(text: str) -> dict[str, Suite]:
+    """The suites of a JUnit report by name."""
+    return {
+        suite.name or "": Suite(
+            suite.tests or 0,
+            suite.failures or 0,
+            suite.errors or 0,
+            tuple(
+                (case.name or "", result.message or "", result.text or "")
+                for case in suite
+                for result in case.result
+                if isinstance(result, junitparser.Failure)
+            ),
+        )
+        for suite in junitparser.JUnitXml.fromstring(text)
+    }
+
+
+def sarif_run(text: str) -> dict[str, Any]:
+    """The only run of a SARIF log, as JSON; raises where the log breaks the format."""
+    (run,) = Sarif.model_validate_json(text).runs
+    assert run.tool.driver.name == "accumlint"
+    return json.loads(text)["runs"][0]
+
+
+def findings_of(text: str) -> list[dict[str, Any]]:
+    """The findings in our JSON; raises where they break the published schema."""
+    published = json.loads(schema())
+    jsonschema.Draft202012Validator.check_schema(published)
+    found = json.loads(text)
+    jsonschema.validate(found, published, cls=jsonschema.Draft202012Validator)
+    return found

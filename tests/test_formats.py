@@ -1,0 +1,396 @@
+"""Each format is understood by the tools that read it, whatever files and sources are called."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run
+from helpers import FLAGGED, LOOP
+from readers import Suite, findings_of, junit_suites, sarif_run
+
+from accumlint import config, packs
+from accumlint.problem import Kind, Problem
+from accumlint.reading.program import Place
+from accumlint.report import Cell, Checked, Mark, Report, Silenced, Untraced
+from accumlint.reporting import REPORTERS, schema
+from accumlint.reporting.look import Look
+from accumlint.reporting.paths import relative, repository
+
+LOOK = Look(root=Path("/src"))
+HERE = Place(3, 5, 4, 9)
+
+
+def report(
+    file: str = "lib/train.py", severity: str = "warning", confidence: str = "certain"
+) -> Report:
+    return Report(
+        shown=f"/src/{file}",
+        file=f"/src/{file}",
+        code="ACC102",
+        name="loss-not-divided",
+        message="`losses[i](x)` is summed, 100%0A of it",
+        severity=severity,
+        confidence=confidence,
+        mark=Mark(HERE, "    größe.backward()"),
+        related=(Mark(Place(1, 1, 1, 2), "k = 4", "the accumulation steps"),),
+        condition="when (i + 1) % k; mode == 'a]b|c'",
+        applied="step at line 5 applies g1 + g2",
+        expected="the large batch is 1/2 g1 + 1/2 g2",
+        timeline=(
+            Mark(Place(3, 5, 3, 20), "    größe.backward()", "micro-batch 1: backward adds g1"),
+            Mark(Place(5, 5, 5, 21), "    optimizer.step()", "step applies g1"),
+        ),
+        scope="Trainer.fit",
+        statement="größe.backward()",
+        fingerprint="f" * 32,
+        line_hash="c129715d7a2bc9a3:1",
+    )
+
+
+def checked(*reports: Report) -> Checked:
+    return Checked(reports[0].shown, reports)
+
+
+BROKEN = Checked("/src/b.py", problems=(Problem("/src/b.py", "syntax error: x", line=7),))
+SLOW = Checked("/src/c.py", problems=(Problem("/src/c.py", "the time ran out", Kind.WARNING),))
+UNTRACED = Checked("/src/d.py", untraced=(Untraced("/src/d.py", 4, "`fit` is not in this file"),))
+HELD = Checked("/src/e.py", silenced=(Silenced(report("e.py"), by_comment=True, reason="by hand"),))
+BY_SETTINGS = Checked("/src/f.py", silenced=(Silenced(report("f.py"), by_comment=False),))
+MANY = (checked(report()), BROKEN, SLOW, UNTRACED, HELD, BY_SETTINGS, Checked("/src/ok.py"))
+
+
+def told(name: str, *results: Checked, look: Look = LOOK) -> str:
+    return "\n".join(REPORTERS[name](results, look))
+
+
+def test_every_format_can_be_asked_for() -> None:
+    assert tuple(REPORTERS) == config.FORMATS
+
+
+# SARIF
+
+
+def sarif_results(*results: Checked, look: Look = LOOK) -> list[dict[str, Any]]:
+    return sarif_run(told("sarif", *results, look=look))["results"]
+
+
+def test_sarif_has_what_code_scanning_asks_for() -> None:
+    run = sarif_run(told("sarif", *MANY))
+    (rule,) = run["tool"]["driver"]["rules"]
+    (result,) = run["results"]
+    page = packs.rule(packs.find("ACC102")).page()
+    assert (rule["id"], result["ruleId"], result["ruleIndex"]) == ("ACC102", "ACC102", 0)
+    assert rule["help"] == {"text": page, "markdown": page}
+    assert rule["shortDescription"]["text"] == page.split("\n\n")[0].replace("\n", " ")
+    assert result["level"] == "warning"
+    assert run["automationDetails"] == {"id": "accumlint/"}
+    assert result["partialFingerprints"] == {
+        "primaryLocationLineHash": "c129715d7a2bc9a3:1",
+        "accumlintFingerprint/v1": "f" * 32,
+    }
+
+
+def test_a_sarif_result_stands_on_one_line_below_the_root() -> None:
+    run = sarif_run(told("sarif", checked(report())))
+    (location,) = run["results"][0]["locations"]
+    assert location["physicalLocation"] == {
+        "artifactLocation": {"uri": "lib/train.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 3, "startColumn": 5, "endLine": 3, "endColumn": 21},
+    }
+    assert run["originalUriBaseIds"] == {"%SRCROOT%": {"uri": "file:///src/"}}
+
+
+def test_a_sarif_result_flows_through_its_window_to_the_step() -> None:
+    (result,) = sarif_results(checked(report()))
+    (flow,) = result["codeFlows"]
+    (thread,) = flow["threadFlows"]
+    steps = [step["location"] for step in thread["locations"]]
+    lines = [step["physicalLocation"]["region"]["startLine"] for step in steps]
+    messages = [step["message"]["text"] for step in steps]
+    assert lines == [3, 5]
+    assert messages == ["micro-batch 1: backward adds g1", "step applies g1"]
+    assert result["relatedLocations"][0]["message"]["text"] == "the accumulation steps"
+
+
+def test_sarif_takes_no_code_for_a_link() -> None:
+    (result,) = sarif_results(checked(report()))
+    assert result["message"]["text"].startswith("`losses[i] (x)` is summed")
+
+
+def test_sarif_tells_what_could_not_be_checked() -> None:
+    (invocation,) = sarif_run(told("sarif", *MANY))["invocations"]
+    notes = invocation["toolExecutionNotifications"]
+    assert invocation["executionSuccessful"] is False
+    assert [(note["level"], note["message"]["text"]) for note in notes] == [
+        ("error", "syntax error: x"),
+        ("warning", "the time ran out"),
+        ("note", "not traced: `fit` is not in this file"),
+    ]
+
+
+def test_sarif_lists_silenced_findings_only_when_asked() -> None:
+    # GitHub would open an alert for each.
+    assert sarif_results(HELD, BY_SETTINGS) == []
+    asked = sarif_results(*MANY, look=Look(root=LOOK.root, silenced=True))
+    assert [result.get("suppressions") for result in asked] == [
+        None,
+        [{"kind": "inSource", "justification": "by hand"}],
+        [{"kind": "external"}],
+    ]
+
+
+def test_a_sarif_region_is_that_of_the_notebook_s_file() -> None:
+    place = Place(40, 11, 40, 26)
+    mark = Mark(Place(3, 5, 3, 20), "    loss.backward()", cell=Cell(2, "a1"), raw=place)
+    found = Report("n.ipynb", "/src/n.ipynb", "ACC102", "x", "m", "error", "likely", mark)
+    (result,) = sarif_results(checked(found))
+    assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 40
+    assert result["properties"] == {"confidence": "likely", "cell": 2, "cellLine": 3}
+
+
+# JSON
+
+
+def test_json_follows_its_schema() -> None:
+    (finding,) = findings_of(told("json", *MANY))
+    assert findings_of(f"[{told('json-lines', *MANY)}]") == [finding]
+    described = json.loads(schema())["$defs"]["finding"]
+    assert set(finding) == set(described["properties"]) == set(described["required"])
+
+
+def test_the_command_prints_the_schema(run: Run) -> None:
+    assert json.loads(run("schema").out) == json.loads(schema())
+
+
+# JUnit
+
+
+def test_junit_has_a_suite_for_each_file() -> None:
+    suites = junit_suites(told("junit", *MANY))
+    told_text = "\n".join(("lib/train.py:3:5", report().headline, *report().gradients))
+    failure = ("ACC102 loss-not-divided at 3:5", report().headline, told_text)
+    assert suites["lib/train.py"] == Suite(1, 1, 0, (failure,))
+    assert suites["b.py"] == Suite(1, 0, 1, ())
+    assert suites["ok.py"] == Suite(1, 0, 0, ())
+
+
+# GitLab and reviewdog
+
+
+def test_gitlab_has_what_its_widget_asks_for() -> None:
+    again = checked(report("lib/other.py"))
+    issues = json.loads(told("gitlab", *MANY, again))
+    assert [issue["location"] for issue in issues] == [
+        {"path": path, "lines": {"begin": 3, "end": 4}} for path in ("lib/other.py", "lib/train.py")
+    ]
+    assert len({issue["fingerprint"] for issue in issues}) == 2
+    assert {issue["severity"] for issue in issues} == {"major"}
+    assert {issue["check_name"] for issue in issues} == {"ACC102"}
+
+
+def test_rdjson_counts_bytes() -> None:
+    line = Mark(Place(2, 9, 2, 14), "größe = größe.sum()")
+    found = Report("a.py", "/src/a.py", "ACC102", "x", "m", "error", "likely", line)
+    (diagnostic,) = json.loads(told("rdjson", checked(found)))["diagnostics"]
+    start, end = diagnostic["location"]["range"]["start"], diagnostic["location"]["range"]["end"]
+    data = line.text.encode()
+    assert (start["line"], end["line"], diagnostic["severity"]) == (2, 2, "ERROR")
+    assert data[start["column"] - 1 : end["column"] - 1].decode() == "größe"
+
+
+# Commands in logs, decoded as GitHub's runner (actions/runner, ActionCommand.cs) and Azure's agent decode them.
+
+
+def annotated(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
+    for line in text.split("\n"):
+        if match := re.fullmatch(r"::(error|warning|notice) (.*?)::(.*)", line):
+            pairs = (pair.split("=", 1) for pair in match[2].split(","))
+            yield match[1], {key: decoded(value) for key, value in pairs}, decoded(match[3])
+
+
+def decoded(text: str) -> str:
+    for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+def test_a_github_annotation_is_read_back() -> None:
+    ((level, values, message),) = annotated(told("github", *MANY))
+    assert level == "warning"
+    assert values == {
+        "file": "lib/train.py",
+        "line": "3",
+        "endLine": "3",
+        "col": "5",
+        "endColumn": "21",
+        "title": "ACC102 loss-not-divided",
+    }
+    assert message.split("\n") == [report().headline, *report().gradients]
+
+
+def test_github_gets_its_ten_surest_annotations_and_the_rest_as_lines() -> None:
+    likely = [checked(report(f"b{n:02}.py", "error", "likely")) for n in range(12)]
+    certain = [checked(report(f"c{n:02}.py", "error")) for n in range(3)]
+    text = told("github", *likely, *certain, checked(report("i.py", "info")))
+    found = list(annotated(text))
+    files = [values["file"] for level, values, _ in found if level == "error"]
+    assert files == ["c00.py", "c01.py", "c02.py", *(f"b{n:02}.py" for n in range(7))]
+    assert [level for level, _, _ in found if level != "error"] == ["notice"]
+    assert found[9][2].endswith("\n5 more errors in the log and in the summary of the run")
+    rest = [line for line in text.split("\n") if line.startswith("/src/b")]
+    assert [line.split(":")[0] for line in rest] == [f"/src/b{n:02}.py" for n in range(7, 12)]
+
+
+def test_the_summary_of_the_run_has_a_row_for_each_finding() -> None:
+    rows = [line for line in told("markdown", *MANY).split("\n") if line.startswith("| warning")]
+    (row,) = rows
+    cells = re.split(r"(?<!\\)\|", row)
+    assert len(cells) == 6
+    assert "<code>lib/train.py:3:5</code>" in row
+    assert "<code>losses[i](x)</code> is summed" in row
+
+
+def test_a_summary_stays_below_what_github_takes() -> None:
+    text = told("markdown", checked(*[report()] * 5000))
+    assert len(text.encode()) < 1024 * 1024
+    assert text.split("\n")[-1].endswith("which this page cannot hold")
+
+
+def issues(text: str) -> Iterator[tuple[dict[str, str], str]]:
+    for line in text.split("\n"):
+        if match := re.fullmatch(r"##vso\[task\.logissue ([^\]]*)\](.*)", line):
+            pairs = (pair.split("=", 1) for pair in match[1].split(";") if pair)
+            yield {key: unescaped(value) for key, value in pairs}, unescaped(match[2])
+
+
+def unescaped(text: str) -> str:
+    for code, char in (("%3B", ";"), ("%0D", "\r"), ("%0A", "\n"), ("%5D", "]"), ("%AZP25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+def test_an_azure_issue_is_read_back() -> None:
+    ((values, message),) = issues(told("azure", *MANY))
+    assert values == {
+        "type": "warning",
+        "sourcepath": "lib/train.py",
+        "linenumber": "3",
+        "columnnumber": "5",
+        "code": "ACC102",
+    }
+    assert message == report().headline
+
+
+# Names that try to break out of their line
+
+HOSTILE = [
+    "a\nb.py",
+    "a\r\n::error::b.py",
+    "::error::x.py",
+    "  ::add-mask::x.py",
+    "##vso[task.setvariable variable=x]y.py",
+    "##[error]x.py",
+    "\x1b[31mred\x9b0m.py",
+    "\u202egnp.py",
+    "a]b;c,d:e%0Af=g.py",
+    "a|b`c<d>&\"'.py",
+    "größe 梯度 😀.py",
+    "\udcff.py",
+]
+FORBIDDEN = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e-\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("file", HOSTILE)
+@pytest.mark.parametrize("name", REPORTERS)
+def test_no_name_breaks_a_format(name: str, file: str) -> None:
+    harmless = told(name, checked(report()), broken("b.py"))
+    text = told(name, checked(report(file)), broken(file))
+    assert not FORBIDDEN.search(text)
+    assert [opened(line) for line in text.split("\n")] == [
+        opened(line) for line in harmless.split("\n")
+    ]
+
+
+def broken(file: str) -> Checked:
+    return Checked(file, problems=(Problem(file, f"cannot read {file}", line=7),))
+
+
+def opened(line: str) -> list[str]:
+    """The commands that a line opens in a CI system's log."""
+    return re.findall(r"^\s*::\w+|##(?:vso)?\[[\w.]*", line)
+
+
+@pytest.mark.parametrize(
+    "file", [name for name in HOSTILE if name.isprintable() and "##" not in name]
+)
+def test_a_name_that_can_be_shown_is_read_back(file: str) -> None:
+    result = checked(report(file))
+    assert next(annotated(told("github", result)))[1]["file"] == file
+    assert next(issues(told("azure", result)))[0]["sourcepath"] == file
+    assert json.loads(told("gitlab", result))[0]["location"]["path"] == file
+
+
+# Where files lie
+
+
+def test_paths_are_relative_to_the_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "link").symlink_to("lib")
+    root = repository(tmp_path / "lib")
+    assert root == tmp_path.resolve()
+    assert relative(str(tmp_path / "link" / "a.py"), root) == "lib/a.py"
+    assert relative("/elsewhere/a.py", root) == "/elsewhere/a.py"
+    assert relative("-", root) == "-"
+
+
+# Several outputs at once
+
+
+def test_several_outputs_in_one_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    outputs = ["--output", "sarif=a.sarif", "--output", "github", "--output", "junit=a.xml"]
+    ran = run("check", *outputs, "--output", "gitlab", "train.py")
+    annotation, summary, *rest = ran.out.splitlines()
+    assert ran.code == 1
+    assert annotation.startswith("::")
+    assert summary.startswith("1 finding")
+    assert json.loads("\n".join(rest))[0]["location"]["path"] == "train.py"
+    assert len(sarif_run((tmp_path / "a.sarif").read_text())["results"]) == 1
+    assert junit_suites((tmp_path / "a.xml").read_text())["train.py"].failures == 1
+    assert page.read_text().startswith("before\n### accumlint\n")
+
+
+def test_files_leave_standard_output_as_it_is(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    ran = run("check", "--output", "json=a.json", "--color", "always")
+    assert f"train.py:{FLAGGED}:13:" in ran.out
+    assert json.loads((tmp_path / "a.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "sarf"], "'sarf' is not one of concise"),
+        (["--output", "sarif="], "names no file"),
+        (["--output", "sarif=absent/a.sarif"], "absent/a.sarif: cannot be written: No such file"),
+        (["--output", "json", "--output-format", "json"], "exclude each other"),
+    ],
+)
+def test_outputs_that_cannot_be_had(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    ran = run("check", *arguments)
+    assert ran.code == 2
+    assert message in ran.err
