@@ -20,7 +20,7 @@ MISTAKES = [
     ('extend-exclude = ""', 'extend-exclude must be a list of strings, such as ["legacy/"]'),
     ("min-confidence = 'likly'", "did you mean 'likely'?"),
     ("min-confidence = 1", "min-confidence must be one of"),
-    ("output-format = 'xml'", "output-format must be one of 'concise', 'full', 'json'"),
+    ("output-format = 'xml'", "output-format must be one of 'concise', 'full', 'grouped'"),
     ('per-file-ignores = ["ACC1"]', "per-file-ignores must be a table"),
     ('per-file-ignores = { "*.py" = "ACC1" }', "must be a list of strings"),
     ('per-file-ignores = { "*.py" = ["ACC999"] }', "'ACC999' names no rule"),
