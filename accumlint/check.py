@@ -9,25 +9,32 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterable, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from accumlint import packs, patterns, prefilter, suppress
 from accumlint.config import Settings
 from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
+from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Checked, Mark, Report, Silenced, Untraced
-from accumlint.source import WIDE, UndecodableSource, decode
+from accumlint.source import WIDE, UndecodableSource, decode, lines
+from accumlint.suppress import Match, Suppressions
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Node, Program
-    from accumlint.rule import Finding
+    from accumlint.reading.program import Program
+    from accumlint.rule import Finding, Remark
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
+
+
+# A report, and the ignores that silence it.
+_Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
 def check(targets: Iterable[Target]) -> Iterator[Checked]:
@@ -54,16 +61,19 @@ def check(targets: Iterable[Target]) -> Iterator[Checked]:
 
 def check_bytes(data: bytes, target: Target) -> Checked:
     """What checking the bytes of one file gave."""
-    # The byte gate cannot look into wide text, so decoding has to refuse it.
-    if not data.startswith(WIDE) and not prefilter.may_train(data):
+    # The byte gates cannot look into wide text, so decoding has to refuse it.
+    may_train = data.startswith(WIDE) or prefilter.may_train(data)
+    if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
         text = decode(data)
     except UndecodableSource as problem:
+        if not may_train:
+            return Checked(target.shown)
         return _unreadable(target, problem.message, problem.line)
     with _without_collector(), _room_to_recurse():
         try:
-            return _check_text(text, data, target)
+            return (_check_program if may_train else _check_comments)(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -98,7 +108,7 @@ def _bytes(target: Target) -> bytes:
         return file.read()
 
 
-def _check_text(text: str, data: bytes, target: Target) -> Checked:
+def _check_program(text: str, data: bytes, target: Target) -> Checked:
     from accumlint import judge, reading, tracing
 
     start = time.monotonic()
@@ -107,20 +117,38 @@ def _check_text(text: str, data: bytes, target: Target) -> Checked:
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, problem.line)
     exploration = tracing.explore(program, max(0.5, SECONDS - (time.monotonic() - start)))
-    findings = judge.judge(program, exploration, selection(target.settings).rules)
-    wanted = _wanted(findings, target.settings)
-    found = sorted((_report(f, program, target) for f in wanted), key=lambda report: report.key)
-    sifted = list(_sifted(fingerprinted(found, data), text, target)) if found else []
+    suppressions = suppress.read(text)
+    rules = selection(target.settings).rules
+    # Whether an ignore is needed does not depend on which rules are selected this time.
+    asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
+    located = [(f, program.place(f.node)) for f in judge.judge(program, exploration, asked)]
+    matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
+    reports = [
+        (_report(finding, program, target), ignores)
+        for finding, ignores in matched
+        if finding.rule in rules and _is_sure(finding, target.settings)
+    ]
+    silenced = Counter(match for _, ignores in matched for match in ignores)
+    reports += _about_ignores(
+        suppressions, silenced if exploration.is_whole else None, program.lines, target
+    )
+    kept, left_out = _sifted(reports, data, target)
     return Checked(
         target.shown,
-        reports=tuple(item for item in sifted if isinstance(item, Report)),
-        silenced=tuple(item for item in sifted if isinstance(item, Silenced)),
+        kept,
+        left_out,
+        problems=_stopped(exploration.stopped, target),
         untraced=tuple(
             Untraced(target.shown, program.place(node).line, reason)
             for node, reason in exploration.untraced
         ),
-        problems=_stopped(exploration.stopped, target),
     )
+
+
+def _check_comments(text: str, data: bytes, target: Target) -> Checked:
+    """What is wrong with the ignores of a file without a training loop."""
+    reports = list(_about_ignores(suppress.read(text), {}, lines(text), target))
+    return Checked(target.shown, *_sifted(reports, data, target))
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -136,24 +164,48 @@ def selection(settings: Settings) -> packs.Selection:
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
-def _wanted(findings: Iterable[Finding], settings: Settings) -> Iterator[Finding]:
+def _is_sure(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
-    lowest = Confidence(settings.min_confidence).rank
-    return (finding for finding in findings if finding.confidence.rank >= lowest)
+    return finding.confidence.rank >= Confidence(settings.min_confidence).rank
 
 
-def _sifted(reports: Iterable[Report], text: str, target: Target) -> Iterator[Report | Silenced]:
-    """The reports, and those instead that a comment or `per-file-ignores` silences."""
-    suppressions = suppress.read(text)
-    for report in reports:
-        ignore = suppressions.ignore_for(report.code, report.name, report.mark.place.line)
-        if ignore is not None:
-            yield Silenced(report, by_comment=True, reason=ignore.reason)
+def _about_ignores(
+    suppressions: Suppressions,
+    silenced: Mapping[Match, int] | None,
+    rows: Sequence[str],
+    target: Target,
+) -> Iterator[_Matched]:
+    """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
+    from accumlint.mentions import in_comments
+
+    if not suppressions.ignores:
+        return
+    rules = [rule for rule in selection(target.settings).rules if rule.meta]
+    unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
+    mentions = list(in_comments(suppressions, silenced, unmeasured))
+    for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
+        code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
+        ignores = suppressions.silencing(code, name, line, by_name=True)
+        yield _remark_report(remark, rows, target), ignores
+
+
+def _sifted(
+    reports: Sequence[_Matched], data: bytes, target: Target
+) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
+    """The reports in order, and those that a comment or `per-file-ignores` silences."""
+    ordered = sorted(reports, key=lambda pair: pair[0].key)
+    named = fingerprinted([report for report, _ in ordered], data) if ordered else ()
+    kept: list[Report] = []
+    silenced: list[Silenced] = []
+    for report, (_, ignores) in zip(named, ordered, strict=True):
+        if ignores:
+            silenced.append(Silenced(report, by_comment=True, reason=ignores[0].ignore.reason))
         elif report.code in _ignored(target.file, target.settings):
-            yield Silenced(report, by_comment=False)
+            silenced.append(Silenced(report, by_comment=False))
         else:
-            yield report
+            kept.append(report)
+    return tuple(kept), tuple(silenced)
 
 
 @cache
@@ -180,20 +232,39 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         message=finding.message,
         severity=finding.severity.value,
         confidence=finding.confidence.value,
-        mark=_mark(finding.node, "", program),
-        related=tuple(_mark(other.node, other.message, program) for other in finding.related),
+        mark=_mark(program.place(finding.node), "", program.lines),
+        related=tuple(
+            _mark(program.place(other.node), other.message, program.lines)
+            for other in finding.related
+        ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
-        timeline=tuple(_mark(node, text, program) for node, text in narrate.timeline(finding)),
+        timeline=tuple(
+            _mark(program.place(node), text, program.lines)
+            for node, text in narrate.timeline(finding)
+        ),
         scope=around.scope,
         statement=around.statement,
     )
 
 
-def _mark(node: Node, message: str, program: Program) -> Mark:
-    place = program.place(node)
-    return Mark(place, program.lines[place.line - 1], message)
+def _remark_report(remark: Remark, rows: Sequence[str], target: Target) -> Report:
+    return Report(
+        shown=target.shown,
+        file=target.file,
+        code=remark.rule.code,
+        name=remark.rule.name,
+        message=remark.message,
+        severity=remark.rule.severity.value,
+        confidence="certain",
+        mark=_mark(remark.mention.place, "", rows),
+        statement=remark.mention.text,
+    )
+
+
+def _mark(place: Place, message: str, rows: Sequence[str]) -> Mark:
+    return Mark(place, rows[place.line - 1], message)
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:

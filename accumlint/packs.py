@@ -103,6 +103,30 @@ def find(selector: str) -> Entry:
 
 
 @cache
+def everything() -> tuple[Rule, ...]:
+    """Every installed rule, imported."""
+    return tuple(rule(entry) for entry in catalogue())
+
+
+def knows(word: str) -> bool:
+    """True for the code or name of a rule."""
+    return any(_weight(word, entry) == _EXACT for entry in catalogue())
+
+
+def is_selector(word: str) -> bool:
+    """True for what selects rules: a code, a name, the beginning of a code, ALL."""
+    return any(_weight(word, entry) for entry in catalogue())
+
+
+def may_be_ours(word: str) -> bool:
+    """True for what looks like a code of an installed pack: its letters, then digits."""
+    letters = word.rstrip("0123456789").upper()
+    return letters != word.upper() and any(
+        entry.code.rstrip("0123456789") == letters for entry in catalogue()
+    )
+
+
+@cache
 def rule(entry: Entry) -> Rule:
     """The rule of an entry, imported."""
     from importlib import import_module
@@ -134,7 +158,8 @@ def suggestion(selector: str) -> str:
 
     known = catalogue()
     words = [word for entry in known for word in (entry.code, entry.name)]
-    close = get_close_matches(selector.upper(), words, 1) or get_close_matches(
+    # Codes look alike, so little may differ.
+    close = get_close_matches(selector.upper(), words, 1, 0.7) or get_close_matches(
         selector.lower(), words, 1
     )
     return f"did you mean {close[0]!r}?" if close else "`accumlint rules` lists them"

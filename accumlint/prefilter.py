@@ -1,4 +1,4 @@
-"""From the bytes alone: may this file hold a training loop?"""
+"""From the bytes alone: may this file hold a training loop, or speak to accumlint?"""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ _TOKENS = (
 def may_train(data: bytes) -> bool:
     """False when nothing in `data` can be a backward pass or a trainer's loss."""
     return any(token in data for token in _TOKENS)
+
+
+def may_ignore(data: bytes) -> bool:
+    """False when no comment in `data` can silence a rule by our own word."""
+    return b"accumlint:" in data

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from accumlint.place import Place
 from accumlint.problem import Problem
-
-if TYPE_CHECKING:
-    # Imported by name only: files that hold no training loop are never read, nor is what reads them imported.
-    from accumlint.reading.program import Place
 
 
 @dataclass(frozen=True)

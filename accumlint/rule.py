@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from accumlint.place import Place
 from accumlint.reading.program import Node, Program
 from accumlint.tracing.trace import Event, Trace, Window
 
@@ -57,6 +58,31 @@ class Related:
 
 
 @dataclass(frozen=True)
+class Mention:
+    """A rule that an ignore comment or a setting names: `text` as written, the comment's own word where it has no list.
+
+    `known` says whether it names rules at all, `hint` what may have been meant. `silences` counts the findings that the
+    comment silences for its sake; None where that is not known.
+    """
+
+    text: str
+    place: Place
+    known: bool = True
+    hint: str = ""
+    silences: int | None = None
+    misplaced: bool = False
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A fault that a `meta` rule sees in a mention, told in one line."""
+
+    rule: Rule
+    mention: Mention
+    message: str
+
+
+@dataclass(frozen=True)
 class Finding:
     """A defect that a rule saw.
 
@@ -80,7 +106,8 @@ class Rule:
     """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
-    guard on the data fires (a loss that is no number), and about no others.
+    guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
+    in ignores and settings, and asked about these mentions alone.
     """
 
     code: ClassVar[str]
@@ -89,6 +116,7 @@ class Rule:
     claim: ClassVar[Claim] = Claim.GRADIENT
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
+    meta: ClassVar[bool] = False
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         """The findings on one path; called for each path of each loop. Repeated findings are merged."""
@@ -96,6 +124,10 @@ class Rule:
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         """The findings that need no execution; called once per file."""
+        yield from ()
+
+    def check_mentions(self, mentions: Iterable[Mention]) -> Iterator[Remark]:
+        """What is wrong with how rules are ignored and configured; called once per file that mentions rules."""
         yield from ()
 
     def at(

@@ -16,13 +16,18 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from accumlint.place import Place
 from accumlint.source import lines
 
 # An unclosed bracket still names what it names: it must not turn into an ignore of everything.
 _IGNORE = re.compile(
-    r"#\s*accumlint:\s*(ignore-file|ignore)(?![-\w])(?:\s*\[([^\]]*))?", re.IGNORECASE
+    r"#\s*(?P<word>accumlint:\s*(?P<kind>ignore-file|ignore)(?![-\w])(?:\s*\[(?P<list>[^\]]*)\]?)?)"
+    r"(?P<reason>[^#]*)",
+    re.IGNORECASE,
 )
-_NOQA = re.compile(r"#\s*noqa\b(\s*:(?:[\s,]*[A-Z]+[0-9]+\b)*)?", re.IGNORECASE)
+_NOQA = re.compile(
+    r"#\s*(?P<word>noqa\b(?P<list>\s*:(?:[\s,]*[A-Z]+[0-9]+\b)*)?)(?P<reason>[^#]*)", re.IGNORECASE
+)
 _WORD = re.compile(r"[\w-]+")
 _LAYOUT = (
     tokenize.COMMENT,
@@ -34,51 +39,88 @@ _LAYOUT = (
 
 
 @dataclass(frozen=True)
-class Ignore:
-    """One request to silence `rules` (None: all of them) on a line or in the whole file; `reason` may be empty."""
+class Word:
+    """What stands in an ignore's list, as written, and where."""
 
-    line: int
-    rules: frozenset[str] | None
-    own_line: bool
-    whole_file: bool
+    text: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Ignore:
+    """One request to silence rules: those of its list, or all of them (`words` is None).
+
+    `text` is the request as written, without its list. It holds for a statement or for the `whole_file`; `noqa` is
+    shared with other linters. One that is `misplaced` does nothing.
+    """
+
+    text: str
+    place: Place
+    words: tuple[Word, ...] | None
+    own_line: bool = False
+    whole_file: bool = False
+    noqa: bool = False
+    misplaced: bool = False
     reason: str = ""
 
-    def names(self, code: str, name: str) -> bool:
-        return self.rules is None or not self.rules.isdisjoint((code.lower(), name.lower()))
+    def naming(self, code: str, name: str) -> list[Word]:
+        """The words of the list that name a rule."""
+        asked = (code.lower(), name.lower())
+        return [word for word in self.words or () if word.text.lower() in asked]
+
+
+@dataclass(frozen=True)
+class Match:
+    """An ignore that silences a finding, by a word of its list or by having none."""
+
+    ignore: Ignore
+    word: Word | None
 
 
 @dataclass(frozen=True)
 class Suppressions:
     """Every ignore of one file, its statements that spread over several lines, and the lines of comment alone."""
 
-    ignores: tuple[Ignore, ...]
+    ignores: tuple[Ignore, ...] = ()
     statements: tuple[tuple[int, int], ...] = ()
     comments: frozenset[int] = frozenset()
 
-    def ignore_for(self, code: str, name: str, line: int) -> Ignore | None:
-        """The first ignore that covers a finding of this rule that starts on `line`."""
-        covering = (i for i in self.ignores if i.names(code, name) and self._covers(i, line))
-        return next(covering, None)
+    def silencing(self, code: str, name: str, line: int, *, by_name: bool = False) -> list[Match]:
+        """The ignores that cover a finding of this rule that starts on `line`; with `by_name`, those that name it."""
+        covering = [ignore for ignore in self.ignores if self._covers(ignore, line)]
+        matches = [Match(i, word) for i in covering for word in i.naming(code, name)]
+        return (
+            matches if by_name else matches + [Match(i, None) for i in covering if i.words is None]
+        )
 
-    def _covers(self, ignore: Ignore, line: int) -> bool:
-        first, last = self._statement(line)
-        if ignore.whole_file or first <= ignore.line <= last:
-            return True
-        # An ignore on its own line may be followed by more comment: other ignores, or the reason.
-        between = range(ignore.line, first)
-        return ignore.own_line and len(between) > 0 and self.comments.issuperset(between)
-
-    def _statement(self, line: int) -> tuple[int, int]:
+    def statement(self, line: int) -> tuple[int, int]:
+        """First and last line of the statement, or of a compound statement's head, that a line belongs to."""
         for first, last in self.statements:
             if first <= line <= last:
                 return first, last
         return line, line
 
+    def _covers(self, ignore: Ignore, line: int) -> bool:
+        if ignore.misplaced:
+            return False
+        first, last = self.statement(line)
+        own = ignore.place.line
+        if ignore.whole_file or first <= own <= last:
+            return True
+        # An ignore on its own line may be followed by more comment: other ignores, or the reason.
+        between = range(own, first)
+        return ignore.own_line and len(between) > 0 and self.comments.issuperset(between)
+
 
 def read(text: str) -> Suppressions:
     """The ignores that stand in the comments of a program."""
     if "noqa" not in text.lower() and "accumlint:" not in text.lower():
-        return Suppressions(())
+        return Suppressions()
+    return layout(text)
+
+
+def layout(text: str) -> Suppressions:
+    """The ignores of a program with its statements of several lines, whether or not it has any ignore."""
     normal = "\n".join(lines(text)) + "\n"
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(normal).readline))
@@ -98,12 +140,12 @@ def _from_tokens(tokens: list[tokenize.TokenInfo]) -> Iterator[Ignore]:
     for token in tokens:
         if token.type == tokenize.COMMENT:
             row, column = token.start
-            yield from _ignores(token.string, row, not token.line[:column].strip())
+            yield from _ignores(token.string, row, column, not token.line[:column].strip())
 
 
 def _from_lines(text: str) -> Iterator[Ignore]:
     for row, line in enumerate(lines(text), 1):
-        yield from _ignores(line, row, line.lstrip().startswith("#"))
+        yield from _ignores(line, row, 0, line.lstrip().startswith("#"))
 
 
 def _statements(tokens: list[tokenize.TokenInfo]) -> Iterator[tuple[int, int]]:
@@ -118,23 +160,30 @@ def _statements(tokens: list[tokenize.TokenInfo]) -> Iterator[tuple[int, int]]:
             first = token.start[0]
 
 
-def _ignores(comment: str, row: int, own_line: bool) -> Iterator[Ignore]:
+def _ignores(comment: str, row: int, column: int, own_line: bool) -> Iterator[Ignore]:
+    def place(start: int, end: int) -> Place:
+        return Place(row, column + start + 1, row, column + end + 1)
+
+    def read(match: re.Match[str], *, noqa: bool) -> Ignore:
+        whole_file = not noqa and match["kind"].lower() == "ignore-file"
+        words = None
+        if match["list"] is not None:
+            found = _WORD.finditer(comment, *match.span("list"))
+            words = tuple(Word(word[0], place(*word.span())) for word in found)
+        return Ignore(
+            text="noqa" if noqa else f"accumlint: {match['kind']}",
+            place=place(*match.span("word")),
+            words=words,
+            # Other linters' word is never about the line below.
+            own_line=own_line and not noqa,
+            whole_file=whole_file,
+            noqa=noqa,
+            # Behind a statement it would be read as silencing its line, which it does not.
+            misplaced=whole_file and not own_line,
+            reason=match["reason"].lstrip(" \t,:;-").rstrip(),
+        )
+
     for match in _IGNORE.finditer(comment):
-        whole_file = match[1].lower() == "ignore-file"
-        # A trailing `ignore-file` would be read as silencing its line; it does nothing, so it is not one.
-        if not whole_file or own_line:
-            yield Ignore(row, _words(match[2]), own_line, whole_file, _reason(comment, match))
+        yield read(match, noqa=False)
     for match in _NOQA.finditer(comment):
-        # Other linters' word, which with them is never about the line below.
-        reason = _reason(comment, match)
-        yield Ignore(row, _words(match[1]), own_line=False, whole_file=False, reason=reason)
-
-
-def _reason(comment: str, match: re.Match[str]) -> str:
-    """What the comment says behind the list, up to the next hash."""
-    return comment[match.end() :].split("#")[0].lstrip(" \t],:;-").rstrip()
-
-
-def _words(listed: str | None) -> frozenset[str] | None:
-    """The rules of a list in lower case, None where there is no list."""
-    return None if listed is None else frozenset(word.lower() for word in _WORD.findall(listed))
+        yield read(match, noqa=True)

@@ -14,8 +14,8 @@ from helpers import FLAGGED, LOOP
 from readers import Suite, findings_of, junit_suites, sarif_run
 
 from accumlint import config, packs
+from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.reading.program import Place
 from accumlint.report import Cell, Checked, Mark, Report, Silenced, Untraced
 from accumlint.reporting import REPORTERS, schema
 from accumlint.reporting.look import Look

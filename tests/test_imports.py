@@ -16,7 +16,13 @@ from accumlint import packs
 
 # From the ground up: a file imports from its own floor and from those below.
 FLOORS = [
-    {"accumlint", "accumlint.source", "accumlint.problem", "accumlint.prefilter"},
+    {
+        "accumlint",
+        "accumlint.place",
+        "accumlint.source",
+        "accumlint.problem",
+        "accumlint.prefilter",
+    },
     {"accumlint.reading"},
     {"accumlint.tracing"},
     {"accumlint.rule"},
@@ -29,7 +35,7 @@ FLOORS = [
         "accumlint.packs",
     },
     {"accumlint.config"},
-    {"accumlint.discovery"},
+    {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
     {"accumlint.confirming"},
     {"accumlint.reporting"},

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.reading.program import Place
 from accumlint.report import Cell, Checked, Mark, Report, Untraced
 from accumlint.reporting import REPORTERS
 from accumlint.reporting.frame import frame

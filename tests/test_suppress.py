@@ -78,7 +78,7 @@ CASES = {
 def test_each_way_to_write_an_ignore(source: str, end: str) -> None:
     line = 1 + source[: source.index("loss.backward")].count("\n")
     suppressions = suppress.read(source.replace("\n", end) + end)
-    assert (suppressions.ignore_for(CODE, NAME, line) is not None) == CASES[source]
+    assert bool(suppressions.silencing(CODE, NAME, line)) == CASES[source]
 
 
 # A comment, and the reason that stands in it.
@@ -121,3 +121,33 @@ def test_a_silenced_finding_is_not_reported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(silenced)
     ran = run("check")
     assert (ran.code, ran.out) == (0, "All clear: no finding in 1 file\n")
+
+
+NEEDED = LOOP.replace("# error: ACC102", "# accumlint: ignore[ACC102]")
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "expected"),
+    [
+        (NEEDED, [], []),
+        (NEEDED, ["--select", "ACC9"], []),
+        (NEEDED, ["--ignore", "ACC102"], []),
+        (
+            NEEDED.replace("loss.b", "(loss / accumulation_steps).b"),
+            ["--select", "ACC9"],
+            ["ACC901"],
+        ),
+        (NEEDED.replace("loss.b", "(loss / accumulation_steps).b"), ["--ignore", "ACC901"], []),
+        ("x = 1  # accumlint: ignore\n", [], ["ACC901"]),
+        ("x = 1  # accumlint: ignore\n", ["--select", "ACC1"], []),
+        ("x = 1  # accumlint: ignore[ACC901]\n", [], []),
+        ("x = '\xff'  # accumlint: ignore\n", [], []),
+    ],
+)
+def test_an_ignore_is_judged_by_all_rules(
+    run: Run, tmp_path: Path, source: str, arguments: list[str], expected: list[str]
+) -> None:
+    (tmp_path / "train.py").write_bytes(source.encode("latin-1"))
+    ran = run("check", *arguments)
+    assert [line.split()[1] for line in ran.out.splitlines()[:-1]] == expected
+    assert ran.err == ""

@@ -8,8 +8,9 @@ from functools import cached_property
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
+from accumlint.place import Place
 from accumlint.reading.lowering import lowered
-from accumlint.reading.program import Place, Program
+from accumlint.reading.program import Program
 from accumlint.reading.surroundings import Surroundings, surroundings
 from accumlint.source import lines
 

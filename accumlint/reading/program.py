@@ -13,17 +13,8 @@ from typing import TypeAlias
 
 import libcst as cst
 
+from accumlint.place import Place
 from accumlint.reading.surroundings import Surroundings
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a node stands: 1-based lines and columns, the end exclusive."""
-
-    line: int
-    column: int
-    end_line: int
-    end_column: int
 
 
 @dataclass(eq=False, slots=True)

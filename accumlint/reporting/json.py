@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from accumlint.place import Place
 from accumlint.report import Checked, Mark, Report
 from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
-
-if TYPE_CHECKING:
-    from accumlint.reading.program import Place
 
 # Each finding carries it, so that a line of json-lines can be read on its own. It counts changes that break readers.
 SCHEMA_VERSION = 1

@@ -18,7 +18,7 @@ from accumlint.reporting.pages import sentence
 from accumlint.reporting.paths import relative
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Place
+    from accumlint.place import Place
     from accumlint.rule import Rule
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

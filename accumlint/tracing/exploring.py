@@ -33,6 +33,18 @@ class Exploration:
     untraced: tuple[tuple[p.Node, str], ...]
     stopped: str
 
+    @property
+    def is_whole(self) -> bool:
+        """True when something trains, every loop was followed up to a step, and every call in it that matters."""
+        runs = [run for traces in self.traces for trace in traces for run in trace.runs]
+        return (
+            bool(runs)
+            and not self.untraced
+            and not self.stopped
+            and all(run.windows and not run.stopped for run in runs)
+            and not any(unread.inside for run in runs for unread in run.unread)
+        )
+
 
 def explore(program: p.Program, seconds: float) -> Exploration:
     """Traces the training loops of `program`, for at most `seconds`."""

@@ -1,0 +1,62 @@
+"""An ignore or a setting names a rule that does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from accumlint.rule import Mention, Remark, Rule, Severity
+
+
+class UnknownRule(Rule):
+    """An ignore comment or a setting names a rule that does not exist.
+
+    A misspelt code silences nothing and selects nothing, and nobody notices. An ignore needs the
+    whole code or name of a rule; settings also take the beginning of a code, and `ALL`.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()  # accumlint: ignore[loss-not-divide]  # error: ACC902
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets)
+                loss.backward()  # accumlint: ignore[loss-not-divided]
+            optimizer.step()
+    ```
+
+    When it stays silent: on `# noqa:` with codes that cannot be accumlint's. A rule of a package
+    that is not installed here is unknown.
+    """
+
+    code = "ACC902"
+    name = "unknown-rule"
+    severity = Severity.WARNING
+    meta = True
+
+    def check_mentions(self, mentions: Iterable[Mention]) -> Iterator[Remark]:
+        for mention in mentions:
+            if not mention.known:
+                yield Remark(self, mention, f"`{mention.text}` names no rule; {mention.hint}")
