@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import check_jsonschema
 import jsonschema
 import junitparser
+from click.testing import CliRunner
+from ruamel.yaml import YAML
 from sarif_pydantic import Sarif
 
 from accumlint.reporting import schema
@@ -56,3 +60,16 @@ def findings_of(text: str) -> list[dict[str, Any]]:
     found = json.loads(text)
     jsonschema.validate(found, published, cls=jsonschema.Draft202012Validator)
     return found
+
+
+def complaints(file: str, schema: str, *options: str) -> str:
+    """What check-jsonschema says against a file by one of its own schemas, "" for nothing."""
+    ran = CliRunner().invoke(
+        check_jsonschema.main, ["--builtin-schema", f"vendor.{schema}", *options, file]
+    )
+    return "" if ran.exit_code == 0 else ran.output or str(ran.exception)
+
+
+def yaml(file: Path) -> Any:
+    """A YAML file as plain values."""
+    return YAML(typ="safe").load(file)

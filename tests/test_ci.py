@@ -1,0 +1,90 @@
+"""What we offer for CI systems is well-formed, and the action does what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers import LOOP, ROOT
+from readers import complaints, sarif_run, yaml
+
+CI = ROOT / "docs" / "ci"
+# What check-jsonschema's own hooks ask for.
+LOOSE = ("--regex-variant", "nonunicode", "--data-transform")
+FILES = {
+    ROOT / "action.yml": ("github-actions",),
+    CI / "github-actions.yml": ("github-workflows",),
+    CI / "github-code-scanning.yml": ("github-workflows",),
+    CI / "reviewdog.yml": ("github-workflows",),
+    CI / "gitlab-ci.yml": ("gitlab-ci", *LOOSE, "gitlab-ci"),
+    CI / "azure-pipelines.yml": ("azure-pipelines", *LOOSE, "azure-pipelines"),
+}
+OTHERS = {CI / "Jenkinsfile", CI / "pre-commit-config.yaml"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_file_is_what_its_system_takes(file: Path) -> None:
+    assert complaints(str(file), *FILES[file]) == ""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_a_broken_file_is_noticed(file: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yml"
+    text = file.read_text(encoding="utf-8")
+    broken.write_text(text.replace("steps:", "stops:").replace("script:", "skript: "))
+    assert complaints(str(broken), *FILES[file])
+
+
+def test_every_example_is_checked_and_named() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    held = set(CI.iterdir())
+    assert held == {file for file in FILES if file.parent == CI} | OTHERS
+    assert all(f"(ci/{file.name})" in page for file in held)
+
+
+def test_the_page_lists_the_action_s_inputs() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert [
+        name for name in yaml(ROOT / "action.yml")["inputs"] if f"| `{name}` |" not in page
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code"),
+    [
+        ({"PATHS": "."}, 1),
+        ({"PATHS": "train.py clean.py", "OPTIONS": "--select ACC102 --exit-zero"}, 0),
+        ({"PATHS": "clean.py"}, 0),
+        ({"PATHS": "$(touch harm)"}, 2),
+        ({"PATHS": ". --isolated", "OPTIONS": ""}, 2),
+    ],
+)
+def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "clean.py").write_text("")
+    programs = tmp_path / "runner" / "accumlint" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "accumlint").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m accumlint "$@"\n')
+    (programs / "accumlint").chmod(0o755)
+    (step,) = [s for s in yaml(ROOT / "action.yml")["runs"]["steps"] if s.get("id") == "check"]
+    variables = {
+        "RUNNER_TEMP": str(tmp_path / "runner"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+        "OPTIONS": "",
+        "SARIF_FILE": "a log.sarif",
+    }
+    ran = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+        cwd=tmp_path,
+        env={**os.environ, **variables, **inputs},
+        capture_output=True,
+        check=False,
+    )
+    assert (ran.returncode, (tmp_path / "output").read_text()) == (code, f"exit-code={code}\n")
+    assert not (tmp_path / "harm").exists()
+    log = sarif_run((tmp_path / "a log.sarif").read_text())
+    assert bool(log["results"]) == ("::" in ran.stdout.decode())
