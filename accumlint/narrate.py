@@ -114,7 +114,7 @@ def _closes_the_window_before(event: t.Event) -> bool:
 
 def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
     """The events that a timeline shows; logging is left out, and what repeats on one line is said once."""
-    quiet = (t.Add, t.Reset, t.Read, t.Reduce)
+    quiet = (t.Add, t.Reset, t.Read, t.Reduce, t.Accumulate, t.EngineCall)
     last: tuple[object, int, type] | None = None
     for event in events:
         if isinstance(event, quiet) or (isinstance(event, t.Forward) and event.armed is None):
@@ -159,6 +159,10 @@ def _told(event: t.Event, first: int) -> str:
         case t.EpochEnd(pending=pending):
             left = combination(pending, first)
             return f"epoch ends, {left} left over" if left else "epoch ends"
+        case t.Norm(held=held):
+            return f"norm of {combination(held, first) or 'nothing'} is measured"
+        case t.Average():
+            return "average of the weights moves"
         case t.Skip(guard=guard, jump=jump):
             return f"`{guard}` leaves by {jump}"
         case _:

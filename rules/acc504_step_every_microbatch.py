@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Run, Thing, Trace
+from accumlint.tracing.trace import Add, Forward, Run, Thing, Trace
 
 
 class StepEveryMicrobatch(Rule):
@@ -78,7 +78,16 @@ class StepEveryMicrobatch(Rule):
             return
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or len(window.backwards) != 1:
+            if window is None or len(window.backwarded) != 1 or len(window.backwards) != 1:
+                continue
+            if any(add.total == window.backwards[0].loss for add in window.of(Add)):
+                # A window of losses is added up before its one backward.
+                continue
+            if len({forward.microbatch for forward in window.of(Forward)}) > 1:
+                # The other micro-batches go forward only.
+                continue
+            if any(len(w.backwarded) > 1 for w in run.windows_of(optimizer)):
+                # The step comes on some micro-batches, not on every one.
                 continue
             same = [o for r in [run, *twins] for o in r.optimizers if o.text == optimizer.text]
             if all(is_divided(r, o) for r in [run, *twins] for o in r.optimizers if o in same):

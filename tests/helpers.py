@@ -51,9 +51,12 @@ def markers(source: str) -> set[tuple[int, str]]:
     }
 
 
-def findings(source: str, name: str = "train.py") -> set[tuple[int, str]]:
-    """Line and code of each finding under all rules. The source must be readable."""
-    target = Target(name, f"/{name}", Settings(Path("/"), select=("ALL",)))
+def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[int, str]]:
+    """Line and code of each finding under all rules that are not opt-in, and the rule `also`.
+
+    The source must be readable.
+    """
+    target = Target(name, f"/{name}", Settings(Path("/"), extend_select=(also,) if also else ()))
     checked = check_bytes(source.encode(), target)
     assert checked.problems == ()
     return {(report.mark.place.line, report.code) for report in checked.reports}

@@ -60,7 +60,7 @@ def test_the_bad_blocks_raise_their_markers(entry: Entry) -> None:
     assert bad
     for block in bad:
         assert entry.code in {code for _, code in markers(block)}
-        assert findings(block) == markers(block)
+        assert findings(block, also=entry.code) == markers(block)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
@@ -68,7 +68,7 @@ def test_the_good_blocks_are_silent(entry: Entry) -> None:
     good = blocks(entry, "Good:")
     assert good
     for block in good:
-        assert findings(block) == set()
+        assert findings(block, also=entry.code) == set()
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)

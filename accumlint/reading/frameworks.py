@@ -64,6 +64,11 @@ WRAPPERS: dict[str, str] = {
     "DataParallel": "dp",
 }
 
+# Running averages of weights by their class.
+AVERAGES = frozenset(
+    {"AveragedModel", "EMAModel", "ModelEma", "ModelEmaV2", "ModelEmaV3", "ExponentialMovingAverage", "EMA", "ModelEMA"}
+)  # fmt: skip
+AUTOCASTS = frozenset({"autocast", "maybe_autocast"})
 SCALERS = frozenset({"GradScaler", "ShardedGradScaler"})
 NATIVE_SCALERS = frozenset({"NativeScaler", "NativeScalerWithGradNormCount", "ApexScaler"})
 LOADERS = frozenset(

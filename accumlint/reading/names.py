@@ -141,3 +141,32 @@ _UPDATES = re.compile(r"(training|update|optimi[sz]\w*)_?steps_per_epoch|updates
 def is_updates_per_epoch(name: str) -> bool:
     """True when a name reads like the number of whole windows in an epoch."""
     return bool(_UPDATES.search(name.lower()))
+
+
+_AVERAGE = re.compile(
+    r"(^|_)ema(_|$)|^ema(model|net|unet|updater|helper)|(model|net|unet|params|weights)ema$|averaged_?model"
+    r"|weights?_average|model_average|swa_model"
+)
+_AVERAGES = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})
+_AVERAGING = re.compile(
+    r"^(_?update_?ema|_?ema_?update|update_ema\w*|ema_step|step_ema|update_average)$"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_averaging(receiver: str, called: str) -> bool:
+    """True when a call reads like the update of a running average of weights; `receiver` is "" for a function."""
+    if receiver and called in _AVERAGES and _AVERAGE.search(receiver.lower()):
+        return True
+    return bool(_AVERAGING.search(called.lower()))
+
+
+_NORM = re.compile(
+    r"^_?(get|compute|calc\w*|total|global|model|check|measure)?_?(total_|global_)?grad(ient)?s?_?(l2_?)?norms?$"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_norm(called: str) -> bool:
+    """True when a function's name reads like the size of a model's gradient."""
+    return bool(_NORM.search(called.lower())) or called in ("get_total_norm",)

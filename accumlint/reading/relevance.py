@@ -63,6 +63,7 @@ class _Fact:
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
 _STEP_NAMES = frozenset({"step", "optimizer_step", "train_batch"})
+_LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
 def relevance(program: p.Program) -> Relevance:
@@ -197,7 +198,9 @@ def _collect(
                     _read(value, fact, facts)
             case p.Do(value=value):
                 _read(value, fact, facts)
-            case p.Delete() | p.Jump() | p.Raise() | p.Scope() | p.Import():
+            case p.Delete(targets=targets):
+                fact.writes |= {_last(t.base) for t in targets if isinstance(t, p.Item)}
+            case p.Jump() | p.Raise() | p.Scope() | p.Import():
                 pass
         for part in inner:
             _collect(part, (*parents, statement), function, owner, facts)
@@ -278,8 +281,12 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step |= "loss_scaler" in last
                 if last in _STEP_NAMES:
                     fact.step = True
+                receiver = _last(func.base) if isinstance(func, p.Attr) else ""
+                fact.event |= names.is_averaging(receiver, last) or names.is_norm(last)
+                if last in _LIST_METHODS and isinstance(func, p.Attr):
+                    # A list that losses or batches are collected in is written by what fills and empties it.
+                    fact.writes.add(_last(func.base))
                 if last == "update" and isinstance(func, p.Attr):
-                    receiver = p.dotted(func.base).rpartition(".")[2]
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
             case p.Lambda(function=function):

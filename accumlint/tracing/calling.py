@@ -513,6 +513,12 @@ class Calling:
                     part.count = True
                 found.append(part)
             return found
+        if isinstance(value, Object) and value.text.endswith(".optimizers()"):
+            # Lightning hands out as many as the module configured.
+            return [
+                self.things.symbol("optimizer", p.dotted(i), node) if wanted > 1 else value
+                for i in items
+            ]
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
             return [
                 value
@@ -536,9 +542,17 @@ class Calling:
                 return self.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
+            receiver = p.dotted(func.base)
+            if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
+                found = self.method_of(base, func.name) if isinstance(base, Object) else None
+                if self.things.average(receiver, found, base, node):
+                    return None
             return self.method(base, func.name, args, kwargs, node)
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
+        if isinstance(func, p.Name) and names.is_averaging("", func.id):
+            if self.things.average(func.id, callee, None, node):
+                return None
         return self.apply(callee, args, kwargs, node)
 
     def arguments(self, node: p.Call) -> tuple[list[Value], dict[str, Value]]:
@@ -801,6 +815,9 @@ class Calling:
                 self.things.symbol("scaler", text, node), args, kwargs, node
             )
         everything = flat(sources)
+        if names.is_norm(last):
+            self.things.norm(everything, node, text)
+            return Unknown("norm")
         received = self.things.received(args, kwargs)
         if any(isinstance(s, Unknown) and s.batches for s in everything):
             # The model and its data: a forward.

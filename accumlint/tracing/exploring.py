@@ -221,7 +221,7 @@ class _Paths:
         self.nodes += state.nodes
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
-            state.literal, state.guessed,
+            state.literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
         )  # fmt: skip
         return run, machine
 

@@ -57,6 +57,10 @@ class Ledger:
         """What lies in `.grad` and has not been applied, of some networks (of all, when none are named)."""
         return tuple(self._seen(h) for h in self.lying(networks) if not h.applied_by)
 
+    def seen(self, networks: frozenset[str] = frozenset()) -> tuple[Contribution, ...]:
+        """What lies in `.grad`, applied before or not."""
+        return tuple(self._seen(h) for h in self.lying(networks))
+
     def lying(self, networks: frozenset[str] = frozenset()) -> list[Held]:
         return [
             h

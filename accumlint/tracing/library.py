@@ -50,7 +50,6 @@ _CONTEXTS = frozenset(
     {
         "nullcontext",
         "suppress",
-        "autocast",
         "detect_anomaly",
         "profile",
         "record_function",
@@ -61,7 +60,6 @@ _CONTEXTS = frozenset(
         "device",
         "sdp_kernel",
         "sdpa_kernel",
-        "maybe_autocast",
         "custom_amp",
         "profiler",
         "logging_redirect_tqdm",
@@ -136,6 +134,8 @@ def call_library(
         return stack
     if last == "nullcontext":
         return Context("plain", lambda _: first)
+    if last in frameworks.AUTOCASTS:
+        return calling.things.autocast(kwargs)
     if last in _CONTEXTS:
         return Context("plain")
     if last == "scale_loss" and isinstance(first, Unknown):
@@ -390,6 +390,10 @@ def _deepspeed(
         "optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks
     )
     engine.attributes["optimizer"] = optimizer
+    config = kwargs.get("config", kwargs.get("config_params"))
+    steps = config.get("gradient_accumulation_steps", 1) if isinstance(config, dict) else None
+    if isinstance(steps, int):
+        engine.steps = steps
     return (
         engine,
         optimizer,
@@ -448,6 +452,9 @@ def _torch(
     if last == "backward" and args:
         calling.things.backward(first, "tensor", node, kwargs, subject="torch.autograd")
         return (None,)
+    if (last in ("norm", "vector_norm") and _is_gradient(first)) or last == "get_total_norm":
+        calling.things.norm(flat(args), node, path)
+        return (Unknown("norm"),)
     if last in ("mean", "sum") and isinstance(first, Unknown):
         result = reduced(first, last, node)
         if not first.networks and last == "sum":
@@ -492,8 +499,6 @@ def _torch(
         return (None,)
     if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
         return (_all_reduce(calling, args, kwargs, node, path),)
-    if last == "autocast":
-        return (Context("plain"),)
     if path.startswith("torch.nn.") and last[:1].isupper():
         return (
             calling.things.made("model", "model", last, calling.things.networks_of(args), node),
@@ -501,6 +506,10 @@ def _torch(
     if last in ("grad",):
         return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
     return None
+
+
+def _is_gradient(value: Value) -> bool:
+    return isinstance(value, Unknown) and value.text.endswith((".grad", ".grad.data"))
 
 
 def _all_reduce(

@@ -78,6 +78,7 @@ class State:
     ordinals: dict[object, int] = field(default_factory=dict[object, int])
     current: int = 0
     no_grad: int = 0
+    autocast: int = 0
     inside: int = 0
     closures: int = 0
     silenced: list[str] = field(default_factory=list[str])
@@ -94,6 +95,7 @@ class State:
     depth: int = 0
     nodes: int = 0
     skipping: int = 0
+    step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
     cut: bool = False
 
 
@@ -141,7 +143,7 @@ class Machine:
         self._statements: dict[type, Callable[[p.Node], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
-            p.Raise: self._raise, p.Delete: self._pass, p.Scope: self._scope, p.Import: self._import,
+            p.Raise: self._raise, p.Delete: self._delete, p.Scope: self._scope, p.Import: self._import,
             p.Function: self._function, p.Class: self._class,
         }  # fmt: skip
         self.returned: Value = None
@@ -149,6 +151,8 @@ class Machine:
         self.goal: bool | None = None
         # The statement whose test is being evaluated.
         self.deciding: p.Node | None = None
+        # A flag was decided, or an unknown limit taken to be far away or behind.
+        self.supposed = False
 
     # Places in time
 
@@ -256,14 +260,23 @@ class Machine:
         then, other = self._weight(node.body), self._weight(node.orelse)
         self.goal = None if then == other else then > other
         self.deciding = node
+        self.supposed = False
         value = self.eval(node.test)
         self.goal = self.deciding = None
+        worked_out = not self.supposed
         if value is False and _sets_steps(node.body):
             # Whether anything is accumulated hangs on sizes that are only an example here.
             value = Unknown(p.render(node.test))
-        if self.truth(value, node.test, node):
-            return self.block(node.body)
-        return self.block(node.orelse)
+        taken = self.truth(value, node.test, node)
+        if self._guards_step(node):
+            shut = value is False and worked_out
+            self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)
+        return self.block(node.body if taken else node.orelse)
+
+    def _guards_step(self, node: p.If) -> bool:
+        """True when a step hangs on this test, and no backward."""
+        inside = [s for s in node.body if s in self.relevance.stepping]
+        return bool(inside) and not any(s in self.relevance.backwards for s in node.body)
 
     def _for(self, node: p.Node) -> str | None:
         assert isinstance(node, p.For)
@@ -426,7 +439,14 @@ class Machine:
         assert isinstance(node, p.Raise)
         raise PythonError(node.exception.strip("()") or "Exception")
 
-    def _pass(self, node: p.Node) -> str | None:
+    def _delete(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Delete)
+        for target in node.targets:
+            if isinstance(target, p.Item) and isinstance(held := self.eval(target.base), list):
+                index = self.eval(target.index)
+                with suppress(IndexError, TypeError, ValueError):
+                    if isinstance(index, int | slice):
+                        del held[index]
         return None
 
     def _scope(self, node: p.Node) -> str | None:
@@ -639,6 +659,7 @@ class Machine:
             or not self.state.loops
         ):
             return None
+        self.supposed = True
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
         return op in ("<", "<=", "!=")
@@ -817,6 +838,7 @@ class Machine:
             case Unknown():
                 key, negated = _stripped(value.text)
                 if key in self.decisions and not self.decisions[key].data:
+                    self.supposed = True
                     return (self.decisions[key].choice == "true") != negated
                 return None
             case (
@@ -839,6 +861,7 @@ class Machine:
     def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
+        self.supposed = self.supposed or isinstance(value, Unknown)
         if known is not None:
             if isinstance(value, Unknown):
                 decision = self.decisions[_stripped(value.text)[0]]

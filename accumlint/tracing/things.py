@@ -14,6 +14,7 @@ from accumlint.tracing.tensors import derived, flat, scaled
 from accumlint.tracing.values import (
     Batch,
     Bound,
+    Closure,
     Context,
     Native,
     Number,
@@ -401,9 +402,11 @@ class Things:
             node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
             bool(state.accumulating), self._retains(kwargs), loss.lost, divided,
             scaler.thing if scaler is not None else None,
+            tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
         )  # fmt: skip
+        summed = _summed_over_microbatches(terms)
         for term in terms:
-            pieces.extend(self._contributions(term, loss, event, divided, scaler))
+            pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
         object.__setattr__(event, "contributions", tuple(pieces))
         machine.emit(event)
         for piece in pieces:
@@ -425,9 +428,12 @@ class Things:
         event: t.Backward,
         divided: int | None,
         scaler: Object | None,
+        summed: bool,
     ) -> Iterable[t.Contribution]:
         state = self.machine.state
         atom = term.atom
+        spans = _spans(atom)
+        microbatch = spans[0] if summed else event.microbatch
         weight = term.factor
         if atom.lost or loss.lost or divided is None:
             weight = None
@@ -449,8 +455,8 @@ class Things:
                 if state.wrappers[network] == "fsdp2":
                     synced = None
             yield t.Contribution(
-                event.microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
-                atom.varies or loss.varies, scaler is not None, synced, origin, forward,
+                microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
+                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans,
             )  # fmt: skip
 
     def native_scaler(
@@ -629,6 +635,10 @@ class Things:
     def _model_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
+        if base.cls is not None and "LightningModule" in self.calling.all_bases(base.cls):
+            special = self.framework_method(base, name, args, kwargs, node)
+            if special is not None:
+                return True, special[0]
         match name:
             case "zero_grad":
                 self.wipe(base, node)
@@ -740,6 +750,8 @@ class Things:
 
     def _engine_step(self, base: Object, node: p.Node) -> None:
         steps = self._engine_steps(base)
+        machine = self.machine
+        machine.emit(t.EngineCall(*machine.stamp(node, base.text), self._thing(base), steps))
         base.counter += 1
         if steps is not None and base.counter % steps:
             return
@@ -833,12 +845,10 @@ class Things:
             case "unwrap_model" if args:
                 model = args[0]
                 return True, self.part(model, model.text) if isinstance(model, Object) else model
+            case "autocast":
+                return True, self.autocast(kwargs)
             case (
-                "autocast"
-                | "main_process_first"
-                | "local_main_process_first"
-                | "join_uneven_inputs"
-                | "profile"
+                "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile"
             ):
                 return True, Context("plain")
             case _:
@@ -887,6 +897,11 @@ class Things:
                 return (self.symbol("optimizer", f"{text}.optimizers()", node),)
             case "lr_schedulers" if not args:
                 return (self.symbol("scheduler", f"{text}.lr_schedulers()", node),)
+            case "clip_gradients" if args:
+                self.clip(flat(args), "lightning", node, text)
+                return (None,)
+            case "toggle_optimizer" | "untoggle_optimizer":
+                return (None,)
             case "no_sync" if not args:
                 model = (
                     self.symbol("model", text, node)
@@ -1002,10 +1017,34 @@ class Things:
         """In-place arithmetic on a gradient."""
         if name in ("zero_", "fill_"):
             self.clear_parameters(base, node)
+        elif name == "norm" and ".grad" in base.text:
+            self.norm([base], node, base.text)
         elif name in ("mul_", "div_", "copy_", "add_", "nan_to_num_"):
             if "grad" in base.text and name != "nan_to_num_":
                 self.rescaled(base, "…", False, node)
         return base
+
+    def norm(self, targets: Iterable[Value], node: p.Node, subject: str) -> None:
+        """The size of some networks' gradients is measured (of all, where none is known)."""
+        machine = self.machine
+        networks: set[str] = set()
+        for target in targets:
+            if isinstance(target, Unknown | Object):
+                networks |= target.networks
+        held = machine.state.ledger.seen(frozenset(networks))
+        machine.emit(t.Norm(*machine.stamp(node, subject), held))
+
+    def average(self, text: str, method: Value, base: Value, node: p.Node) -> bool:
+        """A running average of weights is updated; False where the call itself may decide not to."""
+        function = method.closure if isinstance(method, Bound) else method
+        if isinstance(function, Closure) and _may_skip(function.function):
+            return False
+        if self.machine.state.loops:
+            kind = base.thing.kind if isinstance(base, Object) and base.thing is not None else ""
+            self.machine.emit(
+                t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
+            )
+        return True
 
     def clip(self, targets: Iterable[Value], via: str, node: p.Node, subject: str) -> None:
         machine = self.machine
@@ -1080,6 +1119,21 @@ class Things:
 
         return Context("no_sync", enter, leave)
 
+    def autocast(self, kwargs: dict[str, Value]) -> Context:
+        """An autocast context, which runs what is in it in a lower precision."""
+        state = self.machine.state
+        if kwargs.get("enabled", True) is False:
+            return Context("plain")
+
+        def enter(_: p.Node) -> Value:
+            state.autocast += 1
+            return None
+
+        def leave(_: p.Node) -> None:
+            state.autocast -= 1
+
+        return Context("autocast", enter, leave)
+
     def accumulate(self, accelerator: Object) -> Context:
         """`accelerator.accumulate`: counts micro-batches; gradients sync at the window's and the loader's end."""
         machine = self.machine
@@ -1093,10 +1147,16 @@ class Things:
             if last:
                 accelerator.counter = 0
             state.accumulating.append(accelerator)
+            told(at, steps, True)
             return None
 
         def leave(at: p.Node) -> None:
+            told(at, self.accumulation(accelerator) or 1, False)
             state.accumulating.pop()
+
+        def told(at: p.Node, steps: int, entered: bool) -> None:
+            stamp = machine.stamp(at, accelerator.text)
+            machine.emit(t.Accumulate(*stamp, self._thing(accelerator), steps, entered))
 
         self.accelerator = accelerator
         return Context("accumulate", enter, leave)
@@ -1153,6 +1213,26 @@ def _written(node: p.Node, text: str) -> str:
                 shown = shown.positional(0)
     found = p.render(shown) if shown is not None else text
     return found if len(found) <= 40 else text
+
+
+def _may_skip(function: p.Function) -> bool:
+    """True when a function counts its calls, or returns early from some."""
+    tests = [n for n in p.walk(function.body) if isinstance(n, p.If)]
+    counted = (x for n in tests for x in p.walk_expr(n.test) if isinstance(x, p.Binary))
+    return any(x.op == "%" for x in counted) or any(
+        isinstance(s, p.Return) for n in tests for s in n.body
+    )
+
+
+def _spans(atom: Unknown) -> tuple[int, ...]:
+    return tuple(sorted({f.microbatch for f in atom.forwards}))
+
+
+def _summed_over_microbatches(terms: list[Term]) -> bool:
+    """True for one loss of several micro-batches, added up before its backward."""
+    written = {(x.atom.text, id(x.atom.origin)) for x in terms}
+    spans = [_spans(x.atom) for x in terms]
+    return len(written) == 1 and len(set(spans)) > 1 and all(len(span) == 1 for span in spans)
 
 
 def _merged(value: Value) -> Value:

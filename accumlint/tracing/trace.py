@@ -42,7 +42,8 @@ class Contribution:
     `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
     DDP here). `origin` is the forward's or loss's name, the same for the same line of code in every micro-batch.
-    `forward` is the model call that the gradient came through, where seen.
+    `forward` is the model call that the gradient came through, where seen; `spans` are the micro-batches of all the
+    model calls in its graph.
     """
 
     microbatch: int
@@ -56,6 +57,7 @@ class Contribution:
     synced: bool | None
     origin: str
     forward: Forward | None = field(default=None, compare=False, repr=False)
+    spans: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ class Backward(Event):
     `contributions` are what it added (empty where no network is known), `silenced`: it ran inside a `no_sync`
     context; `accumulating`: inside `accelerator.accumulate`; `lost`: the loss could not be followed;
     `divided`: the factor by which the framework divided by itself (1 when it did not, None when not known).
+    `forwards` are the model calls whose graph it goes through; `autocast`: it ran inside an autocast context.
     """
 
     via: str
@@ -105,6 +108,13 @@ class Backward(Event):
     lost: bool = False
     divided: int | None = 1
     scaler: Thing | None = None
+    forwards: tuple[Forward, ...] = field(default=(), repr=False)
+    autocast: bool = False
+
+    @property
+    def microbatches(self) -> tuple[int, ...]:
+        """The micro-batches that it takes backward: one, unless their losses were summed before."""
+        return tuple(dict.fromkeys(c.microbatch for c in self.contributions)) or (self.microbatch,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,13 +149,21 @@ class Unscale(Event):
 class Clip(Event):
     """Gradients clipped. `pending` is what was in `.grad` then; `scaled`: still multiplied by the scaler's scale.
 
-    `via` is "torch", "accelerator", "fabric" or "engine"; `networks` are those that are clipped (empty: not known).
+    `via` is "torch", "accelerator", "fabric", "lightning" or "engine"; `networks` are those that are clipped (empty:
+    not known).
     """
 
     pending: tuple[Contribution, ...]
     scaled: bool
     via: str
     networks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class Norm(Event):
+    """The size of the gradients is measured. `held` is what lies in `.grad` then, applied before or not."""
+
+    held: tuple[Contribution, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,6 +215,30 @@ class Schedule(Event):
     scheduler: Thing
     gated: bool
     per_epoch: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Average(Event):
+    """A running average of the weights takes the current ones in. `certain`: its class or function is a known one."""
+
+    certain: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate(Event):
+    """`accelerator.accumulate` entered (`entered`) or left. `steps` are those that Accelerate was given."""
+
+    accelerator: Thing
+    steps: int
+    entered: bool
+
+
+@dataclass(frozen=True, eq=False)
+class EngineCall(Event):
+    """A call of DeepSpeed's `engine.step()`, whether it steps or only counts. `steps` as configured, None unknown."""
+
+    engine: Thing
+    steps: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +326,7 @@ class Window:
     @cached_property
     def backwarded(self) -> tuple[int, ...]:
         """The micro-batches that went backward since the optimizer's previous step, wiped or not."""
-        return tuple(dict.fromkeys(b.microbatch for b in self.backwards))
+        return tuple(dict.fromkeys(n for b in self.backwards for n in b.microbatches))
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         return tuple(e for e in self.between if isinstance(e, kind))
@@ -327,7 +369,8 @@ class Run:
     code writes as a number (None when the accumulation steps are free).
 
     `asked` tells whether the accumulation steps were asked for at all, `guessed` that they only stand for the unknown
-    length of an inner loop; `stopped` is why the run ended early ("" if not).
+    length of an inner loop; `stopped` is why the run ended early ("" if not). `barred` are the guards of a step that
+    were worked out, and false, every time.
     """
 
     steps: int
@@ -338,6 +381,7 @@ class Run:
     stopped: str
     literal: int | None = None
     guessed: bool = False
+    barred: tuple[Node, ...] = ()
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         return tuple(e for e in self.events if isinstance(e, kind))

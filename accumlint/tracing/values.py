@@ -168,7 +168,7 @@ class ClassValue:
 
 @dataclass(eq=False, slots=True)
 class Context:
-    """A context manager: `kind` is "no_sync", "accumulate", "no_grad", "stack" or "plain".
+    """A context manager: `kind` is "no_sync", "accumulate", "no_grad", "autocast", "stack" or "plain".
 
     `enter` is run on entry and gives the `as` value, `leave` on exit.
     """

@@ -1,0 +1,150 @@
+"""The graphs of a window are kept instead of being freed micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import Call, Program, dotted, walk
+from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
+
+
+class GraphHeldAcrossWindow(Rule):
+    """The graph of a micro-batch outlives its backward, or waits for the end of the window.
+
+    Accumulation saves memory because each micro-batch's activations are freed before the next one's
+    are made. `retain_graph=True` without a second backward keeps them for nothing. Losses that are
+    added up and sent backward once, at the end of the window, keep all N of them: the gradient is
+    that of the large batch, and so is the memory. When the optimizer steps between a forward and
+    its backward, the gradient is that of parameters which are gone: torch raises where it notices
+    that they changed in place, and is silent where it does not.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            total = 0
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                total = total + F.cross_entropy(model(inputs), targets) / accumulation_steps
+            total.backward()  # error: ACC407
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: when a second backward or `torch.autograd.grad` goes through the same
+    graph, as in many GANs; when the losses of a window depend on each other (a recurrent state, a
+    loss over pairs), so that one backward is the only way; outside windows of several micro-batches.
+
+    When the fix is not offered: for summed losses, whose backward has to move into the loop, and
+    for a step in between, which has no single cure.
+
+    Measured (N = 4): `retain_graph=True` and one backward at the end change the gradient by
+    1e-16. A graph that is kept costs 496 to 522 KiB per micro-batch (4 rows of 512 tokens, a model
+    of three layers), one that is freed 3.4 KiB. The running total sent backward on every
+    micro-batch with `retain_graph=True` is wrong: relative error 1.5, since the first micro-batch
+    counts N times.
+
+    See: [`Tensor.backward`][backward], [the PyTorch FAQ][faq].
+
+    [backward]: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
+    [faq]: https://docs.pytorch.org/docs/stable/notes/faq.html
+    """
+
+    code = "ACC407"
+    name = "graph-held-across-window"
+    severity = Severity.INFO
+    claim = Claim.MEMORY
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for backward in run.of(Backward):
+            stale = step_in_between(run, backward)
+            if stale is not None:
+                yield self.at(
+                    backward,
+                    f"`{backward.loss}` goes backward through a forward from before "
+                    f"`{stale.subject}.step()`: its gradient is of parameters that are gone",
+                    severity=Severity.ERROR,
+                )
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is None or len(window.backwarded) < 2:
+                continue
+            for backward in window.backwards:
+                if len(backward.microbatches) > 1 and is_chosen(run):
+                    yield self.at(
+                        backward,
+                        f"`{backward.loss}` holds the graphs of all {len(backward.microbatches)} "
+                        "micro-batches until this backward: accumulating saves no memory",
+                        window=window,
+                    )
+                elif keeps_for_nothing(trace, backward):
+                    yield self.at(
+                        backward,
+                        f"`retain_graph=True` keeps the graph of `{backward.loss}`, and nothing "
+                        "goes through it again",
+                        confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
+                        window=window,
+                    )
+
+
+def is_chosen(run: Run) -> bool:
+    """True when the number of micro-batches is the accumulation steps, and not some other loop's length."""
+    return (run.asked or run.literal is not None) and not run.guessed
+
+
+def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
+    """True for a retained graph that is known and that no other backward or gradient goes through."""
+    if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
+        return False
+    mine = set(backward.forwards)
+    others = (b for b in trace.main.of(Backward) if b is not backward)
+    return not any(mine & set(other.forwards) for other in others)
+
+
+def takes_gradients(program: Program) -> bool:
+    """True when the file asks for gradients without a backward."""
+    calls = (dotted(node.func) for node in walk(program.body) if isinstance(node, Call))
+    return any(callee.endswith("autograd.grad") or callee == "grad" for callee in calls)
+
+
+def step_in_between(run: Run, backward: Backward) -> Step | None:
+    """A step that changed the parameters of this backward's network after its forward."""
+    earlier = [b for b in run.of(Backward) if b.index < backward.index]
+    for c in backward.contributions:
+        # A graph that was gone through before would raise: it is not what it seems to be.
+        if c.forward is None or any(c.forward in b.forwards for b in earlier):
+            continue
+        for step in run.of(Step):
+            if c.forward.index < step.index < backward.index and changes(step, c):
+                return step
+    return None
+
+
+def changes(step: Step, contribution: Contribution) -> bool:
+    """True when the step is known to move the contribution's network."""
+    moved = {c.network for c in step.applied if not c.backward.lost} - {"?"}
+    return step.owned and contribution.network in moved
