@@ -15,6 +15,7 @@ import click
 from accumlint import __version__, check, config, packs, reporting
 from accumlint.discovery import find
 from accumlint.problem import Kind, Problem
+from accumlint.progress import Progress
 from accumlint.report import Checked
 from accumlint.reporting import pages
 from accumlint.reporting.look import Look, printable
@@ -87,8 +88,34 @@ _COLOR = click.option(
 )
 
 
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        rules = len(packs.catalogue())
+        click.echo(f"accumlint {__version__} ({rules} rules, {packs.version()})")
+        context.exit()
+
+
+def _rules_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    """The codes and names that continue what a user has begun to type, behind the last comma."""
+    before, comma, word = begun.rpartition(",")
+    known = [known for entry in packs.catalogue() for known in (entry.code, entry.name)]
+    matching = [known for known in known if known.lower().startswith(word.lower())]
+    return [f"{before}{comma}{known}" for known in matching]
+
+
+def _formats_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
+    return [name for name in config.FORMATS if name.startswith(begun)]
+
+
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="accumlint %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version, the number of rules and a hash of them, and exit.",
+)
 @click.pass_context
 def accumlint(context: click.Context) -> None:
     """Finds gradient-accumulation defects in PyTorch training code."""
@@ -99,13 +126,28 @@ def accumlint(context: click.Context) -> None:
 @accumlint.command("check", short_help="Checks files and folders.")
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
 @click.option(
-    "--select", multiple=True, metavar="RULES", callback=_words, help="Run these rules only."
+    "--select",
+    multiple=True,
+    metavar="RULES",
+    callback=_words,
+    shell_complete=_rules_like,
+    help="Run these rules only.",
 )
 @click.option(
-    "--ignore", multiple=True, metavar="RULES", callback=_words, help="Leave these rules out."
+    "--ignore",
+    multiple=True,
+    metavar="RULES",
+    callback=_words,
+    shell_complete=_rules_like,
+    help="Leave these rules out.",
 )
 @click.option(
-    "--extend-select", multiple=True, metavar="RULES", callback=_words, help="Run these rules too."
+    "--extend-select",
+    multiple=True,
+    metavar="RULES",
+    callback=_words,
+    shell_complete=_rules_like,
+    help="Run these rules too.",
 )
 @click.option(
     "--min-confidence",
@@ -123,6 +165,7 @@ def accumlint(context: click.Context) -> None:
     multiple=True,
     metavar="FORMAT[=FILE]",
     callback=_outputs,
+    shell_complete=_formats_like,
     help="Print findings in this format, or write them to FILE; may be repeated.",
 )
 @click.option(
@@ -202,7 +245,8 @@ def check_command(
         silenced=sarif_silenced,
     )
     results: list[Checked] = []
-    coming = _kept(check.check(targets), results)
+    progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    coming = _kept(check.check(progress.through(targets)), results, progress)
     first, *others = printed or [usual]
     reporters = reporting.STATISTICS if statistics else reporting.REPORTERS
     _print(reporters[first](coming, look))
@@ -221,7 +265,7 @@ def check_command(
 
 
 @accumlint.command("rule")
-@click.argument("rule", metavar="CODE|NAME")
+@click.argument("rule", metavar="CODE|NAME", shell_complete=_rules_like)
 @_COLOR
 def rule_command(rule: str, look: Look) -> None:
     """Prints the page of a rule."""
@@ -233,6 +277,17 @@ def rule_command(rule: str, look: Look) -> None:
 def rules_command(look: Look) -> None:
     """Lists the rules."""
     _print(pages.catalogue([packs.rule(entry) for entry in packs.catalogue()], look))
+
+
+@accumlint.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion_command(shell: str) -> None:
+    """Prints the script that completes commands: `eval "$(accumlint completion bash)"`."""
+    from click.shell_completion import get_completion_class
+
+    completion = get_completion_class(shell)
+    assert completion is not None
+    _print([completion(accumlint, {}, "accumlint", "_ACCUMLINT_COMPLETE").source()])
 
 
 @accumlint.command("schema")
@@ -252,9 +307,11 @@ def _require(settings: config.Settings, options: config.Options) -> None:
         raise config.ConfigError(f"{config.shown(settings.source)}: {problem}") from None
 
 
-def _kept(results: Iterable[Checked], kept: list[Checked]) -> Iterator[Checked]:
+def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -> Iterator[Checked]:
     """The results as they come, kept for the verdict, their problems told."""
     for result in results:
+        if result.reports or result.problems:
+            progress.clear()
         kept.append(result)
         for problem in result.problems:
             _tell(problem)

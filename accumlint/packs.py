@@ -14,6 +14,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from accumlint.rule import Rule
 
 GROUP = "accumlint.rules"
@@ -59,10 +61,7 @@ class Selection:
 @cache
 def catalogue() -> tuple[Entry, ...]:
     """Every installed rule in the order of the codes."""
-    from importlib.metadata import entry_points
-
-    packages = sorted({point.value for point in entry_points(group=GROUP)})
-    entries = sorted(entry for package in packages for entry in _entries(package))
+    entries = sorted(entry for package in _packages() for entry in _entries(package))
     if not entries:
         raise PackError(
             "no rules are installed: run `pip install accumlint`, or `pip install -e .` in a checkout"
@@ -127,6 +126,20 @@ def may_be_ours(word: str) -> bool:
 
 
 @cache
+def version() -> str:
+    """A short hash of the installed rules: where it is the same, the same defects are known."""
+    from hashlib import sha256
+
+    held = sha256()
+    for package in _packages():
+        for file in sorted(file for folder in _folders(package) for file in folder.glob("*.py")):
+            held.update(f"{file.stem}\0".encode())
+            # Line ends depend on how the package came here.
+            held.update(file.read_bytes().replace(b"\r\n", b"\n"))
+    return held.hexdigest()[:8]
+
+
+@cache
 def rule(entry: Entry) -> Rule:
     """The rule of an entry, imported."""
     from importlib import import_module
@@ -165,7 +178,13 @@ def suggestion(selector: str) -> str:
     return f"did you mean {close[0]!r}?" if close else "`accumlint rules` lists them"
 
 
-def _entries(package: str) -> Iterator[Entry]:
+def _packages() -> list[str]:
+    from importlib.metadata import entry_points
+
+    return sorted({point.value for point in entry_points(group=GROUP)})
+
+
+def _folders(package: str) -> list[Path]:
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -174,8 +193,12 @@ def _entries(package: str) -> Iterator[Entry]:
         raise PackError(
             f"the rules of {package!r} are gone: reinstall the package that brought them"
         )
-    for folder in spec.submodule_search_locations:
-        for file in Path(folder).iterdir():
+    return [Path(folder) for folder in spec.submodule_search_locations]
+
+
+def _entries(package: str) -> Iterator[Entry]:
+    for folder in _folders(package):
+        for file in folder.iterdir():
             if match := _MODULE.fullmatch(file.name):
                 code, name = match[1].upper(), match[2].replace("_", "-")
                 yield Entry(code, name, f"{package}.{file.stem}")

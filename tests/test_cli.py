@@ -179,7 +179,7 @@ def test_the_catalogue_has_a_line_for_each_rule(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--version"], f"accumlint {__version__}\n"),
+        (["--version"], f"accumlint {__version__} ("),
         (["--help"], "check"),
         ([], "check"),
         (["check", "--help"], "--min-confidence"),
@@ -198,4 +198,29 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
         capture_output=True,
         check=False,
     )
-    assert ran.stdout.decode().strip() == f"accumlint {__version__}"
+    assert ran.stdout.decode().startswith(f"accumlint {__version__} (")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["rule", "loss-not"], "loss-not-divided"),
+        (["check", "--select", "ACC201,acc10"], "ACC201,ACC102"),
+        (["check", "--output", "js"], "json-lines"),
+        (["check", "--min-confidence", "l"], "likely"),
+    ],
+)
+def test_shells_complete_what_is_typed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, typed: list[str], offered: str
+) -> None:
+    monkeypatch.setenv("_ACCUMLINT_COMPLETE", "zsh_complete")
+    monkeypatch.setenv("COMP_WORDS", " ".join(["accumlint", *typed]))
+    monkeypatch.setenv("COMP_CWORD", str(len(typed)))
+    assert offered in run().out.splitlines()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_calls_us(run: Run, shell: str) -> None:
+    ran = run("completion", shell)
+    assert ran.code == 0
+    assert f"_ACCUMLINT_COMPLETE={shell}_complete" in ran.out

@@ -22,6 +22,7 @@ FLOORS = [
         "accumlint.source",
         "accumlint.problem",
         "accumlint.prefilter",
+        "accumlint.progress",
     },
     {"accumlint.reading"},
     {"accumlint.tracing"},

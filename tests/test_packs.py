@@ -159,3 +159,15 @@ def test_a_helper_of_a_rule_is_no_rule_of_its_module(install: Install) -> None:
 def test_our_own_pack_comes_in_by_the_same_door() -> None:
     ours = [entry for entry in packs.catalogue() if entry.module.startswith("accumlint_rules.")]
     assert Entry("ACC102", "loss-not-divided", "accumlint_rules.acc102_loss_not_divided") in ours
+
+
+def test_the_version_of_the_rules_changes_with_them(install: Install, tmp_path: Path) -> None:
+    install({"x101_one.py": rule("X101", "one"), "_shared.py": "A = 1\n"})
+    versions: list[str] = []
+    (package,) = tmp_path.glob("pack_*")
+    for shared in ("A = 1\n", "A = 2\n", "A = 1\r\n"):
+        (package / "_shared.py").write_bytes(shared.encode())
+        packs.version.cache_clear()
+        versions.append(packs.version())
+    assert versions[0] == versions[2] != versions[1]
+    packs.version.cache_clear()
