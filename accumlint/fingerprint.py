@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from hashlib import sha256
 
 from accumlint.report import Report
 
@@ -20,6 +19,8 @@ def fingerprinted(reports: Sequence[Report], data: bytes) -> Iterator[Report]:
     The fingerprint knows a finding by its rule, its function and its statement; equal ones are numbered. So it stays
     when lines move, and when other findings come and go.
     """
+    from hashlib import sha256
+
     hashes = line_hashes(data, {report.mark.in_file.line for report in reports})
     seen: Counter[tuple[str, ...]] = Counter()
     for report in reports:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 # All that is not printable ASCII, and the bracket that would open a command in the logs of some CI systems.
@@ -11,6 +10,8 @@ _RISKY = re.compile(r"[^\n -~]|(?<=##)\[|(?<=##vso)\[")
 
 def dumped(value: object, indent: int | None = None) -> str:
     """JSON in printable ASCII. Halves of characters, which many readers refuse, become U+FFFD."""
+    import json
+
     return _RISKY.sub(_escaped, json.dumps(value, indent=indent, ensure_ascii=False))
 
 

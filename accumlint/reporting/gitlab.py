@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 
 from accumlint.report import Checked, Report
 from accumlint.reporting.encoding import dumped
@@ -20,6 +19,8 @@ def gitlab(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 
 def _issue(report: Report, look: Look) -> dict[str, object]:
+    from hashlib import sha256
+
     path = relative(report.file, look.root)
     place = report.mark.in_file
     name = f"{path}\0{report.fingerprint}".encode("utf-8", "surrogateescape")

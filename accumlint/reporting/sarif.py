@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from accumlint import __version__, packs
 from accumlint.problem import Kind, Problem
@@ -168,6 +167,8 @@ def _notification(message: str, level: str, file: str, line: int | None, look: L
 
 
 def _artifact(file: str, look: Look) -> _Object:
+    from urllib.parse import quote
+
     path = relative(file, look.root)
     if Path(path).is_absolute():
         return {"uri": Path(path).as_uri()}

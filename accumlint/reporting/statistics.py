@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from accumlint.report import Checked, Report
+from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 from accumlint.reporting.summary import summary
 
@@ -24,7 +24,7 @@ def statistics(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 def json_statistics(results: Iterable[Checked], look: Look) -> Iterator[str]:
     """One list with an object for each rule that found something."""
-    yield json.dumps(
+    yield dumped(
         [
             {"code": r.code, "name": r.name, "severity": r.severity, "count": number}
             for r, number in _counted(results)
