@@ -1,8 +1,24 @@
-"""Which applied gradients the ranks do not share."""
+"""Which applied gradients the ranks do not share, and which factor of the world size is theirs."""
 
 from __future__ import annotations
 
-from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
+from collections.abc import Iterator
+
+from accumlint.reading.program import Attr, Name, Program, walk
+from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Trace, Window
+
+_AVERAGING = {
+    "ddp": "DDP",
+    "fsdp": "FSDP",
+    "fsdp2": "FSDP",
+    "fabric": "Fabric",
+    "accelerate": "Accelerate",
+}
+_OWN_AVERAGE = {
+    "register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",
+    "set_force_sum_reduction_for_comms", "gradient_predivide_factor", "gradient_postdivide_factor", "disable_allreduce",
+}  # fmt: skip
+_GATHERING = ("all_gather", "allgather", "gatherlayer", "gather_features", "gather_with_grad")
 
 
 def unshared(window: Window) -> Contribution | None:
@@ -31,3 +47,61 @@ def forward_of(window: Window, contribution: Contribution) -> Forward | None:
 def is_sharded(window: Window) -> bool:
     """True under FSDP, which asks for its flags after the backward and pays for `no_sync` in memory."""
     return any(e.wrapper.startswith("fsdp") for e in window.of(Forward))
+
+
+def averaged_by(contribution: Contribution) -> str:
+    """Who averages a contribution over ranks, "" where nobody is known to."""
+    return _AVERAGING.get(contribution.wrapper, "")
+
+
+def is_sure(contribution: Contribution) -> bool:
+    """True when there is a wrapper for several ranks, not only a framework that also trains on one."""
+    return contribution.wrapper in ("ddp", "fsdp", "fsdp2")
+
+
+def averages_its_own_way(program: Program) -> bool:
+    """True when a file changes what the reduction of its wrapper divides by."""
+    return any(_name(node) in _OWN_AVERAGE for node in walk(program.body))
+
+
+def gathers(program: Program) -> bool:
+    """True when a file gathers tensors over ranks: a loss made of these has a gradient on every rank."""
+    return any(part in _name(node).lower() for node in walk(program.body) for part in _GATHERING)
+
+
+def _name(node: object) -> str:
+    match node:
+        case Attr(name=name) | Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+def due_ranks(contribution: Contribution) -> int | None:
+    """The power of the world size that the loss needs where ranks are averaged; None where that cannot be told.
+
+    A mean over this rank's elements needs none, a sum over the count of all ranks is still to be multiplied by it.
+    """
+    divisor = contribution.divisor
+    if divisor is None:
+        return 0 if contribution.reduction == "mean" else None
+    if divisor.over in ("sum", "mean"):
+        return int(divisor.over == "sum")
+    return 0 if divisor.kind else None
+
+
+def has_other_factors(contribution: Contribution) -> bool:
+    """True when the loss has factors that nobody knows, besides powers of the world size."""
+    return contribution.weight is None or len(contribution.symbols) != abs(contribution.ranks)
+
+
+def reduced_windows(trace: Trace) -> Iterator[Window]:
+    """One window of each optimizer whose size the loss and the reduction over ranks alone decide: a steady one."""
+    run = trace.main
+    for optimizer in run.optimizers:
+        windows = run.windows_of(optimizer)
+        window = run.steady(optimizer) or next((w for w in windows if w.contributions), None)
+        if window is not None and window.backwards:
+            start = window.between[0].index
+            if all(c.backward.index >= start for c in window.contributions):
+                yield window

@@ -117,6 +117,15 @@ def is_count(name: str) -> bool:
     return bool(_COUNT.search(name.lower()))
 
 
+_RANKS = re.compile(r"^(get_)?(ddp_|dist_)?world_?size$|^num_processes$|^(num_|n_)?ranks$")
+
+
+@lru_cache(maxsize=4096)
+def is_ranks(name: str) -> bool:
+    """True when a name reads like the number of ranks that hold a replica of the model."""
+    return bool(_RANKS.search(name.lower()))
+
+
 _BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|delay|skip")
 
 

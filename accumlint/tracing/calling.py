@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from accumlint.tracing.iterating import Iterating
 from accumlint.tracing.leaving import Stopped
 from accumlint.tracing.library import call_library
 from accumlint.tracing.numeric import word
-from accumlint.tracing.tensors import Tensors, derived, detached, flat, reduced
+from accumlint.tracing.tensors import Tensors, copied, derived, detached, flat, reduced
 from accumlint.tracing.things import Things
 from accumlint.tracing.values import (
     Batch,
@@ -23,6 +24,7 @@ from accumlint.tracing.values import (
     ClassValue,
     Closure,
     Context,
+    Counted,
     Frame,
     Key,
     Lazy,
@@ -32,6 +34,7 @@ from accumlint.tracing.values import (
     Number,
     Object,
     Partial,
+    Ranks,
     Unknown,
     Value,
 )  # fmt: skip
@@ -126,6 +129,8 @@ class Calling:
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             return self.things.symbol(role, text, node)
+        if names.is_ranks(name):
+            return Unknown(text, ranks=Ranks(text))
         if name in relevance.counters or names.is_start(name):
             return 0
         return Unknown(text, hint=hint)
@@ -162,6 +167,8 @@ class Calling:
             return value
         if not isinstance(value, Unknown):
             return value
+        if names.is_ranks(name) and not value.tensor:
+            return Unknown(path, ranks=Ranks(path))
         if value.things and not value.batches:
             same = [x for x in value.things if x.role == self.role(name)]
             if len(same) == 1 and (
@@ -253,7 +260,7 @@ class Calling:
         if op in "*/" and any(
             isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)
         ):
-            self.things.rescaled(old, word(value), False, node)
+            self.things.multiplied(old, op, value, node)
 
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
@@ -349,7 +356,9 @@ class Calling:
             if self.is_steps(name) and not base.networks:
                 return self.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
-                return Unknown(text, base.batches, count=name == "shape")
+                found = Unknown(text, base.batches, count=name == "shape")
+                found.counted = Counted("rows", base) if name == "shape" else None
+                return found
             found = derived(text, base, node=node)
             found.loss = base.loss or "loss" in name
             found.lost = base.lost and base.loss
@@ -366,7 +375,7 @@ class Calling:
             if value is None:
                 self.things.clear_parameters(receiver, node)
             else:
-                self.things.rescaled(receiver, word(value), False, node)
+                self.things.replaced(receiver, value, node)
             return
         if name == "require_backward_grad_sync":
             self.things.sync_flag(receiver, value, node, path)
@@ -451,6 +460,8 @@ class Calling:
                 found.terms = base.terms
             found.reduction = base.reduction
             found.count = base.count
+            found.counted = base.counted
+            found.whole = base if _drops_first(node) else base.whole
             return found
         return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
 
@@ -508,6 +519,7 @@ class Calling:
                 part.loss = "loss" in name.lower() and value.tensor
                 part.lost = value.lost and part.loss
                 part.things = value.things
+                part.counted = value.counted
                 if names.is_count(name):
                     part = detached(part)
                     part.count = True
@@ -699,6 +711,8 @@ class Calling:
                 else base.text,
             )
             return None
+        if name == "clone" and base.tensor and not base.parameters:
+            return copied(base, node)
         if name in frameworks.PASSING:
             return base
         if name in frameworks.DETACHING:
@@ -707,20 +721,26 @@ class Calling:
                 found.count = True
                 found.loss = False
                 found.text = f"{base.text}.{name}()"
+                found.counted = Counted("elements" if name == "numel" else "rows", base)
+            elif name in ("eq", "ne"):
+                found.counted = Counted("some", base)
             return found
         if name in ("mean", "sum", "nanmean") and (base.tensor or base.loss):
             result = reduced(base, "sum" if name == "sum" else "mean", node)
             if not base.networks and name == "sum":
                 result.loss = False
                 result.count = True
+                result.counted = base.counted or Counted("some", base)
             return result
         if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
+            op = "/" if name.startswith(("div", "true")) else "*"
             if base.parameters:
                 if isinstance(args[0], Unknown) and args[0].total:
                     self.tensors.read(args[0], True, node)
-                self.things.rescaled(base, word(args[0]), False, node)
+                if not name.endswith("_"):
+                    return self.linear(op, base, args[0], node)
+                self.things.multiplied(base, op, args[0], node)
                 return base
-            op = "/" if name.startswith(("div", "true")) else "*"
             found = self.linear(op, base, args[0], node)
             if name.endswith("_") and isinstance(found, Unknown):
                 base.terms, base.reduction = found.linear, found.reduction
@@ -728,8 +748,7 @@ class Calling:
                     fresh = derived(base.text, base)
                     fresh.loss, fresh.reduction = base.loss, base.reduction
                     base.terms = tuple(
-                        type(x)(fresh if x.atom is base else x.atom, x.factor, x.symbols)
-                        for x in base.terms
+                        replace(x, atom=fresh) if x.atom is base else x for x in base.terms
                     )
                 return base
             return found
@@ -775,6 +794,9 @@ class Calling:
             # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
             self.machine.state.asked = True
             return self.machine.scenario.steps
+        if names.is_ranks(last) and not args and not kwargs:
+            shown = p.render(node) if isinstance(node, p.Call) else text
+            return Unknown(shown, ranks=Ranks(shown))
         sources = (
             [callee, *args, *kwargs.values()]
             if isinstance(callee, Unknown | Object)
@@ -1165,6 +1187,13 @@ class Calling:
                 return dict(base)
             case _:
                 return None
+
+
+def _drops_first(node: p.Item) -> bool:
+    """True for `labels[..., 1:]` and `labels[:, 1:]`."""
+    index = node.index
+    last = index.items[-1] if isinstance(index, p.Sequence) and len(index.items) == 2 else None
+    return isinstance(last, p.Slice) and last.upper is None and p.shown(last) == "1:"
 
 
 def _string_method(base: str, name: str, args: list[Value]) -> Value:

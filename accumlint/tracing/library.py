@@ -9,7 +9,7 @@ from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import NUMERIC, numeric
-from accumlint.tracing.tensors import derived, detached, flat, reduced
+from accumlint.tracing.tensors import copied, derived, detached, flat, reduced
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -113,9 +113,11 @@ def call_library(
             loss.networks = frozenset()
         return loss
     if last in frameworks.CLIPS:
+        clipped = [a for a in everything if isinstance(a, Unknown | Object)]
         if _only_measures(node):
-            return Unknown("norm", _pending_batches(calling))
-        things.clip([a for a in everything if isinstance(a, Unknown | Object)], "torch", node, last)
+            things.norm(clipped, node, last)
+        else:
+            things.clip(clipped, "torch", node, last)
         return Unknown("norm", _pending_batches(calling))
     if last in ("Accelerator",):
         return _accelerator(calling, kwargs, node)
@@ -517,21 +519,38 @@ def _all_reduce(
 ) -> Value:
     first = args[0] if args else kwargs.get("tensor")
     machine = calling.machine
-    averaged = (
-        "AVG" in " ".join(a.path for a in [*args, *kwargs.values()] if isinstance(a, Library))
-        or "mean" in path
-    )
-    if isinstance(first, Unknown) and first.parameters:
-        calling.things.rescaled(first, "ranks", True, node)
-        machine.emit(t.Reduce(*machine.stamp(node, first.text), "gradients", averaged))
+    how = _over_ranks(path, args[1:], kwargs)
+    averaged = how == "mean" or "mean" in path
+    gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
+    if gradients is not None:
+        factor = Fraction(1) if how else None
+        calling.things.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
+        machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
         return None
     what = "other"
     if isinstance(first, Unknown):
         what = "loss" if first.networks else ("count" if first.count else "other")
     machine.emit(t.Reduce(*machine.stamp(node, _text(first)), what, averaged))
-    if "nn.functional" in path or path.endswith(("reduce_tensor", "all_reduce_mean")):
-        return detached(first) if isinstance(first, Unknown) else first
-    return first if isinstance(first, Unknown) else None
+    if not isinstance(first, Unknown):
+        return None
+    if "distributed.nn" in path:
+        found = copied(first, node)
+        found.over = f"{how} with gradient" if how else ""
+        return found
+    if path.endswith(("reduce_tensor", "all_reduce_mean")):
+        return detached(first)
+    if how:
+        first.over = how
+    return first
+
+
+def _over_ranks(path: str, args: list[Value], kwargs: dict[str, Value]) -> str:
+    """What torch's own `all_reduce` makes of the ranks' values: "sum", "mean", or "" for anything else."""
+    given = [kwargs["op"]] if "op" in kwargs else args[:1]
+    shown = given[0].path.rpartition(".")[2] if given and isinstance(given[0], Library) else ""
+    if not path.startswith("torch.distributed"):
+        return ""
+    return {"SUM": "sum", "AVG": "mean"}.get(shown, "" if given else "sum")
 
 
 def _only_measures(node: p.Node) -> bool:

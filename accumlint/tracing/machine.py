@@ -23,6 +23,7 @@ from accumlint.tracing.values import (
     Batch,
     ClassValue,
     Closure,
+    Counted,
     Frame,
     Key,
     Library,
@@ -634,11 +635,12 @@ class Machine:
             # A comparison has data, and no graph.
             networks = further = frozenset[str]()
         # Negations are written one way, so that `!=` and `==` are one decision.
-        if op in ("!=", ">=", "<="):
-            return Unknown(
-                f"not {text} {_NEGATED[op]} {against}", batches | more, networks | further
-            )
-        return Unknown(f"{text} {op} {against}", batches | more, networks | further)
+        negated = op in ("!=", ">=", "<=")
+        key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
+        found = Unknown(key, batches | more, networks | further)
+        if isinstance(left, Unknown) and batches:
+            found.counted = Counted("some", left)
+        return found
 
     def _beyond(
         self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
-from accumlint.tracing.values import Batch, Number, Term, Unknown, Value
+from accumlint.tracing.trace import Divisor
+from accumlint.tracing.values import Batch, Counted, Number, Ranks, Term, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -34,7 +35,14 @@ def derived(text: str, *sources: Value, node: p.Node | None = None) -> Unknown:
             varies = varies or source.varies
     found = Unknown(text, frozenset(batches), frozenset(networks), tuple(forwards), origin=node)
     found.varies = varies
+    found.over = _over_ranks(sources, bool(networks))
     return found
+
+
+def _over_ranks(sources: Iterable[Value], gradient: bool) -> str:
+    """How other ranks' values came into what is made of `sources`: a loss asks only what its gradient comes through."""
+    unknown = (s for s in _flat(sources) if isinstance(s, Unknown) and s.over)
+    return next((s.over for s in unknown if not gradient or s.networks), "")
 
 
 def _flat(values: Iterable[Value], depth: int = 3) -> Iterable[Value]:
@@ -63,20 +71,39 @@ def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node
     return found
 
 
-def scaled(value: Unknown, factor: Fraction | None, symbol: str, node: p.Node | None) -> Unknown:
-    """`value` times a known factor (None: not followed) and an unknown one (`symbol`, "" for none)."""
+def scaled(
+    value: Unknown, factor: Fraction | None, symbol: str, node: p.Node | None, ranks: int = 0
+) -> Unknown:
+    """`value` times a known factor (None: not followed) and an unknown one (`symbol`, "" for none).
+
+    `ranks` is the power of the number of ranks that the symbol stands for.
+    """
     terms = tuple(
         Term(
             x.atom,
             None if x.factor is None or factor is None else x.factor * factor,
             (*x.symbols, symbol) if symbol else x.symbols,
+            x.ranks + ranks,
         )
         for x in value.linear
     )
     found = combined(value.text, terms, value, node=node)
     found.total = value.total
     found.count = value.count
+    found.counted = value.counted
     return found
+
+
+def copied(value: Unknown, node: p.Node) -> Unknown:
+    """`value.clone()`: what is done to it in place leaves `value` as it is."""
+    found = scaled(value, Fraction(1), "", node)
+    found.rows, found.whole = value.rows, value.whole
+    return found
+
+
+def by_ranks(value: Unknown, ranks: Ranks, node: p.Node) -> Unknown:
+    """`value` times a multiple or a power of the number of ranks."""
+    return scaled(value, ranks.factor, ranks.symbol, node, ranks.power)
 
 
 def detached(value: Unknown) -> Unknown:
@@ -87,7 +114,24 @@ def detached(value: Unknown) -> Unknown:
     found.total = value.total
     found.count = value.count
     found.reduction = value.reduction
+    found.over = value.over
+    found.counted = value.counted
+    found.whole = value.whole
+    factor = shared_factor(value)
+    if factor is not None and not value.loss:
+        found.terms = (replace(factor, atom=found),)
     return found
+
+
+def shared_factor(value: Unknown) -> Term | None:
+    """The factor that all terms of a count have; None where it is 1, or differs."""
+    first = value.linear[0]
+    same = all(
+        (x.factor, x.symbols, x.ranks) == (first.factor, first.symbols, first.ranks)
+        for x in value.linear
+    )
+    plain = first.factor == 1 and not first.symbols
+    return first if same and not plain and value.counted is not None else None
 
 
 def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
@@ -101,13 +145,24 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
             return replace(old, reduction=reduction, loss=True, attributes={})
         return old
 
-    terms = tuple(Term(atom(x.atom), x.factor, x.symbols) for x in value.linear)
+    def averaged(old: Term) -> Term:
+        mask = next((s for s in old.symbols if "mask" in s), "")
+        whole = Divisor(f"{value.text}.mean()", "elements", "", mask[2:], False)
+        counts_all = reduction == "mean" and old.atom.reduction == "none" and mask
+        fresh = atom(old.atom)
+        return replace(old, atom=replace(fresh, divisor=whole) if counts_all else fresh)
+
+    terms = tuple(averaged(x) for x in value.linear)
     found = combined(value.text, terms, value, node=node)
     found.loss = True
     found.reduction = terms[0].atom.reduction
     if value.terms is None and value.reduction == "unknown" and not value.networks:
         found.count = reduction == "sum"
     found.total = value.total
+    if value.over == "gathered":
+        # The sum over what all ranks gave is their sum.
+        found.over = reduction
+    found.counted = value.counted
     return found
 
 
@@ -138,8 +193,13 @@ class Tensors:
                 ):
                     return self._times(left, right, node)
                 return self._times(right, left, node)
-            case "/" | "//":
+            case "/":
                 return self._over(left, right, node)
+            case "//":
+                found = self._over(left, right, node)
+                if isinstance(found, Unknown):
+                    found.ranks = None
+                return found
             case "@":
                 return derived(_shown(left, op, right), left, right, node=node)
             case _:
@@ -169,7 +229,7 @@ class Tensors:
             if not left.tensor and not right.tensor and not left.loss and not right.loss:
                 return Unknown(f"{left.text} {op} {right.text}")
             terms = tuple(
-                Term(x.atom, None if x.factor is None else x.factor * sign, x.symbols)
+                replace(x, factor=None if x.factor is None else x.factor * sign)
                 for x in right.linear
             )
             # A constant beside a loss has no gradient; a count beside a count is a count.
@@ -185,6 +245,7 @@ class Tensors:
             ):
                 found.total = found.text
             found.count = left.count and right.count
+            found.counted = _both(left.counted, right.counted) if op == "+" else None
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
         if not isinstance(known, Unknown) or not isinstance(other, Number):
@@ -193,14 +254,18 @@ class Tensors:
             return Unknown(_shown(left, op, right), count=known.count)
         if isinstance(right, Unknown) and op == "-":
             return scaled(known, Fraction(-1), "", node)
-        return scaled(known, Fraction(1), "", node)
+        found = scaled(known, Fraction(1), "", node)
+        if other and found.counted is not None:
+            # One more or one less for each row: somebody has thought of what is counted.
+            found.counted = replace(found.counted, of=None)
+        return found
 
     def _times(self, value: Value, by: Value, node: p.Node) -> Value:
         if not isinstance(value, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
             if not value.tensor and not value.loss:
-                return Unknown(f"{value.text} * {by}")
+                return Unknown(f"{value.text} * {by}", ranks=_multiple(value.ranks, by))
             return scaled(value, _fraction(by), "", node)
         if not isinstance(by, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
@@ -208,28 +273,38 @@ class Tensors:
             return Unknown(f"{value.text} * {by.text}")
         if _gradient(value) and _gradient(by):
             return self._opaque("*", value, by, node)
+        if by.ranks is not None:
+            return by_ranks(value, by.ranks, node)
+        if value.ranks is not None and by.tensor:
+            return by_ranks(by, value.ranks, node)
         found = scaled(value, Fraction(1), f"* {by.text}", node)
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
+        found.counted = _area(value.counted, by.counted)
         return found
 
     def _over(self, value: Value, by: Value, node: p.Node) -> Value:
         if not isinstance(value, Unknown):
+            if isinstance(by, Unknown) and by.ranks is not None and isinstance(value, Number):
+                return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
             if isinstance(by, Unknown) and by.scaler is not None:
                 return derived(_shown(value, "/", by), by, node=node)
             return derived(_shown(value, "/", by), value, by, node=node)
         if value.total and not _gradient(value):
             self.read(value, False, node)
         if isinstance(by, Number):
-            if not value.tensor and not value.loss:
-                return Unknown(f"{value.text} / {by}")
             factor = _fraction(by)
+            if not value.tensor and not value.loss:
+                one = 1 / factor if factor else 0
+                return Unknown(f"{value.text} / {by}", ranks=_multiple(value.ranks, one))
             return scaled(value, Fraction(1) / factor if factor else None, "", node)
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
         if not value.tensor and not value.loss and not by.tensor:
             return Unknown(f"{value.text} / {by.text}")
+        if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
+            return by_ranks(value, share, node)
         if by.batches and not _gradient(by):
             return self._normalised(value, by, node)
         if by.batches:
@@ -254,19 +329,33 @@ class Tensors:
                     reduction=reduction,
                     loss=True,
                     varies=x.atom.varies or f"`{by.text}`",
+                    divisor=_divisor(x, value, by, node),
                     attributes={},
                 )
                 if reduction == "window" or x.atom.reduction != "mean"
                 else x.atom,
                 x.factor,
                 tuple(s for s in x.symbols if "mask" not in s),
+                x.ranks,
             )
             for x in value.linear
         )
         found = combined(value.text, terms, value, node=node)
         found.loss = True
         found.reduction = reduction
-        return found
+        return self._undone(found, by, node)
+
+    def _undone(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+        """`value` without the factor that all of the count that divided it has."""
+        factor = shared_factor(by)
+        if factor is None:
+            return value
+        inverse = 1 / factor.factor if factor.factor else None
+        if len(factor.symbols) == abs(factor.ranks) == 1:
+            name = factor.symbols[0][2:]
+            power = Ranks(name, power=-factor.ranks)
+            return scaled(value, inverse, power.symbol, node, power.power)
+        return scaled(value, inverse, "/ …" if factor.symbols else "", node)
 
     def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
         """A running total is used."""
@@ -331,6 +420,52 @@ class Tensors:
             and any(s in relevance.stepping for s in node.body)
             and not any(s in relevance.backwards for s in node.body)
         )
+
+
+def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
+    """What is known of the count `by` as the divisor of a loss's term."""
+    written = node.right if isinstance(node, p.Binary) else None
+    if isinstance(node, p.Augment):
+        written = node.value
+    mask = next((s[2:] for s in term.symbols if "mask" in s), "")
+    counted = by.counted
+    target = term.atom.whole
+    return Divisor(
+        p.render(written) if written is not None else by.text,
+        counted.kind if counted is not None else "",
+        by.over,
+        term.atom.varies or value.varies or mask,
+        counted is not None and counted.of is not None and counted.of is target,
+    )
+
+
+def _both(left: Counted | None, right: Counted | None) -> Counted | None:
+    """What a sum of two counts counts."""
+    if left is None or right is None or left.kind != right.kind:
+        return None
+    return left if left.of is right.of else Counted(left.kind, None)
+
+
+def _area(left: Counted | None, right: Counted | None) -> Counted | None:
+    """What a product counts: rows times columns are all elements, a mask times a mask is one."""
+    if left is None or right is None:
+        return None
+    if left.kind == right.kind == "rows":
+        return Counted("elements", None)
+    return Counted("some", None) if left.kind == right.kind == "some" else None
+
+
+def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
+    factor = _fraction(by)
+    return None if ranks is None or factor is None else replace(ranks, factor=ranks.factor * factor)
+
+
+def _share(number: Number, ranks: Ranks) -> Ranks | None:
+    """A number divided by a multiple of the number of ranks."""
+    over = _fraction(number)
+    if over is None or not ranks.factor:
+        return None
+    return Ranks(ranks.name, over / ranks.factor, -ranks.power)
 
 
 def state_steps(machine: Machine) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,6 +11,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
+from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import derived, flat, scaled
 from accumlint.tracing.values import (
     Batch,
@@ -350,18 +352,17 @@ class Things:
             frozenset() if networks is None else value.networks | networks,
             forwards + value.forwards,
             None, value.loss, value.lost, value.reduction, value.varies, value.scaler, "", value.count,
-            None, value.origin,
+            None, value.origin, over=value.over, counted=value.counted, divisor=value.divisor, whole=value.whole,
         )  # fmt: skip
         for name, child in value.attributes.items():
             found.attributes[name] = self.tinted(child, batches, networks, forwards)
         if value.terms is not None:
             found.terms = tuple(
-                Term(
-                    self._tinted(x.atom, batches, networks, forwards)
+                replace(
+                    x,
+                    atom=self._tinted(x.atom, batches, networks, forwards)
                     if x.atom is not value
                     else found,
-                    x.factor,
-                    x.symbols,
                 )
                 for x in value.terms
             )
@@ -454,9 +455,15 @@ class Things:
                 synced = None if last is None else bool(last.armed) and not last.bypassed
                 if state.wrappers[network] == "fsdp2":
                     synced = None
+            wrapper = state.wrappers.get(network, "")
+            if event.via in ("accelerator", "fabric"):
+                wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
+            elif event.via == "engine":
+                wrapper = ""
             yield t.Contribution(
                 microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
-                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans,
+                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
+                loss.over or atom.over, atom.divisor,
             )  # fmt: skip
 
     def native_scaler(
@@ -860,6 +867,13 @@ class Things:
                     "pad_across_processes",
                 ):
                     found = derived(f"{base.text}.{name}(…)", Unknown("…", gathered.batches))
+                    how = kwargs.get("reduction", args[1] if len(args) > 1 else "sum")
+                    if name == "reduce" and how in ("sum", "mean"):
+                        found.over = str(how)
+                    elif name.startswith("gather"):
+                        found.over = "gathered"
+                    found.counted = gathered.counted
+                    found.count = gathered.count
                     return True, found
                 return True, Unknown(f"{base.text}.{name}()")
 
@@ -1006,12 +1020,44 @@ class Things:
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
-    def rescaled(self, receiver: Value, by: str, reduced: bool, node: p.Node) -> None:
+    def rescaled(
+        self,
+        receiver: Value,
+        by: str,
+        reduced: bool,
+        node: p.Node,
+        factor: Fraction | None = None,
+        ranks: int = 0,
+    ) -> None:
         machine = self.machine
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
         pending = machine.state.ledger.pending(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
-        machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced))
+        machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced, factor, ranks))
+
+    def multiplied(self, receiver: Value, op: str, by: Value, node: p.Node) -> None:
+        """Gradients times (or divided by) a value."""
+        factor, ranks = None, 0
+        if isinstance(by, Number) and by:
+            factor = Fraction(by)
+        elif isinstance(by, Unknown) and by.ranks is not None:
+            factor, ranks = by.ranks.factor, by.ranks.power
+        if op == "/" and factor is not None:
+            factor, ranks = 1 / factor if factor else None, -ranks
+        self.rescaled(receiver, word(by), False, node, factor, ranks)
+
+    def replaced(self, receiver: Value, value: Value, node: p.Node) -> None:
+        """`p.grad = …`: a multiple of what it was, or something else."""
+        old = f"{receiver.text}.grad" if isinstance(receiver, Unknown | Object) else ""
+        terms = value.linear if isinstance(value, Unknown) else ()
+        if (
+            len(terms) == 1
+            and terms[0].atom.text == old
+            and len(terms[0].symbols) == abs(terms[0].ranks)
+        ):
+            self.rescaled(receiver, word(value), False, node, terms[0].factor, terms[0].ranks)
+        else:
+            self.rescaled(receiver, word(value), False, node)
 
     def parameter_method(self, base: Unknown, name: str, args: list[Value], node: p.Node) -> Value:
         """In-place arithmetic on a gradient."""

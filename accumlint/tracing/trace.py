@@ -33,6 +33,23 @@ class Thing:
 
 
 @dataclass(frozen=True)
+class Divisor:
+    """The count that a sum over a micro-batch's elements was divided by.
+
+    `kind`: "elements" (all of a tensor's), "rows" (one of its sides), "some" (those that a mask leaves in), "" when not
+    known. `over`: "sum" or "mean" when it was reduced over ranks, "" for this rank's own. `leaves_out`: what tells that
+    the sum leaves elements out ("" when nothing does). `shifted`: the labels that it counts include the first of each
+    row, which the loss has no prediction for.
+    """
+
+    text: str
+    kind: str
+    over: str
+    leaves_out: str
+    shifted: bool
+
+
+@dataclass(frozen=True)
 class Contribution:
     """One micro-batch's gradient as a backward added it to a network's `.grad`.
 
@@ -43,7 +60,10 @@ class Contribution:
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
     DDP here). `origin` is the forward's or loss's name, the same for the same line of code in every micro-batch.
     `forward` is the model call that the gradient came through, where seen; `spans` are the micro-batches of all the
-    model calls in its graph.
+    model calls in its graph. `wrapper` averages it over ranks ("ddp", "fsdp", "fsdp2", "fabric", "accelerate"; "" when
+    none is known). `ranks` is the power of the number of ranks among the factors, `over` how the loss itself was
+    reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean with gradient" the
+    gradient, too), `divisor` the count that it was divided by.
     """
 
     microbatch: int
@@ -58,6 +78,10 @@ class Contribution:
     origin: str
     forward: Forward | None = field(default=None, compare=False, repr=False)
     spans: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    wrapper: str = ""
+    ranks: int = 0
+    over: str = ""
+    divisor: Divisor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +192,17 @@ class Norm(Event):
 
 @dataclass(frozen=True, eq=False)
 class Rescale(Event):
-    """Gradients multiplied or divided by hand (`p.grad /= n`), or reduced over ranks by hand (`reduced`)."""
+    """Gradients multiplied or divided by hand (`p.grad /= n`), or reduced over ranks by hand (`reduced`).
+
+    `factor` is the number they are multiplied by (None: not known), `ranks` the power of the number of ranks in it: 1
+    for a sum over ranks, 0 for a mean, -1 for a division by their number.
+    """
 
     pending: tuple[Contribution, ...]
     by: str
     reduced: bool = False
+    factor: Fraction | None = None
+    ranks: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from accumlint.reading.program import Class, Function, Node
-from accumlint.tracing.trace import Forward, Thing
+from accumlint.tracing.trace import Divisor, Forward, Thing
 
 
 def _no_values() -> list[Value]:
@@ -36,12 +36,36 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranks:
+    """`factor` times the number of ranks, which goes by `name`, to some power: `4 * world_size`, `1 / world_size`."""
+
+    name: str
+    factor: Fraction = Fraction(1)
+    power: int = 1
+
+    @property
+    def symbol(self) -> str:
+        """The power as an unknown factor of a term."""
+        return f"{'*' if self.power > 0 else '/'} {self.name}" if self.power else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a number counts: "elements" (all of a tensor's), "rows" (the length of one of its sides) or "some" (those
+    that a mask leaves in); `of` is the tensor that was asked."""
+
+    kind: str
+    of: Unknown | None
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
-    """`factor` times an unknown, times further unknown factors as written."""
+    """`factor` times an unknown, times further unknown factors as written, among them powers of the number of ranks."""
 
     atom: Unknown
     factor: Fraction | None
     symbols: tuple[str, ...]
+    ranks: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +78,9 @@ class Unknown:
     `reduction`: "none", "mean", "sum", "window" or "unknown". `total` names the running total it came from; `count`
     tells that it is a number of things. `rows`: one value for each row of the batch. `things` are the objects given to
     the call that made it, which it may hand back. `hint` is the value it has unless somebody chooses otherwise.
+    `ranks`: the number of ranks, or a multiple. `over` tells how other ranks' values came in: "sum", "mean" (of the
+    value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
+    it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row.
     """
 
     text: str
@@ -74,6 +101,11 @@ class Unknown:
     rows: bool = False
     things: tuple[Object, ...] = ()
     attributes: dict[str, Value] = field(default_factory=_no_names)
+    ranks: Ranks | None = None
+    over: str = ""
+    counted: Counted | None = None
+    divisor: Divisor | None = None
+    whole: Unknown | None = None
 
     @property
     def linear(self) -> tuple[Term, ...]:

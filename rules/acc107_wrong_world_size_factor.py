@@ -1,0 +1,144 @@
+"""The loss has a factor of the world size that the reduction over ranks does not want."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Contribution, Rescale, Trace
+
+from ._ranks import (
+    averaged_by,
+    averages_its_own_way,
+    due_ranks,
+    gathers,
+    has_other_factors,
+    is_sure,
+    reduced_windows,
+)
+
+
+class WrongWorldSizeFactor(Rule):
+    """The loss is divided or multiplied by the world size, on top of what DDP or FSDP does.
+
+    DDP, FSDP, Accelerate and Fabric average gradients: they sum them over the W ranks and divide by W. A mean loss
+    needs nothing more. Divided by W it gives a gradient that is W times too short, multiplied by W one that is W times
+    too long, on every one of the N micro-batches, and the effective learning rate changes with the number of machines.
+    The other way round, a sum that is divided by the tokens of *all* ranks needs the factor W, because the average
+    divides by W once more: without it the gradient has half its length on 2 ranks and a quarter on 4.
+
+    Bad:
+
+    ```python
+    from contextlib import nullcontext
+
+    import torch.distributed as dist
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        world_size = dist.get_world_size()
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                inputs, targets = next(batches)
+                last = micro_step + 1 == accumulation_steps
+                with nullcontext() if last else ddp.no_sync():
+                    loss = F.cross_entropy(ddp(inputs), targets)
+                    loss = loss / (accumulation_steps * world_size)
+                    loss.backward()  # error: ACC107
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    from contextlib import nullcontext
+
+    import torch.nn.functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        ddp = DistributedDataParallel(model)
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for micro_step in range(accumulation_steps):
+                inputs, targets = next(batches)
+                last = micro_step + 1 == accumulation_steps
+                with nullcontext() if last else ddp.no_sync():
+                    loss = F.cross_entropy(ddp(inputs), targets)
+                    (loss / accumulation_steps).backward()
+            optimizer.step()
+    ```
+
+    When it stays silent: without a wrapper that is seen (gradients summed by hand need the division); when the loss
+    also has factors that could not be followed, or the gradients are rescaled before the step; on a sum that nothing
+    divides; when a communication hook or a divide factor replaces the average; on a factor W in a file that gathers
+    tensors over ranks, since a contrastive loss over gathered features needs it; and on a loss that was itself reduced
+    over ranks, which is ACC307.
+
+    A finding is `certain` under DDP and FSDP and `likely` under Accelerate and Fabric, which may run one process, and
+    where a divided loss is not seen to be a mean.
+
+    When the fix is not offered: without `--unsafe-fixes`, because the learning rate was tuned with the factor.
+
+    Measured (N = 4): a mean over N W has length .5 on 2 ranks and equal counts; on uneven rows .41, and 1.65 times W.
+    A sum over the tokens of all ranks without W: relative error .50 and .75, cosine 1, length .50 and .25 on 2 and
+    4 ranks; the parameters end .49 and .74 of the distance trained away. With W: 1e-16.
+
+    See: [`DistributedDataParallel`][ddp], "gradients are averaged across processes"; Accelerate's guide to
+    [samples of variable size][accelerate], which multiplies by the number of processes for this reason.
+
+    [ddp]: https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    [accelerate]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+    """
+
+    code = "ACC107"
+    name = "wrong-world-size-factor"
+    severity = Severity.WARNING
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
+            return
+        for window in reduced_windows(trace):
+            if window.of(Rescale):
+                continue
+            for c in window.contributions:
+                if not averaged_by(c) or c.over or has_other_factors(c):
+                    continue
+                told = fault(c, gathers(trace.program))
+                if told:
+                    seen = is_sure(c) and c.reduction != "unknown"
+                    yield self.at(
+                        c.backward,
+                        told,
+                        confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
+                        window=window,
+                    )
+
+
+def fault(c: Contribution, gathered: bool) -> str:
+    """What is wrong with the factor of the world size, "" for nothing."""
+    due = due_ranks(c)
+    loss, who = f"`{c.backward.loss}`", averaged_by(c)
+    several = "" if is_sure(c) else " (if there are several)"
+    name = next((symbol[2:] for symbol in c.symbols), "")
+    if due is None and c.reduction == "unknown" and c.ranks < 0:
+        return f"{loss} is divided by `{name}`, and {who} averages over the ranks again (if it is a mean)"
+    if due is None or c.ranks == due:
+        return ""
+    if c.ranks < due and c.divisor is not None and due == 1 and c.ranks == 0:
+        return (
+            f"{loss} is a sum over `{c.divisor.text}` of all ranks, and {who} divides by the number "
+            f"of ranks again{several}"
+        )
+    if c.ranks < due:
+        return f"{loss} is divided by `{name}`, and {who} averages over the ranks again{several}"
+    if gathered:
+        return ""
+    return f"{loss} is multiplied by `{name}`, although {who} averages over the ranks{several}"
