@@ -10,10 +10,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import packs, patterns, prefilter, suppress
 from accumlint.config import Settings
@@ -28,6 +29,9 @@ from accumlint.suppress import Match, Suppressions
 if TYPE_CHECKING:
     from accumlint.reading.program import Program
     from accumlint.rule import Finding, Remark
+    from accumlint.tracing import Exploration
+
+T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
@@ -40,23 +44,24 @@ _Matched: TypeAlias = "tuple[Report, list[Match]]"
 def check(targets: Iterable[Target]) -> Iterator[Checked]:
     """What checking each file gave, in order. A file that cannot be checked does not stop the run."""
     for target in targets:
-        try:
-            data = _bytes(target)
-        except OSError as problem:
-            reason = f"cannot be read: {problem.strerror or problem}"
-            yield Checked(target.shown, problems=(Problem(target.shown, reason),))
-            continue
-        try:
-            yield check_bytes(data, target)
-        except packs.PackError:
-            raise
-        # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
-        except Exception:  # noqa: BLE001
-            message = (
-                "accumlint failed here, which is its own fault; please report it with this file"
-            )
-            problem = Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
-            yield Checked(target.shown, problems=(problem,))
+        result = read(target, check_bytes)
+        yield _failed(target, result) if isinstance(result, Problem) else result
+
+
+def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
+    """What some work on a file's bytes gave, or what kept it from being done."""
+    try:
+        data = _bytes(target)
+    except OSError as problem:
+        return Problem(target.shown, f"cannot be read: {problem.strerror or problem}")
+    try:
+        return work(data, target)
+    except packs.PackError:
+        raise
+    # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
+    except Exception:  # noqa: BLE001
+        message = "accumlint failed here, which is its own fault; please report it with this file"
+        return Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
 
 
 def check_bytes(data: bytes, target: Target) -> Checked:
@@ -133,9 +138,10 @@ def _check_program(text: str, data: bytes, target: Target) -> Checked:
         suppressions, silenced if exploration.is_whole else None, program.lines, target
     )
     kept, left_out = _sifted(reports, data, target)
+    findings = {(finding.rule.code, place): finding for finding, place in located}
     return Checked(
         target.shown,
-        kept,
+        tuple(_with_fixes(kept, findings, program, exploration)),
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -149,6 +155,39 @@ def _check_comments(text: str, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
     reports = list(_about_ignores(suppress.read(text), {}, lines(text), target))
     return Checked(target.shown, *_sifted(reports, data, target))
+
+
+def _with_fixes(
+    reports: Sequence[Report],
+    findings: Mapping[tuple[str, Place], Finding],
+    program: Program,
+    exploration: Exploration,
+) -> Iterator[Report]:
+    """The reports with the fixes that may be offered."""
+    fixable = [
+        (report, finding)
+        for report in reports
+        if (finding := findings.get((report.code, report.mark.place))) and finding.fixes
+    ]
+    if not fixable:
+        return iter(reports)
+    from accumlint import judge, offers, reading, tracing
+
+    # A fix must not bring what some rule would find, whether that rule is selected or not.
+    rules = packs.select(also=[report.code for report, _ in fixable]).rules
+    before = offers.health(judge.judge(program, exploration, rules), exploration)
+
+    def examine(text: str) -> offers.Health | None:
+        try:
+            changed = reading.read(text, program.path)
+        except reading.UnreadableSource:
+            return None
+        explored = tracing.explore(changed, SECONDS)
+        return offers.health(judge.judge(changed, explored, rules), explored)
+
+    found = offers.offers([finding for _, finding in fixable], program, before, examine)
+    fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
+    return (replace(report, fix=fixes.get(id(report))) for report in reports)
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -268,4 +307,8 @@ def _mark(place: Place, message: str, rows: Sequence[str]) -> Mark:
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:
-    return Checked(target.shown, problems=(Problem(target.shown, message, line=line),))
+    return _failed(target, Problem(target.shown, message, line=line))
+
+
+def _failed(target: Target, problem: Problem) -> Checked:
+    return Checked(target.shown, problems=(problem,))

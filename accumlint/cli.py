@@ -9,17 +9,21 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import click
 
-from accumlint import __version__, check, config, packs, reporting
-from accumlint.discovery import find
+from accumlint import __version__, check, config, fixing, packs, reporting
+from accumlint.discovery import Target, find
+from accumlint.fixing import Fixed
 from accumlint.problem import Kind, Problem
 from accumlint.progress import Progress
 from accumlint.report import Checked
-from accumlint.reporting import pages
+from accumlint.reporting import mending, pages
+from accumlint.reporting.difference import difference
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import repository
+from accumlint.source import decode
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -184,6 +188,11 @@ def accumlint(context: click.Context) -> None:
     help="Take [tool.accumlint] from this file.",
 )
 @click.option("--isolated", is_flag=True, help="Read no configuration file.")
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and write the files.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the unsafe fixes, too.")
+@click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
+@click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list what was mended.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
@@ -205,6 +214,11 @@ def check_command(
     sarif_silenced: bool,
     file: Path | None,
     isolated: bool,
+    fix: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    show_fixes: bool,
+    exit_non_zero_on_fix: bool,
     exit_zero: bool,
     statistics: bool,
     show_files: bool,
@@ -215,9 +229,11 @@ def check_command(
 ) -> int:
     """Checks Python files, and folders for the Python files in them (default: the current folder).
 
-    `-` reads from stdin. RULES are codes, names, beginnings of codes, or ALL, separated by commas.
+    `-` reads from stdin; with --fix, the fixed text goes to stdout. RULES are codes, names, beginnings of codes, or
+    ALL, separated by commas.
 
-    Exit code: 0 nothing found, 1 findings, 2 wrong usage, settings or input, 3 a fault of accumlint.
+    Exit code: 0 nothing found (--fix: nothing left, --diff: nothing to change), 1 findings, 2 wrong usage, settings or
+    input, 3 a fault of accumlint.
     """
     if isolated and file:
         raise click.UsageError("--isolated and --config exclude each other.")
@@ -246,10 +262,19 @@ def check_command(
     )
     results: list[Checked] = []
     progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
-    coming = _kept(check.check(progress.through(targets)), results, progress)
+    coming_targets = progress.through(targets)
+    if diff:
+        changes = fixing.fix_files(coming_targets, unsafe=unsafe_fixes)
+        _print(_differences(changes, results, progress, look))
+        _print(mending.outlook(results, names=show_fixes), sys.stderr)
+        changed = any(result.mended for result in results) and not exit_zero
+        return max(_verdict(results, worst, True), FINDINGS if changed else 0)
+    found = _fixed(coming_targets, unsafe_fixes) if fix else check.check(coming_targets)
+    coming = _kept(found, results, progress)
+    fixed_stdin = fix and any(target.stdin for target in targets)
     first, *others = printed or [usual]
     reporters = reporting.STATISTICS if statistics else reporting.REPORTERS
-    _print(reporters[first](coming, look))
+    _print(reporters[first](coming, look), sys.stderr if fixed_stdin else sys.stdout)
     # A reader of standard output that stops early (`| head`) must not cut the other outputs short.
     deque(coming if outputs else (), maxlen=0)
     for name in others:
@@ -261,7 +286,10 @@ def check_command(
     page = os.environ.get("GITHUB_STEP_SUMMARY") if "github" in (first, *others) else None
     if page:
         worst = max(worst, _write(reporting.REPORTERS["markdown"](results, plain), page, "a"))
-    return _verdict(results, worst, exit_zero)
+    if show_fixes:
+        _print(mending.mended(results), sys.stderr)
+    was_fixed = exit_non_zero_on_fix and any(result.mended for result in results)
+    return max(_verdict(results, worst, exit_zero), FINDINGS if was_fixed else 0)
 
 
 @accumlint.command("rule")
@@ -318,6 +346,30 @@ def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -
         yield result
 
 
+def _differences(
+    results: Iterable[Fixed], kept: list[Checked], progress: Progress, look: Look
+) -> Iterator[str]:
+    """The diff of each file that would change."""
+    for result in results:
+        if result.is_changed:
+            progress.clear()
+            texts = decode(result.before), decode(result.after)
+            yield "".join(difference(*texts, result.target.shown, look)).removesuffix("\n")
+        kept.extend(_kept([result.checked], [], progress))
+
+
+def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:
+    """The results of fixing; what came from stdin goes to stdout, whether it changed or not."""
+    for result in fixing.fix_files(targets, unsafe=unsafe):
+        if result.target.stdin:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(result.after)
+            sys.stdout.buffer.flush()
+            yield result.checked
+        else:
+            yield from fixing.written([result])
+
+
 def _verdict(results: Sequence[Checked], worst: Kind, exit_zero: bool) -> int:
     """The exit code of a run: the gravest problem, else whether anything was found."""
     problems = [problem.kind for result in results for problem in result.problems]
@@ -343,11 +395,12 @@ def _write(lines: Iterable[str], file: str, mode: str = "w") -> Kind:
     return Kind.WARNING
 
 
-def _print(lines: Iterable[str]) -> None:
+def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    out = stream or sys.stdout
     try:
         for line in lines:
-            sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+            out.write(line + "\n")
+        out.flush()
     except BrokenPipeError:
         # The reader has seen enough (`| head`). Python flushes once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())

@@ -58,4 +58,7 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     confidence = finding.confidence
     if asked[0] not in holding and confidence is Confidence.CERTAIN:
         confidence = Confidence.LIKELY
-    return replace(finding, conditions=conditions, confidence=confidence)
+    # The same code is right on another path: what mends it here may break it there.
+    shared = any(event.node is finding.node for trace in without for event in trace.main.events)
+    fixes = () if shared else finding.fixes
+    return replace(finding, conditions=conditions, confidence=confidence, fixes=fixes)

@@ -56,6 +56,30 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """`content` in the place of the text at `place`, whose offsets in the decoded file are `start` and `end`."""
+
+    place: Place
+    start: int
+    end: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Fix:
+    """How a finding can be mended.
+
+    `applicability` is "safe", "unsafe" (something must be tuned or checked) or "display" (only shown). `difference` is
+    what would change, as the body of a unified diff.
+    """
+
+    applicability: str
+    message: str
+    edits: tuple[Edit, ...]
+    difference: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Report:
     """A finding with its place. `shown` is the path as the user wrote it, `file` the absolute one.
 
@@ -82,6 +106,7 @@ class Report:
     statement: str = ""
     fingerprint: str = ""
     line_hash: str = ""
+    fix: Fix | None = None
 
     @property
     def headline(self) -> str:
@@ -119,10 +144,11 @@ class Untraced:
 
 @dataclass(frozen=True)
 class Checked:
-    """What checking one file gave."""
+    """What checking one file gave; `mended` are the findings that were fixed before."""
 
     shown: str
     reports: tuple[Report, ...] = ()
     silenced: tuple[Silenced, ...] = ()
     problems: tuple[Problem, ...] = ()
     untraced: tuple[Untraced, ...] = ()
+    mended: tuple[Report, ...] = ()

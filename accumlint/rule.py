@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
+from accumlint.editing import Verb
 from accumlint.place import Place
 from accumlint.reading.program import Node, Program
 from accumlint.tracing.trace import Event, Trace, Window
@@ -49,6 +50,37 @@ class Claim(str, Enum):
     EXCEPTION = "exception"
 
 
+class Applicability(str, Enum):
+    """Who may apply a fix: `--fix`, only `--unsafe-fixes` (right, but something must be tuned or checked), nobody."""
+
+    SAFE = "safe"
+    UNSAFE = "unsafe"
+    DISPLAY = "display"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """How a finding can be mended: what to do in one sentence, and in the verbs of `accumlint.editing`.
+
+    A fix is offered only where its verbs can be done with certainty, and where the finding is gone afterwards and no
+    other has come.
+    """
+
+    message: str
+    verbs: tuple[Verb, ...]
+    applicability: Applicability = Applicability.SAFE
+
+
+def safe(message: str, *verbs: Verb) -> Fix:
+    """A fix that turns wrong into right and changes nothing else."""
+    return Fix(message, verbs)
+
+
+def unsafe(message: str, *verbs: Verb) -> Fix:
+    """A fix that is right, after which the user must tune or check something."""
+    return Fix(message, verbs, Applicability.UNSAFE)
+
+
 @dataclass(frozen=True)
 class Related:
     """Another place that helps to understand a finding."""
@@ -87,7 +119,8 @@ class Finding:
     """A defect that a rule saw.
 
     `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
-    two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply).
+    two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply). `fixes` are ways
+    to mend it, the best first.
     """
 
     rule: Rule
@@ -100,10 +133,13 @@ class Finding:
     applied: str = ""
     expected: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
 
 class Rule:
     """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
+
+    `fix` is the surest fix that the rule may offer, None without any.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
     guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
@@ -114,6 +150,7 @@ class Rule:
     name: ClassVar[str]
     severity: ClassVar[Severity]
     claim: ClassVar[Claim] = Claim.GRADIENT
+    fix: ClassVar[Applicability | None] = None
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False
@@ -141,12 +178,22 @@ class Rule:
         related: Iterable[Related] = (),
         applied: str = "",
         expected: str = "",
+        fixes: Iterable[Fix] = (),
     ) -> Finding:
         """A finding of this rule at an event or a node of the program."""
         node = place.node if isinstance(place, Event) else place
         chosen = severity or self.severity
         return Finding(
-            self, node, message, chosen, confidence, tuple(related), window, applied, expected
+            self,
+            node,
+            message,
+            chosen,
+            confidence,
+            tuple(related),
+            window,
+            applied,
+            expected,
+            fixes=tuple(fixes),
         )
 
     @classmethod

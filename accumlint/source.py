@@ -44,12 +44,27 @@ def decode(data: bytes) -> str:
         raise UndecodableSource(message, _line(data, problem.start)) from None
 
 
+def encode(text: str, like: bytes) -> bytes:
+    """The bytes of a changed text in the encoding of the file it was decoded from, with its byte order mark.
+
+    Raises:
+        UnicodeEncodeError: when the encoding lacks a character.
+    """
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(like).readline)
+    return text.encode(encoding)
+
+
 def lines(text: str) -> list[str]:
     """The lines of a program without their ends, as Python counts them.
 
     `str.splitlines` would also split at form feeds and at characters that Python allows inside a line.
     """
     return _LINE_END.split(text)
+
+
+def line_starts(text: str) -> list[int]:
+    """The offset of the first character of each of the `lines`."""
+    return [0, *(end.end() for end in _LINE_END.finditer(text))]
 
 
 def _line(data: bytes, offset: int) -> int:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Clip, Run, Trace, Unscale
+from accumlint.editing import Before, Insert, Move
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Clip, Run, Step, Trace, Unscale
+
+from ._calls import argument_of, receiver_of
 
 
 class ClipBeforeUnscale(Rule):
@@ -75,6 +78,7 @@ class ClipBeforeUnscale(Rule):
     code = "ACC201"
     name = "clip-before-unscale"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -87,7 +91,22 @@ class ClipBeforeUnscale(Rule):
                     clip,
                     "gradients are clipped while they are still multiplied by the scale of "
                     f"`{scaler.text if scaler else 'the scaler'}`",
+                    fixes=unscale_first(run, clip),
                 )
+
+
+def unscale_first(run: Run, clip: Clip) -> Iterator[Fix]:
+    """Takes the scale off in front of the clip, by the call that comes later where there is one."""
+    step = next((s for s in run.of(Step) if s.index > clip.index and s.scaler), None)
+    if step is None:
+        return
+    later = [u for u in run.of(Unscale) if clip.index < u.index < step.index]
+    for unscale in later[:1]:
+        yield safe("Unscale before clipping", Move(unscale.node, Before(clip.node)))
+    scaler, optimizer = receiver_of(step.node), argument_of(step.node)
+    if scaler and optimizer and not later:
+        call = f"{scaler}.unscale_({optimizer})"
+        yield safe(f"Call `{call}` before clipping", Insert(call, Before(clip.node)))
 
 
 def unscaled_too_early(run: Run, clip: Clip) -> bool:

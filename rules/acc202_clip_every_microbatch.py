@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.editing import Before, Guard, Move
+from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Clip, Trace, Window
 
+from ._calls import receiver_of
 from ._clips import idle_clips
 
 
@@ -80,6 +82,7 @@ class ClipEveryMicrobatch(Rule):
     code = "ACC202"
     name = "clip-every-microbatch"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
@@ -95,6 +98,7 @@ class ClipEveryMicrobatch(Rule):
                         related=[
                             Related(window.step.node, "applies what is added afterwards, too")
                         ],
+                        fixes=clip_once(window, clip),
                     )
 
 
@@ -106,3 +110,12 @@ def is_partial(window: Window, clip: Clip) -> bool:
         c.network in networks and c.microbatch > last and c.backward.index > clip.index
         for c in window.contributions
     )
+
+
+def clip_once(window: Window, clip: Clip) -> Iterator[Fix]:
+    """Clips at the boundary: by Accelerate's own flag where the step waits for it, else right before the step."""
+    accelerator = receiver_of(clip.node)
+    if clip.via == "accelerator" and accelerator:
+        test = f"{accelerator}.sync_gradients"
+        yield safe(f"Clip only when `{test}`", Guard(clip.node, test))
+    yield safe("Clip once, right before the step", Move(clip.node, Before(window.step.node)))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from accumlint.rule import Claim, Finding, Related, Rule, Severity
-from accumlint.tracing.trace import Trace, Unscale, Update, Window
+from accumlint.editing import Before, Delete, Move
+from accumlint.reading.program import Node
+from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
+from accumlint.tracing.trace import Clip, Trace, Unscale, Update, Window
 
 
 class UnscaleEveryMicrobatch(Rule):
@@ -82,6 +84,7 @@ class UnscaleEveryMicrobatch(Rule):
     code = "ACC203"
     name = "unscale-every-microbatch"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -96,6 +99,10 @@ class UnscaleEveryMicrobatch(Rule):
                     f"`{unscale.subject}.unscale_` runs before the last backward of its window, so "
                     "scaled gradients are added to unscaled ones",
                     window=window,
+                    fixes=[
+                        safe("Unscale once, at the boundary", Move(unscale.node, Before(first)))
+                        for first in boundary(window)
+                    ],
                 )
             for first, second in pairwise(unscales if not early else []):
                 updated = any(first.index < u.index < second.index for u in window.of(Update))
@@ -105,6 +112,7 @@ class UnscaleEveryMicrobatch(Rule):
                         f"`{second.subject}.unscale_` runs a second time in its window",
                         window=window,
                         related=[Related(first.node, "has unscaled the window before")],
+                        fixes=[safe("Leave the second call out", Delete(second.node))],
                     )
 
 
@@ -114,3 +122,9 @@ def is_early(window: Window, unscale: Unscale) -> bool:
     return any(
         c.microbatch > now > 0 and c.backward.index > unscale.index for c in window.contributions
     )
+
+
+def boundary(window: Window) -> list[Node]:
+    """The calls that need unscaled gradients after the last backward: a clip, if there is one, and the step."""
+    clips = [c.node for c in window.of(Clip) if c.index > window.backwards[-1].index]
+    return [*clips[:1], window.step.node]

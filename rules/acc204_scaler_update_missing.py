@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import Trace, Update, Window
+from accumlint.editing import After, Insert
+from accumlint.reading.program import Program
+from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Backward, Run, Step, Trace, Update, Window
+
+from ._calls import receiver_of, taken
 
 
 class ScalerUpdateMissing(Rule):
@@ -73,6 +77,7 @@ class ScalerUpdateMissing(Rule):
     code = "ACC204"
     name = "scaler-update-missing"
     severity = Severity.WARNING
+    fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -91,7 +96,24 @@ class ScalerUpdateMissing(Rule):
                     yield self.at(
                         step,
                         f"`{scaler.text}.step` runs again before `{scaler.text}.update()`",
+                        fixes=update_after(trace.program, run, step),
                     )
+
+
+def update_after(program: Program, run: Run, step: Step) -> Iterator[Fix]:
+    """Updates when the scaler's last optimizer has stepped, by the call that stands elsewhere where there is one."""
+    following = run.events[step.index :]
+    until = next((e.index for e in following if isinstance(e, Backward)), len(run.events))
+    last = [s for s in run.of(Step) if s.scaler is step.scaler and s.index < until][-1]
+    elsewhere = {u.node: u for u in run.of(Update) if u.scaler is step.scaler}
+    scaler = receiver_of(last.node)
+    if elsewhere:
+        for update in elsewhere:
+            for verbs in taken(program, update, After(last.node)):
+                yield safe("Update the scale after the step", *verbs)
+    elif scaler:
+        call = f"{scaler}.update()"
+        yield safe(f"Call `{call}` after the step", Insert(call, After(last.node)))
 
 
 def is_scaled(window: Window) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Related, Rule, Severity
+from accumlint.editing import After
+from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Trace, Update, Window
+
+from ._calls import taken
 
 
 class ScalerUpdateMisplaced(Rule):
@@ -78,6 +81,7 @@ class ScalerUpdateMisplaced(Rule):
     code = "ACC205"
     name = "scaler-update-misplaced"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -94,6 +98,10 @@ class ScalerUpdateMisplaced(Rule):
                         window=window,
                         related=[
                             Related(window.step.node, "applies the gradients that were waiting")
+                        ],
+                        fixes=[
+                            safe("Update the scale after the step", *verbs)
+                            for verbs in taken(trace.program, update.node, After(window.step.node))
                         ],
                     )
 

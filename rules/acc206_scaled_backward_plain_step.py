@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
-from accumlint.tracing.trace import Trace
+from accumlint.editing import After, Insert, Replace, Verb
+from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
+from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update
+
+from ._calls import receiver_of, takes_nothing
 
 
 class ScaledBackwardPlainStep(Rule):
@@ -73,6 +76,7 @@ class ScaledBackwardPlainStep(Rule):
     code = "ACC206"
     name = "scaled-backward-plain-step"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("scaler"):
@@ -87,4 +91,24 @@ class ScaledBackwardPlainStep(Rule):
                     f"scale of `{scaler.text if scaler else 'the scaler'}`",
                     window=window,
                     related=[Related(scaled[0].backward.node, "made the scaled gradients")],
+                    fixes=through(scaler, trace.main, window.step),
                 )
+
+
+def through(scaler: Thing | None, run: Run, step: Step) -> Iterator[Fix]:
+    """Steps through the scaler, and updates its scale unless that follows anyway."""
+    optimizer = receiver_of(step.node)
+    if scaler is None or not optimizer or not takes_nothing(step.node):
+        return
+    for name in names_of(scaler, run):
+        call = f"{name}.step({optimizer})"
+        verbs: list[Verb] = [Replace(step.node, call)]
+        if not any(update.scaler is scaler for update in run.of(Update)):
+            verbs.append(Insert(f"{name}.update()", After(step.node)))
+        yield safe(f"Step by `{call}`", *verbs)
+
+
+def names_of(scaler: Thing, run: Run) -> list[str]:
+    """What the scaler is called where it scales a loss."""
+    scaled = (b for b in run.of(Backward) if b.scaler is scaler)
+    return list(dict.fromkeys(b.subject.removesuffix(".scale()") for b in scaled))

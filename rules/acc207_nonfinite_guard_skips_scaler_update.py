@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.editing import Before, Insert
+from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
+
+from ._calls import receiver_of
 
 
 class NonfiniteGuardSkipsScalerUpdate(Rule):
@@ -60,14 +63,18 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
                     loss = F.cross_entropy(model(images), labels) / accumulation_steps
                 scaler.scale(loss).backward()
             scaler.unscale_(optimizer)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+            if not torch.isfinite(norm):
+                optimizer.zero_grad()
+                scaler.update()
+                continue
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()
     ```
 
-    `scaler.step` leaves the update out by itself when anything is infinite or NaN, so the guard can go. One that
-    stays, for a count or a log, calls `scaler.update()` before it jumps.
+    The whole guard can go as well, unless it counts or logs: `scaler.step` leaves the update out by itself when
+    anything is infinite or NaN.
 
     When it stays silent: on a guard of the loss before its backward (no scaled gradient exists yet), on guards in
     unscaled training, and when `update()` is reached before the next backward.
@@ -86,6 +93,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     code = "ACC207"
     name = "nonfinite-guard-skips-scaler-update"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
     claim = Claim.EXCEPTION
     exceptional = True
 
@@ -98,7 +106,22 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
                     skip,
                     f"`{skip.jump}` under `{skip.guard}` passes over `{scaler.text}.update()`, so the "
                     "scale stays where it overflowed",
+                    fixes=[
+                        safe(
+                            f"Call `{call}` before leaving",
+                            Insert(call, Before(skip.node)),
+                        )
+                        for call in update_calls(run, skip, scaler)
+                    ],
                 )
+
+
+def update_calls(run: Run, skip: Skip, scaler: Thing) -> set[str]:
+    """The scaler's update as it is written elsewhere; none without `unscale_`, which looks for the overflow."""
+    passed = run.events[: skip.index]
+    unscaled = any(isinstance(e, Unscale) and e.microbatch == skip.microbatch for e in passed)
+    updates = (u for u in run.of(Update) if u.scaler is scaler)
+    return {f"{u.subject}.update()" for u in updates if receiver_of(u.node)} if unscaled else set()
 
 
 def checked_scaler(run: Run, skip: Skip) -> Thing | None:

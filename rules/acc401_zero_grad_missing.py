@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Clear, Trace
+from accumlint.editing import After, Insert
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Clear, Run, Step, Trace
+
+from ._calls import argument_of, ends_of_update, receiver_of
 
 
 class ZeroGradMissing(Rule):
@@ -69,6 +72,7 @@ class ZeroGradMissing(Rule):
     code = "ACC401"
     name = "zero-grad-missing"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -91,4 +95,14 @@ class ZeroGradMissing(Rule):
                     "again: they are never cleared",
                     confidence=Confidence.LIKELY if run.hides("model") else Confidence.CERTAIN,
                     window=window,
+                    fixes=clear_after(run, window.step),
                 )
+
+
+def clear_after(run: Run, step: Step) -> Iterator[Fix]:
+    """Clears what the step has applied."""
+    optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
+    if optimizer:
+        call = f"{optimizer}.zero_grad()"
+        for last in ends_of_update(run, step):
+            yield safe(f"Call `{call}` after the step", Insert(call, After(last.node)))

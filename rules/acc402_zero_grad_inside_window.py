@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace
+from accumlint.editing import After, Delete, Insert
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace, Window
 
+from ._calls import ends_of_update, receiver_of, taken
 from ._windows import length, sources
 
 
@@ -43,12 +45,12 @@ class ZeroGradInsideWindow(Rule):
     def train(model, loader, optimizer, accumulation_steps):
         batches = iter(loader)
         for _ in range(len(loader) // accumulation_steps):
-            optimizer.zero_grad()
             for _ in range(accumulation_steps):
                 inputs, targets = next(batches)
                 loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
                 loss.backward()
             optimizer.step()
+            optimizer.zero_grad()
     ```
 
     When it stays silent: when what is cleared came from another loss (a probe backward, the other
@@ -71,6 +73,7 @@ class ZeroGradInsideWindow(Rule):
     code = "ACC402"
     name = "zero-grad-inside-window"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -96,4 +99,17 @@ class ZeroGradInsideWindow(Rule):
                         f"the gradients of `{clear.subject}` are cleared inside the window: "
                         f"`{window.step.subject}.step()` applies {kept} of {seen} micro-batches",
                         window=window,
+                        fixes=clear_after_step(trace, window, clear),
                     )
+
+
+def clear_after_step(trace: Trace, window: Window, clear: Clear) -> Iterator[Fix]:
+    """Clears what the step has applied, by the optimizer where the framework waits for the boundary with it."""
+    for last in ends_of_update(trace.main, window.step):
+        for verbs in taken(trace.program, clear.node, After(last.node)):
+            yield safe("Clear after the step", *verbs)
+    optimizer = receiver_of(window.step.node)
+    if optimizer and window.step.gated:
+        call = f"{optimizer}.zero_grad()"
+        insert = Insert(call, After(window.step.node))
+        yield safe(f"Clear by `{call}` after the step", Delete(clear.node), insert)

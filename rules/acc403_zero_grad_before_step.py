@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.editing import After
+from accumlint.rule import Applicability, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Rescale, Trace
+
+from ._calls import ends_of_update, taken
 
 
 class ZeroGradBeforeStep(Rule):
@@ -63,6 +66,7 @@ class ZeroGradBeforeStep(Rule):
     code = "ACC403"
     name = "zero-grad-before-step"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -78,4 +82,9 @@ class ZeroGradBeforeStep(Rule):
                         f"the gradients of `{clear.subject}` are cleared before "
                         f"`{window.step.subject}.step()`, which finds nothing to apply",
                         window=window,
+                        fixes=[
+                            safe("Clear after the step", *verbs)
+                            for last in ends_of_update(run, window.step)
+                            for verbs in taken(trace.program, clear.node, After(last.node))
+                        ],
                     )

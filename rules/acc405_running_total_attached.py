@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.editing import Append
+from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
+from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Reset, Trace
 
 
@@ -67,6 +69,7 @@ class RunningTotalAttached(Rule):
     name = "running-total-attached"
     severity = Severity.INFO
     claim = Claim.MEMORY
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -82,5 +85,22 @@ class RunningTotalAttached(Rule):
             backwarded = joint or any(add.total in loss for loss in losses)
             if add.attached and not backwarded and add.total not in bounded:
                 yield self.at(
-                    add, f"`{add.total}` keeps the graph of every micro-batch that it adds up"
+                    add,
+                    f"`{add.total}` keeps the graph of every micro-batch that it adds up",
+                    fixes=[
+                        safe("Add the value without its graph", Append(value, ".detach()"))
+                        for value in added(add.node)
+                    ],
                 )
+
+
+def added(node: Node) -> Iterator[Expr]:
+    """What `total += value` or `total = total + value` adds."""
+    match node:
+        case Augment(op="+", value=value):
+            yield value
+        case Assign(targets=[target], value=Binary(op="+", left=left, right=right)):
+            if dotted(target) == dotted(left):
+                yield right
+        case _:
+            pass

@@ -25,7 +25,7 @@ FLOORS = [
         "accumlint.progress",
     },
     {"accumlint.reading"},
-    {"accumlint.tracing"},
+    {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
     {"accumlint.judge", "accumlint.narrate"},
     {
@@ -35,20 +35,26 @@ FLOORS = [
         "accumlint.patterns",
         "accumlint.packs",
     },
-    {"accumlint.config"},
+    {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
+    {"accumlint.fixing"},
     {"accumlint.confirming"},
     {"accumlint.reporting"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
-# What the program, its events and a finding are made of: all that a rule needs.
-FOR_RULES = {"accumlint.rule", "accumlint.tracing.trace", "accumlint.reading.program"}
+# What the program, its events, a finding and its fix are made of: all that a rule needs.
+FOR_RULES = {
+    "accumlint.rule",
+    "accumlint.tracing.trace",
+    "accumlint.reading.program",
+    "accumlint.editing",
+}
 # Who may import what comes from elsewhere.
 HEAVY = {
     "click": {"accumlint.cli"},
-    "libcst": {"accumlint.reading"},
+    "libcst": {"accumlint.reading", "accumlint.editing"},
     "pathspec": {"accumlint.patterns"},
     "tomli": {"accumlint.config"},
     # Only in the processes that `confirm` starts, and in tests that users write.

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 import pytest
-from helpers import ROOT, findings, markers
+from helpers import ORDER, ROOT, blocks, findings, markers
 
 from accumlint import packs
 from accumlint.packs import Entry
 
-ORDER = ("Bad:", "Good:", "When the fix is not offered:", "Measured", "See:")
-
 ENTRIES = packs.catalogue()
-_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 def code_of(entry: Entry) -> str:
@@ -23,15 +19,6 @@ def code_of(entry: Entry) -> str:
 
 def page_of(entry: Entry) -> str:
     return packs.rule(entry).page()
-
-
-def blocks(entry: Entry, heading: str) -> list[str]:
-    """The Python blocks between a heading and the next."""
-    page = page_of(entry)
-    start = page.index(f"\n{heading}\n")
-    ends = [page.find(f"\n{other}", start + 1) for other in ORDER]
-    end = min((end for end in ends if end > start), default=len(page))
-    return _BLOCK.findall(page[start:end])
 
 
 def test_every_file_of_the_rules_is_a_rule_or_a_helper() -> None:
@@ -56,7 +43,7 @@ def test_the_file_is_called_what_the_rule_is(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
 def test_the_bad_blocks_raise_their_markers(entry: Entry) -> None:
-    bad = blocks(entry, "Bad:")
+    bad = blocks(page_of(entry), "Bad:")
     assert bad
     for block in bad:
         assert entry.code in {code for _, code in markers(block)}
@@ -65,7 +52,7 @@ def test_the_bad_blocks_raise_their_markers(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
 def test_the_good_blocks_are_silent(entry: Entry) -> None:
-    good = blocks(entry, "Good:")
+    good = blocks(page_of(entry), "Good:")
     assert good
     for block in good:
         assert findings(block, also=entry.code) == set()

@@ -35,7 +35,7 @@ def read(text: str, path: str) -> Program:
     except cst.ParserSyntaxError as error:
         raise UnreadableSource(f"syntax error: {_reason(error)}", error.raw_line) from error
     places = _Places(module, lines(text))
-    return Program(path, places.lines, lowered(module), places.of, places.around)
+    return Program(path, places.lines, lowered(module), places.of, places.around, text, module)
 
 
 def _reason(error: cst.ParserSyntaxError) -> str:

@@ -407,17 +407,27 @@ Stmt: TypeAlias = (
 
 @dataclass(eq=False)
 class Program:
-    """A source file, lowered. `path` is as given; `lines` are the source lines without their ends."""
+    """A source file, lowered. `path` is as given; `lines` are the lines of its `text` without their ends."""
 
     path: str
     lines: list[str]
     body: tuple[Stmt, ...]
     places: Callable[[cst.CSTNode], Place] = field(repr=False)
     around: Callable[[cst.CSTNode], Surroundings] = field(repr=False)
+    text: str = field(repr=False)
+    module: cst.Module = field(repr=False)
 
     def place(self, node: Node) -> Place:
         """Where a node stands in the file."""
         return self.places(node.at)
+
+    def code(self, node: Node) -> str:
+        """The text of a node on one line as it stands in the file."""
+        place = self.place(node)
+        held = self.lines[place.line - 1 : place.end_line]
+        held[-1] = held[-1][: place.end_column - 1]
+        held[0] = held[0][place.column - 1 :]
+        return " ".join(line.strip() for line in held)
 
     def surroundings(self, node: Node) -> Surroundings:
         """The function or class and the statement that a node stands in."""

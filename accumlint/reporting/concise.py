@@ -23,4 +23,5 @@ def line(report: Report, look: Look) -> str:
     """A finding in one line."""
     where = look.paint(f"{printable_path(report.shown)}:{report.mark.where}:", "bold")
     what = look.paint(report.code, report.severity)
-    return f"{where} {what} [{report.severity}] {printable(report.headline)}"
+    star = " [*]" if report.fix and report.fix.applicability == "safe" else ""
+    return f"{where} {what} [{report.severity}]{star} {printable(report.headline)}"

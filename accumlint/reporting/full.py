@@ -33,11 +33,18 @@ def _block(report: Report, look: Look) -> Iterator[str]:
     where = f"{printable(report.shown)}:{report.mark.where}"
 
     code = look.paint(f"{report.code} {report.name}", report.severity)
-    yield f"{code} {look.paint(f'({report.severity}, {report.confidence})', 'dim')}"
+    star = " [*]" if report.fix and report.fix.applicability == "safe" else ""
+    yield f"{code} {look.paint(f'({report.severity}, {report.confidence}){star}', 'dim')}"
     yield look.paint(printable(report.message), "bold")
     yield f"{margin} {look.paint(look.opening, 'dim')} {where}"
     yield from frame(marks, width, look)
-    for paragraph in (_timeline(report.timeline), _gradients(report, look), _condition(report)):
+    paragraphs = (
+        _timeline(report.timeline),
+        _gradients(report, look),
+        _condition(report),
+        _fix(report, look),
+    )
+    for paragraph in paragraphs:
         if paragraph:
             yield f"{margin} {look.paint(look.side, 'dim')}"
             yield from (f"{margin} {look.paint(look.side, 'dim')} {line}" for line in paragraph)
@@ -60,6 +67,22 @@ def _gradients(report: Report, look: Look) -> list[str]:
 
 def _condition(report: Report) -> list[str]:
     return [f"This happens {printable(report.condition)}."] if report.condition else []
+
+
+def _fix(report: Report, look: Look) -> list[str]:
+    """What the fix would change; "unsafe" where something must be tuned or checked afterwards."""
+    if report.fix is None:
+        return []
+    fix = report.fix
+    heads = {"safe": "Fix", "unsafe": "Fix (unsafe)", "display": "Suggestion"}
+    paints = {"+": "good", "-": "bad", " ": "dim"}
+    changes = (
+        look.paint(look.gap, "dim")
+        if line.startswith("@@")
+        else look.paint(printable(line), paints[line[0]])
+        for line in fix.difference[1:]
+    )
+    return [f"{heads[fix.applicability]}: {printable(fix.message)}", *changes]
 
 
 def _more(report: Report, look: Look) -> str:

@@ -8,7 +8,8 @@ from accumlint.report import Checked, Report
 from accumlint.reporting.concise import line
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative
-from accumlint.reporting.summary import count, summary
+from accumlint.reporting.summary import summary
+from accumlint.reporting.words import count
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _CONFIDENCES = ("certain", "likely", "possible")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from accumlint.place import Place
-from accumlint.report import Checked, Mark, Report
+from accumlint.report import Checked, Fix, Mark, Report
 from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 
@@ -43,9 +43,17 @@ def _finding(report: Report) -> dict[str, object]:
         "fingerprint": report.fingerprint,
         "related": [_mark(mark) for mark in report.related],
         "window": [_mark(mark) for mark in report.timeline],
-        "fix": None,
+        "fix": _fix(report.fix) if report.fix else None,
         "noqa_row": report.mark.place.line,
         "url": None,
+    }
+
+
+def _fix(fix: Fix) -> dict[str, object]:
+    return {
+        "applicability": fix.applicability,
+        "message": fix.message,
+        "edits": [{"content": edit.content, **_places(edit.place)} for edit in fix.edits],
     }
 
 

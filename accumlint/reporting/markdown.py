@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from accumlint.report import Checked, Report
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative
-from accumlint.reporting.summary import count, summary
+from accumlint.reporting.summary import summary
+from accumlint.reporting.words import count
 
 # GitHub refuses a summary of more than 1 MiB.
 _MOST = 900_000

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from accumlint.problem import Kind
 from accumlint.report import Checked
 from accumlint.reporting.look import Look
+from accumlint.reporting.mending import fixes
+from accumlint.reporting.words import count
 
 SEVERITIES = ("error", "warning", "info")
 
@@ -28,13 +30,9 @@ def summary(results: Sequence[Checked], look: Look) -> Iterator[str]:
         yield f"{look.paint('All clear', 'good')}: no finding in {count(len(results), 'file')}"
     else:
         yield f"No finding in {count(len(checked), 'file')}"
+    yield from fixes(results)
     if len(checked) < len(results):
         yield f"{count(len(results) - len(checked), 'file')} could not be checked"
     if untraced:
         verb = "was" if untraced == 1 else "were"
         yield look.paint(f"{count(untraced, 'loop')} {verb} not traced", "dim")
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: "1 file", "2 files"."""
-    return f"{number} {noun}" if number == 1 or noun == "info" else f"{number} {noun}s"

@@ -1,0 +1,36 @@
+"""Turns what a fix does, said in a few verbs, into edits of the file's text."""
+
+from accumlint.editing.edits import Edit, applied
+from accumlint.editing.layout import Layout
+from accumlint.editing.resolving import edits
+from accumlint.editing.verbs import (
+    After,
+    Append,
+    Before,
+    Delete,
+    Guard,
+    Import,
+    Insert,
+    Move,
+    Replace,
+    Verb,
+    Where,
+)
+
+__all__ = [
+    "After",
+    "Append",
+    "Before",
+    "Delete",
+    "Edit",
+    "Guard",
+    "Import",
+    "Insert",
+    "Layout",
+    "Move",
+    "Replace",
+    "Verb",
+    "Where",
+    "applied",
+    "edits",
+]

@@ -1,0 +1,164 @@
+"""Where the statements of a file stand: the lines they take, the blocks they stand in."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import libcst as cst
+
+from accumlint.reading.program import Program
+from accumlint.source import line_starts
+
+Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+Block: TypeAlias = cst.IndentedBlock | cst.Module
+_SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
+
+
+class Layout:
+    """The statements of a program, as lines of its text."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.text = program.text
+
+    @cached_property
+    def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
+        found: dict[cst.CSTNode, cst.CSTNode] = {}
+        waiting: list[cst.CSTNode] = [self.program.module]
+        while waiting:
+            node = waiting.pop()
+            for child in node.children:
+                found[child] = node
+                waiting.append(child)
+        return found
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The offset of each line's first character, and of the text's end."""
+        return [*line_starts(self.text), len(self.text)]
+
+    # Around a node
+
+    def above(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """The nodes that hold a node, the nearest first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    def scope(self, node: cst.CSTNode) -> cst.CSTNode:
+        """The function, lambda or class that a node stands in, or the module."""
+        return next(n for n in self.above(node) if isinstance(n, _SCOPES))
+
+    def statement(self, node: cst.CSTNode) -> Statement | None:
+        """The innermost statement that holds a node, None when it shares its line with another one."""
+        for outer in (node, *self.above(node)):
+            if isinstance(outer, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+                alone = not isinstance(outer, cst.SimpleStatementLine) or len(outer.body) == 1
+                return outer if alone and self.block(outer) is not None else None
+            if isinstance(outer, cst.SimpleStatementSuite | cst.Lambda):
+                return None
+        return None
+
+    def block(self, statement: cst.CSTNode) -> Block | None:
+        """The block in which a statement has lines of its own; an `elif` has none."""
+        parent = self.parents.get(statement)
+        return parent if isinstance(parent, cst.IndentedBlock | cst.Module) else None
+
+    def siblings(self, statement: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        block = self.block(statement)
+        return block.body if block is not None else ()
+
+    def owner(self, statement: Statement) -> Statement | None:
+        """The compound statement whose block holds a statement, None at the top of a function or of the module."""
+        for outer in self.above(statement):
+            if isinstance(outer, _SCOPES):
+                return None
+            if isinstance(outer, cst.BaseCompoundStatement):
+                return outer
+        return None
+
+    # As text
+
+    def span(self, node: cst.CSTNode) -> tuple[int, int]:
+        """The offsets between which a node's own text stands, without parentheses around it."""
+        place = self.program.places(node)
+        start = self.starts[place.line - 1] + place.column - 1
+        return start, self.starts[place.end_line - 1] + place.end_column - 1
+
+    def parenthesised(self, node: cst.CSTNode) -> tuple[int, int] | None:
+        """The offsets of an expression with the parentheses around it, None when these cannot be told."""
+        start, end = self.span(node)
+        for _ in getattr(node, "lpar", ()):
+            before, after = self.text[:start].rstrip(), self.text[end:]
+            if not before.endswith("(") or not after.lstrip().startswith(")"):
+                return None
+            start = len(before) - 1
+            end += len(after) - len(after.lstrip()) + 1
+        return start, end
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of a node as the file has it."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def indentation(self, statement: Statement) -> str:
+        start, _ = self.span(statement)
+        return self.text[self.line_of(start) : start]
+
+    def lines(self, statement: Statement) -> tuple[int, int]:
+        """The offsets of a statement's lines, with the comments right above it and those that end its block."""
+        start, end = self.span(statement)
+        indentation = self.indentation(statement)
+        first, last = self._line(start), self._line(max(end - 1, start))
+        while first and self._is_comment(first - 1, indentation):
+            first -= 1
+        return self.starts[first], self.starts[self._last(last, len(indentation)) + 1]
+
+    def newline(self, offset: int) -> str:
+        """How the line at an offset ends; the file's way where it does not end."""
+        line = self._line(offset)
+        held = self.text[self.starts[line] : self.starts[line + 1]]
+        return next((e for e in ("\r\n", "\n", "\r") if held.endswith(e)), None) or (
+            self.program.module.default_newline
+        )
+
+    def is_blank(self, offset: int) -> bool:
+        """True when the line at an offset holds nothing; the end of the text is no line."""
+        line = self._line(offset)
+        return offset < len(self.text) and not (
+            self.text[self.starts[line] : self.starts[line + 1]].strip()
+        )
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        line = bisect_right(self.starts[:-1], offset) - 1
+        return line + 1, offset - self.starts[line] + 1
+
+    def line_of(self, offset: int) -> int:
+        """The offset at which the line of an offset starts."""
+        return self.starts[self._line(offset)]
+
+    def line_end(self, offset: int) -> int:
+        """The offset at which the line after the one of an offset starts."""
+        return self.starts[self._line(offset) + 1]
+
+    def _last(self, last: int, depth: int) -> int:
+        """The last of the comment lines that belong to the end of a block ending on a line."""
+        for line in range(last + 1, len(self.starts) - 1):
+            held = self.text[self.starts[line] : self.starts[line + 1]]
+            bare = held.strip()
+            if bare and not (bare.startswith("#") and len(held) - len(held.lstrip()) > depth):
+                break
+            last = line if bare else last
+        return last
+
+    def _is_comment(self, line: int, indentation: str) -> bool:
+        held = self.text[self.starts[line] : self.starts[line + 1]]
+        return held.startswith(indentation + "#")
+
+    def _line(self, offset: int) -> int:
+        """The number, from 0, of the line that holds an offset."""
+        return min(bisect_right(self.starts, offset) - 1, max(len(self.starts) - 2, 0))

@@ -1,0 +1,104 @@
+"""Fixes the bytes of a file in rounds: edits that do not collide are made, and the result is checked again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from accumlint.check import check_bytes
+from accumlint.discovery import Target
+from accumlint.problem import Kind
+from accumlint.report import Checked, Edit, Report
+from accumlint.source import decode, encode
+
+# Each round mends something; a file with more knots than this is left for the next run.
+ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What fixing a file gave: its bytes before and after, and what checking them gave first and gives now.
+
+    What was mended stands in `checked`.
+    """
+
+    target: Target
+    before: bytes
+    after: bytes
+    first: Checked
+    checked: Checked
+
+    @property
+    def is_changed(self) -> bool:
+        return self.after != self.before
+
+
+def fixed(text: str, reports: Iterable[Report]) -> str:
+    """The text of a file with the fixes made that these reports on it offer; nothing is written.
+
+    Of fixes that collide, the first is made. Fixes for display only are left out, unsafe ones are made.
+    """
+    chosen = list(_together(reports, ("safe", "unsafe")))
+    return _applied(text, chosen)
+
+
+def fix(data: bytes, target: Target, *, unsafe: bool = False) -> Fixed:
+    """The bytes of a file with all fixes made that may be: the safe ones, and the unsafe ones if asked for."""
+    allowed = ("safe", "unsafe") if unsafe else ("safe",)
+    now = data
+    first = checked = check_bytes(now, target)
+    mended: list[Report] = []
+    for _ in range(ROUNDS):
+        together = list(_together(checked.reports, allowed))
+        # Each was tried alone; if they do not get along, the first alone will do.
+        for chosen in (together, together[:1]):
+            new = encode(_applied(decode(now), chosen), now) if chosen else now
+            again = check_bytes(new, target)
+            if chosen and _is_better(again, checked, chosen):
+                break
+        else:
+            break
+        now, checked = new, again
+        mended += chosen
+    return Fixed(target, data, now, first, replace(checked, mended=tuple(mended)))
+
+
+def _together(reports: Iterable[Report], allowed: Sequence[str]) -> Iterator[Report]:
+    """The reports whose fixes can be made at once."""
+    taken: list[Edit] = []
+    for report in reports:
+        if report.fix is None or report.fix.applicability not in allowed:
+            continue
+        if not any(_collide(edit, other) for edit in report.fix.edits for other in taken):
+            taken += report.fix.edits
+            yield report
+
+
+def _collide(one: Edit, other: Edit) -> bool:
+    first, second = sorted((one, other), key=lambda edit: (edit.start, edit.end))
+    return first.start == second.start or second.start < first.end
+
+
+def _applied(text: str, reports: Sequence[Report]) -> str:
+    edits = (edit for report in reports if report.fix for edit in report.fix.edits)
+    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
+        text = text[: edit.start] + edit.content + text[edit.end :]
+    return text
+
+
+def _is_better(after: Checked, before: Checked, mended: Sequence[Report]) -> bool:
+    """True when what was mended is gone, nothing new is found, and the text can still be read and followed."""
+    now, then = _codes(after), _codes(before)
+    gone = {report.code for report in mended}
+    return (
+        all(problem.kind is Kind.WARNING for problem in after.problems)
+        and len(after.problems) <= len(before.problems)
+        and len(after.untraced) <= len(before.untraced)
+        and all(now[code] < then[code] for code in gone)
+        and all(now[r.code] <= then[r.code] for r in after.reports if r.confidence != "possible")
+    )
+
+
+def _codes(checked: Checked) -> Counter[str]:
+    return Counter(report.code for report in checked.reports)

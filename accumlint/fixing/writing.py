@@ -1,0 +1,31 @@
+"""Writes a fixed file so that there is always a whole one: the old or the new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+
+def write(file: str, data: bytes, before: bytes) -> None:
+    """Puts new bytes in the place of a file's old ones, keeping its mode; a link stays one, its target is written.
+
+    Raises:
+        OSError: when the file cannot be written, or no longer holds what it held before.
+    """
+    real = os.path.realpath(file)
+    # Replacing a file asks its folder for leave; the file's own mode may forbid it.
+    with open(real, "r+b") as old:
+        if old.read() != before:
+            raise OSError("the file was changed while it was being fixed")
+    handle, temporary = tempfile.mkstemp(prefix=".accumlint-", dir=os.path.dirname(real))
+    try:
+        with os.fdopen(handle, "wb") as new:
+            new.write(data)
+            new.flush()
+            os.fsync(new.fileno())
+        shutil.copymode(real, temporary)
+        os.replace(temporary, real)
+    except BaseException:
+        os.unlink(temporary)
+        raise

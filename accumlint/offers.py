@@ -1,0 +1,91 @@
+"""Chooses the fix that a finding is offered with: one after which it is gone and nothing else has come."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from accumlint import editing, report
+from accumlint.reading.program import Place, Program
+from accumlint.rule import Confidence, Finding, Fix
+from accumlint.tracing import Exploration
+
+# Trying a fix costs as much as checking the file. Past this, the findings that are left are reported without one.
+SECONDS = 6.0
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is wrong with a text: findings by code, all and without those that are only possible; loops that cannot be
+    followed; tracing that ended early.
+    """
+
+    findings: Counter[str]
+    sure: Counter[str]
+    untraced: int
+    stopped: bool
+
+    def improves_on(self, before: Health, mended: str) -> bool:
+        """True when one finding of a code is gone, no other one that is sure has come, and no less could be seen."""
+        return (
+            self.findings[mended] < before.findings[mended]
+            and self.sure <= before.sure
+            and self.untraced <= before.untraced
+            and self.stopped <= before.stopped
+        )
+
+
+def health(findings: Sequence[Finding], exploration: Exploration) -> Health:
+    """What the findings of all rules say about a text."""
+    codes = Counter(finding.rule.code for finding in findings)
+    sure = (f for f in findings if f.confidence is not Confidence.POSSIBLE)
+    return Health(
+        codes,
+        Counter(f.rule.code for f in sure),
+        len(exploration.untraced),
+        bool(exploration.stopped),
+    )
+
+
+def offers(
+    findings: Sequence[Finding],
+    program: Program,
+    before: Health,
+    examine: Callable[[str], Health | None],
+) -> list[report.Fix | None]:
+    """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
+    layout = editing.Layout(program)
+    start = time.monotonic()
+    found: list[report.Fix | None] = []
+    for finding in findings:
+        offer = None
+        for fix in finding.fixes:
+            edits = editing.edits(fix.verbs, layout)
+            if not edits or time.monotonic() - start > SECONDS:
+                continue
+            after = examine(editing.applied(program.text, edits))
+            if after is not None and after.improves_on(before, finding.rule.code):
+                offer = _plain(fix, edits, layout)
+                break
+        found.append(offer)
+    return found
+
+
+def _plain(fix: Fix, edits: Sequence[editing.Edit], layout: editing.Layout) -> report.Fix:
+    """A fix as plain values, with its difference for people."""
+    new = editing.applied(layout.text, edits)
+    shown = difflib.unified_diff(layout.text.splitlines(), new.splitlines(), n=1, lineterm="")
+    return report.Fix(
+        fix.applicability.value,
+        fix.message,
+        tuple(_edit(edit, layout) for edit in edits),
+        tuple(line for line in shown if not line.startswith(("--- ", "+++ "))),
+    )
+
+
+def _edit(edit: editing.Edit, layout: editing.Layout) -> report.Edit:
+    start, end = layout.position(edit.start), layout.position(edit.end)
+    return report.Edit(Place(*start, *end), edit.start, edit.end, edit.content)

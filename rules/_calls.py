@@ -1,0 +1,52 @@
+"""Calls as the user wrote them, and where the calls of one update end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.editing import Delete, Insert, Move, Verb, Where
+from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, dotted
+from accumlint.tracing.trace import Backward, Run, Step, Update
+
+
+def receiver_of(node: Node) -> str:
+    """`scaler` of `scaler.step(optimizer)`, "" where the receiver is no plain name."""
+    if isinstance(node, Call) and isinstance(node.func, Attr):
+        return _name(node.func.base)
+    return ""
+
+
+def argument_of(node: Node) -> str:
+    """`optimizer` of `scaler.step(optimizer)`, "" where the only argument is no plain name."""
+    if isinstance(node, Call) and len(node.args) == 1:
+        return _name(node.args[0].value)
+    return ""
+
+
+def takes_nothing(node: Node) -> bool:
+    """True for a call without arguments."""
+    return isinstance(node, Call) and not node.args
+
+
+def taken(program: Program, call: Node, where: Where) -> Iterator[tuple[Verb, ...]]:
+    """A call of its own taken elsewhere: moved, or made there and no longer where it stands."""
+    yield (Move(call, where),)
+    yield Delete(call), Insert(program.code(call), where)
+
+
+def ends_of_update(run: Run, step: Step) -> Iterator[Step | Update]:
+    """The places behind which an update is over: the scaler's update where one follows, else the step itself."""
+    for event in run.events[step.index + 1 :]:
+        if isinstance(event, Backward):
+            break
+        if isinstance(event, Update) and event.scaler is step.scaler:
+            yield event
+            break
+    yield step
+
+
+def _name(expr: Expr) -> str:
+    base = expr
+    while isinstance(base, Attr):
+        base = base.base
+    return dotted(expr) if isinstance(base, Name) else ""
