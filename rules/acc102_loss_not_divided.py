@@ -64,7 +64,7 @@ class LossNotDivided(Rule):
     optimisation, the Hugging Face Trainer), when the gradients are divided before the step, when the loss is a sum
     (ACC105) or is divided by a count of the whole window, when it is multiplied by something that could not be
     followed, and when a call that could not be followed received the loss or the optimizer. A gradient that is never
-    cleared is ACC401 and not reported twice. Fabric's `backward` and Lightning's manual optimisation do not divide.
+    cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen.
     It is an error with optimizers that follow the gradient's length or could not be told, a warning with Adam's like.
@@ -96,6 +96,8 @@ class LossNotDivided(Rule):
             if reductions & {"sum", "window"} or divisions(trace, window) != 0:
                 continue
             if foreign_divisor(trace, window) is not None:
+                continue
+            if all(b.via == "lightning" for b in window.backwards):
                 continue
             backward = window.contributions[0].backward
             seen = reductions == {"mean"}

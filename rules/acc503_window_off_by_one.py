@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Clear, EpochEnd, Trace, Window
+from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Trace, Window
 
 from ._windows import length, sources
 
@@ -82,6 +82,8 @@ class WindowOffByOne(Rule):
                 steady is None
                 or first.step.node is not steady.step.node
                 or first.of(EpochEnd)
+                # Accelerate counts, not the script.
+                or first.of(Accumulate)
                 or _wiped(first)
             ):
                 continue

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Assign, Attr, Call, Name, Program, render, walk, walk_expr
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Schedule, Thing, Trace
+from accumlint.tracing.trace import Schedule, Trace
 
+from ._schedules import horizon
 from ._windows import length
 
 
@@ -62,7 +62,7 @@ class SchedulerPerMicrobatch(Rule):
 
     When it stays silent: when the scheduler's length is counted in micro-batches too
     (`T_max=len(loader) * epochs`): then the schedule fits its steps. Under Accelerate, where a
-    prepared scheduler moves with the optimizer only (one that was never prepared is ACC604), and
+    prepared scheduler moves with the optimizer only (one that was never prepared is reported), and
     for schedulers that move once per epoch. When the length cannot be read, the finding is likely,
     not certain.
 
@@ -102,25 +102,3 @@ class SchedulerPerMicrobatch(Rule):
                         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                         window=window,
                     )
-
-
-def horizon(program: Program, scheduler: Thing) -> str:
-    """The arguments that build a scheduler and what their names stand for; "" when not seen."""
-    made = scheduler.node.value if isinstance(scheduler.node, Assign) else scheduler.node
-    if not isinstance(made, Call):
-        return ""
-    assigned = {
-        render(target): node.value
-        for node in walk(program.body)
-        if isinstance(node, Assign)
-        for target in node.targets
-        if isinstance(target, Attr | Name)
-    }
-    shown: list[str] = []
-    waiting = [argument.value for argument in made.args[1:]]
-    while waiting:
-        expression = waiting.pop()
-        shown.append(render(expression))
-        parts = {render(part) for part in walk_expr(expression) if isinstance(part, Attr | Name)}
-        waiting.extend(assigned.pop(part) for part in parts & assigned.keys())
-    return ", ".join(shown)

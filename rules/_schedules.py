@@ -1,0 +1,104 @@
+"""What a scheduler's length counts: micro-batches or updates, as far as the code that builds it tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import (
+    Assign,
+    Attr,
+    Binary,
+    Call,
+    Expr,
+    Lambda,
+    Name,
+    Node,
+    Program,
+    dotted,
+    render,
+    walk,
+    walk_expr,
+)
+from accumlint.tracing.trace import Thing
+
+_LOADERS = ("loader", "dl", "iter", "batches", "data")
+
+
+def horizon(program: Program, scheduler: Thing) -> str:
+    """The arguments that build a scheduler and what their names stand for; "" when not seen."""
+    parts = (part for argument in arguments(scheduler) for part in stands_for(program, argument))
+    return ", ".join(render(part) for part in parts)
+
+
+def arguments(scheduler: Thing) -> tuple[Expr, ...]:
+    """The arguments that build a scheduler, without the optimizer."""
+    made = scheduler.node.value if isinstance(scheduler.node, Assign) else scheduler.node
+    if not isinstance(made, Call):
+        return ()
+    first = made.positional(0)
+    return tuple(
+        argument.value
+        for argument in made.args
+        if argument.value is not first and argument.keyword != "optimizer"
+    )
+
+
+def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
+    """An argument and all that is ever assigned to the names in it."""
+    assigned: dict[str, list[Expr]] = {}
+    for node in walk(program.body):
+        if isinstance(node, Assign):
+            for target in node.targets:
+                assigned.setdefault(render(target), []).append(node.value)
+    found: list[Expr] = []
+    waiting = [argument]
+    while waiting:
+        expression = waiting.pop()
+        found.append(expression)
+        for name in dict.fromkeys(_names(expression)):
+            waiting.extend(assigned.pop(name, []))
+    return tuple(found)
+
+
+def counts_microbatches(program: Program, argument: Expr) -> bool:
+    """True for a number made of a loader's length, or multiplied by the accumulation steps, and divided by nothing."""
+    parts = stands_for(program, argument)
+    nodes = [node for part in parts for node in walk_expr(part)]
+    divided = any(isinstance(n, Binary) and n.op in ("/", "//") for n in nodes)
+    if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
+        return False
+    multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
+    lengths = any(isinstance(n, Call) and _is_length(n) for n in nodes)
+    return multiplied or (
+        lengths and not any("accum" in name.lower() for name in _last_names(nodes))
+    )
+
+
+def _names(expression: Expr) -> Iterator[str]:
+    return (render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name))
+
+
+def _last_names(nodes: list[Node]) -> Iterator[str]:
+    return (n.name if isinstance(n, Attr) else n.id for n in nodes if isinstance(n, Attr | Name))
+
+
+def _by_steps(product: Binary) -> bool:
+    return any(
+        isinstance(side, Attr | Name) and "accum" in next(_last_names([side])).lower()
+        for side in (product.left, product.right)
+    )
+
+
+def _is_length(call: Call) -> bool:
+    """`len(loader)`."""
+    of = call.positional(0)
+    if dotted(call.func) != "len" or not isinstance(of, Attr | Name):
+        return False
+    name = next(_last_names([of])).lower()
+    return "dataset" not in name and any(part in name for part in _LOADERS)
+
+
+def _works_out(node: Node) -> bool:
+    """True for a call that may do anything with the numbers it gets."""
+    harmless = {"len", "int", "round", "float", "max", "min"}
+    return isinstance(node, Call) and dotted(node.func).rpartition(".")[2] not in harmless

@@ -1,0 +1,110 @@
+"""The learning rate moves once per update, and its length counts micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import render
+from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Schedule, Thing, Trace
+
+from ._schedules import arguments, counts_microbatches
+from ._windows import length
+
+
+class ScheduleLengthInMicrobatches(Rule):
+    """The scheduler moves once per update, while the length it was given counts micro-batches.
+
+    A schedule that is N times too long never gets where it is going: a warm-up takes N times its
+    share of the training, a cosine or linear decay ends at 1 - 1/N of the way, with a learning rate
+    that is still high. Short runs can end inside the warm-up.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+    from torch.optim.lr_scheduler import CosineAnnealingLR
+
+
+    def train(model, loader, optimizer, accumulation_steps, epochs):
+        scheduler = CosineAnnealingLR(optimizer, T_max=len(loader) * epochs)  # error: ACC507
+        for _ in range(epochs):
+            batches = iter(loader)
+            for _ in range(len(loader) // accumulation_steps):
+                optimizer.zero_grad()
+                for _ in range(accumulation_steps):
+                    inputs, targets = next(batches)
+                    loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                    loss.backward()
+                optimizer.step()
+                scheduler.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+    from torch.optim.lr_scheduler import CosineAnnealingLR
+
+
+    def train(model, loader, optimizer, accumulation_steps, epochs):
+        updates = len(loader) // accumulation_steps
+        scheduler = CosineAnnealingLR(optimizer, T_max=updates * epochs)
+        for _ in range(epochs):
+            batches = iter(loader)
+            for _ in range(updates):
+                optimizer.zero_grad()
+                for _ in range(accumulation_steps):
+                    inputs, targets = next(batches)
+                    loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                    loss.backward()
+                optimizer.step()
+                scheduler.step()
+    ```
+
+    When it stays silent: when anything is divided on the way to the length, when a function works
+    it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
+    Under Accelerate the finding is only possible: a prepared scheduler moves once for each process
+    at every update, and the number of processes may be what the length was multiplied by.
+
+    When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
+    rate was tuned with it.
+
+    Measured: with N = 4 and the schedule 1/(1 + t), a schedule that moves N times as fast as the
+    updates leaves .125, .0625 where .5, .25 belong; one that is N times too long errs the other way
+    by the same factor. Under Accelerate with two processes a prepared scheduler moves twice per
+    update (.5, .1667).
+
+    See: [how to adjust the learning rate][optim]; `scheduler.py` in Accelerate.
+
+    [optim]: https://docs.pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate
+    """
+
+    code = "ACC507"
+    name = "schedule-length-in-microbatches"
+    severity = Severity.WARNING
+    claim = Claim.SCHEDULE
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is None or length(window) < 2:
+                continue
+            moves: dict[Thing, list[Schedule]] = {}
+            for move in run.of(Schedule):
+                moves.setdefault(move.scheduler, []).append(move)
+            steps = len(run.windows_of(optimizer))
+            for scheduler, events in moves.items():
+                if len(events) != steps:
+                    continue
+                for argument in arguments(scheduler):
+                    if counts_microbatches(trace.program, argument):
+                        gated = any(e.gated for e in events)
+                        yield self.at(
+                            argument,
+                            f"`{render(argument)}` counts micro-batches, and "
+                            f"`{events[0].subject}.step()` runs once per update",
+                            confidence=Confidence.POSSIBLE if gated else Confidence.CERTAIN,
+                            window=window,
+                        )

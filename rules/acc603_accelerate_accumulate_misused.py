@@ -1,0 +1,181 @@
+"""`accelerator.accumulate` is entered twice per micro-batch, outside the loop, never, or without its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from accumlint.reading.program import Attr, Name, Program, dotted, walk
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Trace
+
+
+class AccelerateAccumulateMisused(Rule):
+    """`accelerator.accumulate` does not see each micro-batch once, or was never told the number of steps.
+
+    Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the
+    optimizers step. Entered twice for one micro-batch, as in `with accelerator.accumulate(generator)`
+    and then `with accelerator.accumulate(discriminator)`, the count runs twice as fast; when N is
+    even the first of the two never synchronises, and its optimizer never steps. Entered once, outside
+    the loop, it counts to one. Never entered, it counts nothing: the optimizer steps on every
+    micro-batch, whose loss is divided by N all the same. And when the Accelerator is built without
+    `gradient_accumulation_steps`, N is 1.
+
+    Bad:
+
+    ```python
+    from accelerate import Accelerator
+
+
+    def train(generator, discriminator, g_optimizer, d_optimizer, loader, losses, args):
+        accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
+        generator, discriminator, g_optimizer, d_optimizer, loader = accelerator.prepare(
+            generator, discriminator, g_optimizer, d_optimizer, loader
+        )
+        for noise, real in loader:
+            with accelerator.accumulate(discriminator):
+                fake = generator(noise).detach()
+                accelerator.backward(losses.tell(discriminator(real), discriminator(fake)))
+                d_optimizer.step()
+                d_optimizer.zero_grad()
+            with accelerator.accumulate(generator):  # error: ACC603
+                accelerator.backward(losses.fool(discriminator(generator(noise))))
+                g_optimizer.step()
+                g_optimizer.zero_grad()
+    ```
+
+    Good:
+
+    ```python
+    from accelerate import Accelerator
+
+
+    def train(generator, discriminator, g_optimizer, d_optimizer, loader, losses, args):
+        accelerator = Accelerator(gradient_accumulation_steps=args.gradient_accumulation_steps)
+        generator, discriminator, g_optimizer, d_optimizer, loader = accelerator.prepare(
+            generator, discriminator, g_optimizer, d_optimizer, loader
+        )
+        for noise, real in loader:
+            with accelerator.accumulate(generator, discriminator):
+                fake = generator(noise).detach()
+                accelerator.backward(losses.tell(discriminator(real), discriminator(fake)))
+                d_optimizer.step()
+                d_optimizer.zero_grad()
+                accelerator.backward(losses.fool(discriminator(generator(noise))))
+                g_optimizer.step()
+                g_optimizer.zero_grad()
+    ```
+
+    When it stays silent: when the Accelerator is given one step, when two entries stand in branches
+    of which one is taken, when a plugin or keyword arguments that cannot be read may hold the steps.
+    That the steps were never given is likely at most, since `accelerate launch` can set them in the
+    environment; it is reported only where the file speaks of accumulation steps.
+
+    When the fix is not offered: always; what belongs into one context is for its author.
+
+    Measured (Accelerate 1.15, N = 4): without `accumulate`, relative error .77 at the first update
+    and four times as many updates; without the steps, .43.
+
+    See: [gradient accumulation with Accelerate][guide]; `_do_sync` and `accumulate` in
+    `accelerate/accelerator.py`.
+
+    [guide]: https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation
+    """
+
+    code = "ACC603"
+    name = "accelerate-accumulate-misused"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        entries = [e for e in run.of(Accumulate) if e.entered]
+        # A few lines without a step are a demonstration or a test.
+        again = entered_again(run) if run.of(Step) else None
+        if again is not None:
+            yield self.at(
+                again,
+                f"`{again.subject}.accumulate` is entered twice for one micro-batch, and counts two",
+            )
+        for entry in entries:
+            if entry.steps > 1 and len(inside(run, entry)) > run.steps:
+                yield self.at(
+                    entry,
+                    f"`{entry.subject}.accumulate` is entered once for {len(inside(run, entry))} "
+                    "micro-batches, and counts one",
+                )
+        for entry in entries[:1]:
+            built_without = entry.steps == 1 and entry.accelerator.certain
+            if built_without and speaks_of_steps(trace.program):
+                yield self.at(
+                    entry.accelerator.node,
+                    f"`{entry.subject}` is built without `gradient_accumulation_steps`, so "
+                    "`accumulate` accumulates nothing (unless the launcher sets them)",
+                    confidence=Confidence.LIKELY,
+                )
+        step = stepping_without(run)
+        if step is not None and not entries:
+            yield self.at(
+                step,
+                f"`{step.subject}.step()` runs on every micro-batch: "
+                "`accumulate` is never entered, and `backward` divides all the same",
+            )
+
+
+def inside(run: Run, entry: Accumulate) -> frozenset[int]:
+    """The micro-batches that go backward between an entry and its exit."""
+    depth = 0
+    found: set[int] = set()
+    for event in run.events[entry.index :]:
+        if isinstance(event, Accumulate):
+            depth += 1 if event.entered else -1
+            if depth == 0:
+                break
+        elif isinstance(event, Backward):
+            found.update(event.microbatches)
+    return frozenset(found)
+
+
+def entered_again(run: Run) -> Event | None:
+    """The second entry of one accelerator for the same micro-batch, nested in the first or after it."""
+    open_: list[Accumulate] = []
+    seen: dict[int, Accumulate] = {}
+    for event in run.of(Accumulate):
+        if event.steps < 2:
+            continue
+        if not event.entered:
+            if open_:
+                open_.pop()
+            continue
+        if any(e.accelerator is event.accelerator for e in open_):
+            return event
+        open_.append(event)
+        for microbatch in inside(run, event):
+            before = seen.setdefault(microbatch, event)
+            if before is not event and before.node is not event.node:
+                return event
+    return None
+
+
+def stepping_without(run: Run) -> Step | None:
+    """A gated step that is taken on every micro-batch, of which each was divided by the steps."""
+    for optimizer in run.optimizers:
+        window = run.steady(optimizer)
+        if window is None or len(window.backwarded) != 1 or not window.step.gated:
+            continue
+        shares = all(
+            c.weight == Fraction(1, c.backward.divided or 1) < 1 and not c.symbols
+            for c in window.contributions
+        )
+        if shares and all(b.via == "accelerator" for b in window.backwards):
+            return window.step
+    return None
+
+
+def speaks_of_steps(program: Program) -> bool:
+    """True when the file reads a number of accumulation steps that is not the Accelerator's own."""
+    for node in walk(program.body):
+        name = node.name if isinstance(node, Attr) else node.id if isinstance(node, Name) else ""
+        own = isinstance(node, Attr) and "accelerator" in dotted(node.base)
+        if "gradient_accumulation_steps" in name and not own:
+            return True
+    return False
