@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import packs, patterns, prefilter, suppress
-from accumlint.config import Settings
+from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
 from accumlint.place import Place
@@ -62,6 +62,24 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
     except Exception:  # noqa: BLE001
         message = "accumlint failed here, which is its own fault; please report it with this file"
         return Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
+
+
+def check_settings(settings: Settings) -> Iterator[Checked]:
+    """What is wrong with the rules that each file of the settings names, for the files where anything is."""
+    if not all(map(packs.is_selector, settings.selectors)):
+        from accumlint.mentions import in_settings
+
+        # A misspelt selection must not leave out the very rule that would say so.
+        rules = [r for r in packs.select(ignored=settings.ignore).rules if r.meta]
+        for file in settings.files:
+            target = Target(shown(file), str(file), settings)
+            data = file.read_bytes()
+            rows = lines(data.decode(errors="replace"))
+            mentions = list(in_settings(rows, settings.selectors))
+            remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
+            found: list[_Matched] = [(_remark_report(r, rows, target), []) for r in remarks]
+            if found:
+                yield Checked(target.shown, *_sifted(found, data, target))
 
 
 def check_bytes(data: bytes, target: Target) -> Checked:
@@ -197,9 +215,7 @@ def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
 
 @cache
 def selection(settings: Settings) -> packs.Selection:
-    """The rules that the settings select; every selector in the settings must name one."""
-    for _, selectors in settings.per_file_ignores:
-        packs.select(selectors)
+    """The rules that the settings select."""
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
@@ -269,7 +285,7 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         code=finding.rule.code,
         name=finding.rule.name,
         message=finding.message,
-        severity=finding.severity.value,
+        severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
         mark=_mark(program.place(finding.node), "", program.lines),
         related=tuple(
@@ -295,11 +311,18 @@ def _remark_report(remark: Remark, rows: Sequence[str], target: Target) -> Repor
         code=remark.rule.code,
         name=remark.rule.name,
         message=remark.message,
-        severity=remark.rule.severity.value,
+        severity=_severity(remark.rule.code, remark.rule.severity.value, target.settings),
         confidence="certain",
         mark=_mark(remark.mention.place, "", rows),
         statement=remark.mention.text,
     )
+
+
+def _severity(code: str, usual: str, settings: Settings) -> str:
+    """What the settings say about a rule's severity, else the usual one."""
+    by_selector = {selector: word for selector, (word,) in settings.severity}
+    chosen = packs.strongest(tuple(by_selector), code)
+    return usual if chosen is None else by_selector[chosen]
 
 
 def _mark(place: Place, message: str, rows: Sequence[str]) -> Mark:

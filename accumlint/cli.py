@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
 import click
 
-from accumlint import __version__, check, config, fixing, packs, reporting
+from accumlint import __version__, check, config, fixing, keys, packs, reporting
 from accumlint.discovery import Target, find
 from accumlint.fixing import Fixed
 from accumlint.problem import Kind, Problem
@@ -23,6 +25,7 @@ from accumlint.reporting import mending, pages
 from accumlint.reporting.difference import difference
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import repository
+from accumlint.reporting.settings import settings as told
 from accumlint.source import decode
 
 FINDINGS, USAGE, INTERRUPTED = 1, 2, 130
@@ -61,8 +64,8 @@ def _outputs(
     """Formats with the files that they are written to, "" for standard output."""
     pairs = [value.partition("=") for value in values]
     for name, equals, file in pairs:
-        if name not in config.FORMATS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(config.FORMATS)}.")
+        if name not in keys.FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(keys.FORMATS)}.")
         if equals and not file:
             raise click.BadParameter(f"{name}= names no file.")
     return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
@@ -82,6 +85,29 @@ def _look(_: click.Context, __: click.Parameter, color: str) -> Look:
     return Look(color == "always" or (color == "auto" and automatic), boxes)
 
 
+def _configs(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[Path | None, tuple[str, ...]]:
+    """The file of settings that is named, and the settings that are typed."""
+    files = [value for value in values if os.path.isfile(value)]
+    typed = tuple(value for value in values if value not in files)
+    for value in typed:
+        if "=" not in value:
+            raise click.BadParameter(f"{value!r} is neither a file nor KEY=VALUE.")
+    if len(files) > 1:
+        raise click.BadParameter("one file of settings is enough; let it extend the other.")
+    return Path(os.path.abspath(files[0])) if files else None, typed
+
+
+_CONFIG = click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="FILE|KEY=VALUE",
+    callback=_configs,
+    help="Take the settings from this file, or set one; may be repeated.",
+)
+_ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration file.")
 _COLOR = click.option(
     "--color",
     "look",
@@ -108,7 +134,7 @@ def _rules_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
 
 
 def _formats_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]:
-    return [name for name in config.FORMATS if name.startswith(begun)]
+    return [name for name in keys.FORMATS if name.startswith(begun)]
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -155,12 +181,12 @@ def accumlint(context: click.Context) -> None:
 )
 @click.option(
     "--min-confidence",
-    type=click.Choice(config.CONFIDENCES),
+    type=click.Choice(keys.CONFIDENCES),
     help="The least sure findings to show (likely).",
 )
 @click.option(
     "--output-format",
-    type=click.Choice(config.FORMATS),
+    type=click.Choice(keys.FORMATS),
     help="How to print findings (full on a terminal, else concise).",
 )
 @click.option(
@@ -181,13 +207,8 @@ def accumlint(context: click.Context) -> None:
 @click.option(
     "--sarif-silenced", is_flag=True, help="List silenced findings as suppressed (sarif)."
 )
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
-    help="Take [tool.accumlint] from this file.",
-)
-@click.option("--isolated", is_flag=True, help="Read no configuration file.")
+@_CONFIG
+@_ISOLATED
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely, and write the files.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the unsafe fixes, too.")
 @click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
@@ -212,7 +233,7 @@ def check_command(
     outputs: tuple[tuple[str, str], ...],
     sarif_category: str,
     sarif_silenced: bool,
-    file: Path | None,
+    configs: tuple[Path | None, tuple[str, ...]],
     isolated: bool,
     fix: bool,
     unsafe_fixes: bool,
@@ -235,18 +256,20 @@ def check_command(
     Exit code: 0 nothing found (--fix: nothing left, --diff: nothing to change), 1 findings, 2 wrong usage, settings or
     input, 3 a fault of accumlint.
     """
+    file, inline = configs
     if isolated and file:
-        raise click.UsageError("--isolated and --config exclude each other.")
+        raise click.UsageError("--isolated and --config FILE exclude each other.")
     printed = [name for name, destination in outputs if not destination]
     if printed and output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
-    options = config.Options(select, extend_select, ignore, min_confidence or "", file, isolated)
+    options = config.Options(
+        select, extend_select, ignore, min_confidence or "", file, isolated, inline
+    )
     here = config.settings(Path.cwd(), options)
     targets, problems = find(
         paths or (".",), options, force_exclude=force_exclude, stdin_filename=stdin_filename
     )
-    for settings in dict.fromkeys((here, *(target.settings for target in targets))):
-        _require(settings, options)
+    packs.require(config.typed(options))
     for problem in problems:
         _tell(problem)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
@@ -262,6 +285,8 @@ def check_command(
     )
     results: list[Checked] = []
     progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    asked = dict.fromkeys((here, *(target.settings for target in targets)))
+    of_settings = chain.from_iterable(map(check.check_settings, asked))
     coming_targets = progress.through(targets)
     if diff:
         changes = fixing.fix_files(coming_targets, unsafe=unsafe_fixes)
@@ -270,7 +295,7 @@ def check_command(
         changed = any(result.mended for result in results) and not exit_zero
         return max(_verdict(results, worst, True), FINDINGS if changed else 0)
     found = _fixed(coming_targets, unsafe_fixes) if fix else check.check(coming_targets)
-    coming = _kept(found, results, progress)
+    coming = _kept(chain(of_settings, found), results, progress)
     fixed_stdin = fix and any(target.stdin for target in targets)
     first, *others = printed or [usual]
     reporters = reporting.STATISTICS if statistics else reporting.REPORTERS
@@ -324,15 +349,28 @@ def schema_command() -> None:
     _print([reporting.schema()])
 
 
-def _require(settings: config.Settings, options: config.Options) -> None:
-    """Complains about a selector that names no rule, with the file that holds it."""
-    try:
-        check.selection(settings)
-    except packs.UnknownSelector as problem:
-        typed = (*options.select, *options.extend_select, *options.ignore)
-        if settings.source is None or problem.selector in typed:
-            raise
-        raise config.ConfigError(f"{config.shown(settings.source)}: {problem}") from None
+@accumlint.command("config")
+@click.argument(
+    "path", default=".", type=click.Path(exists=True, resolve_path=True, path_type=Path)
+)
+@_CONFIG
+@_ISOLATED
+@click.option("--schema", is_flag=True, help="Print the JSON schema of the settings instead.")
+@_COLOR
+def config_command(
+    path: Path,
+    configs: tuple[Path | None, tuple[str, ...]],
+    isolated: bool,
+    schema: bool,
+    look: Look,
+) -> None:
+    """Prints the settings for a file or folder, and where each comes from."""
+    if schema:
+        _print([json.dumps(keys.schema(), indent=2)])
+        return
+    options = config.Options(config=configs[0], inline=configs[1], isolated=isolated)
+    held = config.settings(path if path.is_dir() else path.parent, options)
+    _print(told(held.all, look))
 
 
 def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -> Iterator[Checked]:

@@ -1,65 +1,24 @@
-"""Reads the settings: `[tool.accumlint]` of the nearest pyproject.toml under the options of the command."""
+"""Reads the settings: those of the nearest file that has some, under those of the command line."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TypeGuard
+from typing import cast
 
-CONFIDENCES = ("certain", "likely", "possible")
-FORMATS = (
-    "concise",
-    "full",
-    "grouped",
-    "json",
-    "json-lines",
-    "sarif",
-    "github",
-    "gitlab",
-    "azure",
-    "junit",
-    "rdjson",
-    "markdown",
-)
-KEYS = (
-    "select",
-    "extend-select",
-    "ignore",
-    "exclude",
-    "extend-exclude",
-    "per-file-ignores",
-    "min-confidence",
-    "output-format",
-)
-EXCLUDED = (
-    ".bzr",
-    ".direnv",
-    ".eggs",
-    ".git",
-    ".git-rewrite",
-    ".hg",
-    ".ipynb_checkpoints",
-    ".mypy_cache",
-    ".nox",
-    ".pyenv",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".svn",
-    ".tox",
-    ".venv",
-    ".vscode",
-    "__pycache__",
-    "__pypackages__",
-    "_build",
-    "build",
-    "dist",
-    "node_modules",
-    "site-packages",
-    "venv",
-)
+from accumlint import keys
+from accumlint.keys import KEYS, Kind, Value, WordsByName
+
+# Where settings stand, in the order in which a folder is asked.
+FILES = ("accumlint.toml", "pyproject.toml")
+TYPED = "the command line"
+
+_BARE = re.compile(r"\s*([\w.-]+)\s*=\s*([\w./\\-]+)\s*")
 
 
 class ConfigError(Exception):
@@ -67,23 +26,52 @@ class ConfigError(Exception):
 
 
 @dataclass(frozen=True)
+class Setting:
+    """One key with its value, and the files that set it; none for the usual value."""
+
+    name: str
+    value: Value
+    origins: tuple[str, ...] = ()
+
+    def under(self, value: Value, origin: str) -> Setting:
+        """The setting after a stronger place has set it."""
+        if KEYS[self.name].adds:
+            return Setting(self.name, cast("Value", (*self.value, *value)), (*self.origins, origin))
+        return Setting(self.name, value, (origin,))
+
+
+@dataclass(frozen=True)
 class Settings:
-    """What holds for the files of one folder. Patterns are relative to `root`; `source` is where they were read."""
+    """What holds for the files of one folder.
+
+    Patterns are relative to `root`. `files` are those that were read, the nearest first. `all` has every key of them,
+    without what the options of the command add.
+    """
 
     root: Path
-    source: Path | None = None
+    files: tuple[Path, ...] = ()
     select: tuple[str, ...] = ()
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = EXCLUDED
-    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    exclude: tuple[str, ...] = keys.EXCLUDED
+    per_file_ignores: WordsByName = ()
+    severity: WordsByName = ()
     min_confidence: str = "likely"
     output_format: str = ""
+    baseline: Path | None = None
+    all: tuple[Setting, ...] = ()
+
+    @property
+    def selectors(self) -> tuple[str, ...]:
+        """Everything in the settings that must name rules."""
+        in_files = (rule for _, rules in self.per_file_ignores for rule in rules)
+        of_severity = (rule for rule, _ in self.severity)
+        return (*self.select, *self.extend_select, *self.ignore, *in_files, *of_severity)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says about the settings; empty where it says nothing."""
+    """What the command line says about the settings; empty where it says nothing. `inline` are KEY=VALUE in TOML."""
 
     select: tuple[str, ...] = ()
     extend_select: tuple[str, ...] = ()
@@ -91,6 +79,16 @@ class Options:
     min_confidence: str = ""
     config: Path | None = None
     isolated: bool = False
+    inline: tuple[str, ...] = ()
+    baseline: Path | None = None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """The values that one file, or the command line, sets."""
+
+    origin: str
+    values: Mapping[str, Value]
 
 
 def shown(file: Path) -> str:
@@ -102,7 +100,8 @@ def shown(file: Path) -> str:
 @cache
 def settings(folder: Path, options: Options) -> Settings:
     """The settings for the files of a folder. `--select` starts afresh; the other lists add to the file's."""
-    base = _base(folder, options)
+    root, files, layers = _found(folder, options)
+    base = _merged(root, files, [*layers, *_inline(options)])
     if options.select:
         base = replace(base, select=options.select, extend_select=(), ignore=())
     return replace(
@@ -110,110 +109,141 @@ def settings(folder: Path, options: Options) -> Settings:
         extend_select=base.extend_select + options.extend_select,
         ignore=base.ignore + options.ignore,
         min_confidence=options.min_confidence or base.min_confidence,
+        baseline=options.baseline or base.baseline,
     )
 
 
-def _base(folder: Path, options: Options) -> Settings:
+def typed(options: Options) -> tuple[str, ...]:
+    """Everything on the command line that must name rules."""
+    inline = _merged(Path.cwd(), (), _inline(options)).selectors
+    return (*options.select, *options.extend_select, *options.ignore, *inline)
+
+
+def _found(folder: Path, options: Options) -> tuple[Path, tuple[Path, ...], list[_Layer]]:
+    """Where patterns start, the files that were read, and what they set, the strongest last."""
     if options.isolated:
-        return Settings(Path.cwd())
+        return Path.cwd(), (), []
     if options.config is None:
-        return _nearest(folder) or Settings(Path.cwd())
-    found = _read(options.config)
-    if found is None:
+        return _nearest(folder) or (Path.cwd(), (), [])
+    layers = _chain(options.config)
+    if not layers:
         raise ConfigError(f"{shown(options.config)}: holds no [tool.accumlint] table")
     # A file that was named holds for the whole run, wherever it lies.
-    return replace(found, root=Path.cwd())
+    return Path.cwd(), tuple(layers), [*reversed(layers.values())]
 
 
 @cache
-def _nearest(folder: Path) -> Settings | None:
+def _nearest(folder: Path) -> tuple[Path, tuple[Path, ...], list[_Layer]] | None:
     for home in (folder, *folder.parents):
-        file = home / "pyproject.toml"
-        if file.is_file() and (found := _read(file)):
-            return found
+        for name in FILES:
+            if (file := home / name).is_file() and (layers := _chain(file)):
+                return home, tuple(layers), [*reversed(layers.values())]
     return None
 
 
+def _chain(file: Path) -> dict[Path, _Layer]:
+    """What a file sets, and each file that it extends; empty where the first has no table for us."""
+    chain: dict[Path, _Layer] = {}
+    while (layer := _read(file)) is not None:
+        chain[file] = layer
+        extended = layer.values.get("extend")
+        if not isinstance(extended, str):
+            return chain
+        before, file = file, Path(extended)
+        if file in chain:
+            raise ConfigError(f"{shown(before)}: extend leads back to {shown(file)}")
+        if not file.is_file():
+            raise ConfigError(f"{shown(before)}: extend: there is no file {shown(file)}")
+    if chain:
+        raise ConfigError(f"{shown(file)}: holds no [tool.accumlint] table")
+    return chain
+
+
 @cache
-def _read(file: Path) -> Settings | None:
-    """The settings of a file, None where it has no table for us."""
+def _read(file: Path) -> _Layer | None:
+    """What a file sets, None where it has no table for us."""
     try:
         data = file.read_bytes()
         # Other people's templates may be no TOML at all; that is none of our business.
-        table = _table(data) if b"accumlint" in data else None
-        return None if table is None else _settings(file, table)
+        if file.name == "pyproject.toml" and b"accumlint" not in data:
+            return None
+        table = _table(_parsed(data.decode()), file)
+        return None if table is None else _layer(shown(file), table, file.parent)
     except OSError as problem:
         raise ConfigError(f"{shown(file)}: cannot be read: {problem.strerror}") from None
     except ValueError as problem:
         raise ConfigError(f"{shown(file)}: {problem}") from None
 
 
-def _table(data: bytes) -> Mapping[str, object] | None:
+def _table(document: Mapping[str, object], file: Path) -> Mapping[str, object] | None:
+    """Our table: in a pyproject.toml, or what has its form, `tool.accumlint`; else the whole file."""
+    if file.name != "pyproject.toml" and "tool" not in document:
+        return document
+    tool = document.get("tool")
+    found = cast("Mapping[str, object]", tool).get("accumlint") if isinstance(tool, dict) else None
+    if found is not None and not isinstance(found, dict):
+        raise ValueError("tool.accumlint must be a table")
+    return cast("Mapping[str, object] | None", found)
+
+
+def _inline(options: Options) -> list[_Layer]:
+    """What `--config KEY=VALUE` sets."""
+    return [_inline_layer(text) for text in options.inline]
+
+
+def _inline_layer(text: str) -> _Layer:
+    try:
+        # A bare word is no TOML, but quotes are a nuisance on a command line.
+        bare = _BARE.fullmatch(text)
+        table = {bare[1]: bare[2]} if bare and bare[1] in KEYS else _parsed(text)
+        return _layer(TYPED, table, Path.cwd())
+    except ValueError as problem:
+        raise ConfigError(f"--config {text}: {problem}") from None
+
+
+def _parsed(text: str) -> Mapping[str, object]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
-    tool: object = tomllib.loads(data.decode()).get("tool")
-    found = tool.get("accumlint") if _is_table(tool) else None
-    if found is not None and not _is_table(found):
-        raise ValueError("tool.accumlint must be a table")
-    return found
+    return tomllib.loads(text)
 
 
-def _settings(file: Path, table: Mapping[str, object]) -> Settings:
-    for key in table:
-        if key not in KEYS:
-            raise ValueError(f"[tool.accumlint] has no key {key!r}{_meant(key, KEYS)}")
-    exclude = _strings(table, "exclude") if "exclude" in table else EXCLUDED
+def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:
+    values = {name: keys.find(name).read(value) for name, value in table.items()}
+    for name, value in values.items():
+        if KEYS[name].kind is Kind.FILE and isinstance(value, str):
+            values[name] = os.path.abspath(folder / Path(value).expanduser())
+    return _Layer(origin, values)
+
+
+def _merged(root: Path, files: tuple[Path, ...], layers: Iterable[_Layer]) -> Settings:
+    """What several layers set together, the strongest last."""
+    held = {name: Setting(name, key.default) for name, key in KEYS.items()}
+    for layer in layers:
+        for name, value in layer.values.items():
+            held[name] = held[name].under(value, layer.origin)
+
+    def word(name: str) -> str:
+        return cast("str", held[name].value)
+
+    def words(name: str) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", held[name].value)
+
+    def words_by_name(name: str) -> WordsByName:
+        return cast("WordsByName", held[name].value)
+
     return Settings(
-        root=file.parent,
-        source=file,
-        select=_strings(table, "select"),
-        extend_select=_strings(table, "extend-select"),
-        ignore=_strings(table, "ignore"),
-        exclude=exclude + _strings(table, "extend-exclude"),
-        per_file_ignores=_lists(table, "per-file-ignores"),
-        min_confidence=_word(table, "min-confidence", CONFIDENCES) or "likely",
-        output_format=_word(table, "output-format", FORMATS),
+        root=root,
+        files=files,
+        select=words("select"),
+        extend_select=words("extend-select"),
+        ignore=words("ignore"),
+        exclude=words("exclude") + words("extend-exclude"),
+        per_file_ignores=words_by_name("per-file-ignores"),
+        severity=words_by_name("severity"),
+        min_confidence=word("min-confidence"),
+        output_format=word("output-format"),
+        baseline=Path(word("baseline")) if word("baseline") else None,
+        all=tuple(held.values()),
     )
-
-
-def _strings(table: Mapping[str, object], key: str) -> tuple[str, ...]:
-    value = table.get(key, [])
-    if _is_list(value):
-        strings = tuple(item for item in value if isinstance(item, str) and item.strip())
-        if len(strings) == len(value):
-            return strings
-    example = '["legacy/"]' if key.endswith("exclude") else '["ALL"]'
-    raise ValueError(f"{key} must be a list of strings, such as {example}")
-
-
-def _lists(table: Mapping[str, object], key: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    value = table.get(key, {})
-    if not _is_table(value):
-        example = '{ "examples/*" = ["ALL"] }'
-        raise ValueError(f"{key} must be a table, such as {example}")
-    return tuple((pattern, _strings(value, pattern)) for pattern in value)
-
-
-def _word(table: Mapping[str, object], key: str, words: tuple[str, ...]) -> str:
-    value = table.get(key, "")
-    if isinstance(value, str) and (value in words or key not in table):
-        return value
-    close = _meant(value, words) if isinstance(value, str) else ""
-    raise ValueError(f"{key} must be one of {', '.join(map(repr, words))}{close}")
-
-
-def _meant(word: str, words: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word.lower().replace("_", "-"), list(words), 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _is_list(value: object) -> TypeGuard[list[object]]:
-    return isinstance(value, list)
-
-
-def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, dict)

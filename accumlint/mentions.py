@@ -1,10 +1,12 @@
-"""Lists the rules that ignore comments name, for the rules about them."""
+"""Lists the rules that ignore comments and settings name, for the rules about that."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from accumlint import packs
+from accumlint.place import Place
 from accumlint.rule import Mention
 from accumlint.suppress import Ignore, Match, Suppressions
 
@@ -35,6 +37,25 @@ def in_comments(
                     yield Mention(word.text, word.place, known=False, hint=_hint(word.text))
         elif not ignore.noqa:
             yield mention(ignore, ignore.text, Match(ignore, None))
+
+
+def in_settings(rows: Sequence[str], selectors: Iterable[str]) -> Iterator[Mention]:
+    """A mention for each selector that names no rule, where the lines of a settings file first hold it."""
+    for selector in dict.fromkeys(selectors):
+        if not packs.is_selector(selector) and (place := _place(rows, selector)):
+            yield Mention(selector, place, known=False, hint=packs.suggestion(selector))
+
+
+def _place(rows: Sequence[str], selector: str) -> Place | None:
+    """Where settings hold a selector: in quotes, or as a key."""
+    word = re.compile(
+        rf"""(?<![\w-])(?:(["']){re.escape(selector)}\1|{re.escape(selector)}(?=\s*=))"""
+    )
+    for row, line in enumerate(rows, 1):
+        if not line.lstrip().startswith("#") and (match := word.search(line)):
+            start = match.start() + (1 if match[1] else 0)
+            return Place(row, start + 1, row, start + len(selector) + 1)
+    return None
 
 
 def _hint(word: str) -> str:

@@ -7,7 +7,7 @@ the file name tells. So rules are listed and selected without importing them, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -79,18 +79,30 @@ def select(
 ) -> Selection:
     """The rules of `wanted` (empty: all that are not opt-in) and `also` without `ignored`.
 
-    Selectors are codes, names, the beginning of a code, or ALL. The longer selector wins, and an ignore wins a tie.
+    Selectors are codes, names, the beginning of a code, or ALL; one that names no rule selects none. The longer
+    selector wins, and an ignore wins a tie.
     """
     known = catalogue()
-    for selector in (*wanted, *also, *ignored):
-        if not any(_weight(selector, entry) for entry in known):
-            raise UnknownSelector(selector)
     chosen = (*(wanted or ("",)), *also)
     entries = tuple(e for e in known if _strongest(chosen, e) > _strongest(ignored, e))
     named = (
         e for e in entries if any(s.upper() == "ALL" or _weight(s, e) == _EXACT for s in chosen)
     )
     return Selection(entries, frozenset(named))
+
+
+def require(selectors: Iterable[str]) -> None:
+    """Raises UnknownSelector on the first selector that names no rule."""
+    for selector in selectors:
+        if not is_selector(selector):
+            raise UnknownSelector(selector)
+
+
+def strongest(selectors: Sequence[str], code: str) -> str | None:
+    """The selector that names a rule most closely, the last of equals; None where none does."""
+    entry = find(code)
+    best = max(reversed(selectors), key=lambda selector: _weight(selector, entry), default="")
+    return best if best and _weight(best, entry) else None
 
 
 def find(selector: str) -> Entry:

@@ -13,7 +13,7 @@ from conftest import Run
 from helpers import FLAGGED, LOOP
 from readers import Suite, findings_of, junit_suites, sarif_run
 
-from accumlint import config, packs
+from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Cell, Checked, Mark, Report, Silenced, Untraced
@@ -69,7 +69,7 @@ def told(name: str, *results: Checked, look: Look = LOOK) -> str:
 
 
 def test_every_format_can_be_asked_for() -> None:
-    assert tuple(REPORTERS) == config.FORMATS
+    assert tuple(REPORTERS) == keys.FORMATS
 
 
 # SARIF

@@ -35,6 +35,7 @@ FLOORS = [
         "accumlint.patterns",
         "accumlint.packs",
     },
+    {"accumlint.keys"},
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},

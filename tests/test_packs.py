@@ -124,7 +124,7 @@ def test_an_unknown_selector_is_told_with_the_likely_one(
 ) -> None:
     install(THREE)
     with pytest.raises(UnknownSelector, match=f"{selector}.*{hint}"):
-        packs.select([selector])
+        packs.require([selector])
 
 
 @pytest.mark.parametrize(
