@@ -81,6 +81,48 @@ def unsafe(message: str, *verbs: Verb) -> Fix:
     return Fix(message, verbs, Applicability.UNSAFE)
 
 
+class Symptom(str, Enum):
+    """What the run of a loop shows when a finding is right: the question that its claim puts to the measured windows.
+
+    GRADIENT: the applied gradient is not the large batch's. SCALE: it is a multiple of it. WEIGHTS: targets weigh
+    differently where their numbers differ. CLIPPED: clipping gives another gradient than clipping the large batch's.
+    RAISES: the loop ends with an exception, or applies another gradient. SPREAD: ranks apply different gradients.
+    REDUCTIONS: more all-reduces than updates. LEFT: micro-batches are never applied, or in the next epoch.
+    PARTIAL: a partial window is divided by the full steps. SIZES: windows of different sizes. STEPS: more updates
+    than windows. SCHEDULES: more scheduler steps than updates. ATTACHED: a total keeps a graph that grows.
+    GROWING: a total is never set back. STUCK: after one overflow the loop never recovers. SKIPPED: where one
+    micro-batch's loss is no number, its window's gradient is not the mean over the others.
+    """
+
+    GRADIENT = "gradient"
+    SCALE = "scale"
+    WEIGHTS = "weights"
+    CLIPPED = "clipped"
+    RAISES = "raises"
+    SPREAD = "spread"
+    REDUCTIONS = "reductions"
+    LEFT = "left"
+    PARTIAL = "partial"
+    SIZES = "sizes"
+    STEPS = "steps"
+    SCHEDULES = "schedules"
+    ATTACHED = "attached"
+    GROWING = "growing"
+    STUCK = "stuck"
+    SKIPPED = "skipped"
+
+
+_USUAL = {
+    Claim.GRADIENT: Symptom.GRADIENT,
+    Claim.RANKS: Symptom.SPREAD,
+    Claim.COMMUNICATION: Symptom.REDUCTIONS,
+    Claim.MEMORY: Symptom.ATTACHED,
+    Claim.SCHEDULE: Symptom.SCHEDULES,
+    Claim.LOG: Symptom.GROWING,
+    Claim.EXCEPTION: Symptom.RAISES,
+}
+
+
 @dataclass(frozen=True)
 class Related:
     """Another place that helps to understand a finding."""
@@ -151,6 +193,8 @@ class Rule:
     severity: ClassVar[Severity]
     claim: ClassVar[Claim] = Claim.GRADIENT
     fix: ClassVar[Applicability | None] = None
+
+    symptom: ClassVar[Symptom | None] = None
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False
@@ -195,6 +239,11 @@ class Rule:
             expected,
             fixes=tuple(fixes),
         )
+
+    @property
+    def shows(self) -> Symptom:
+        """What a run has to show, the claim's usual symptom where the rule names none."""
+        return self.symptom or _USUAL[self.claim]
 
     @classmethod
     def page(cls) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Contribution, Rescale, Trace
 
 from ._ranks import (
@@ -101,6 +101,7 @@ class WrongWorldSizeFactor(Rule):
     code = "ACC107"
     name = "wrong-world-size-factor"
     severity = Severity.WARNING
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):

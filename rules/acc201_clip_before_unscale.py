@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert, Move
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Clip, Run, Step, Trace, Unscale
 
 from ._calls import argument_of, receiver_of
@@ -78,6 +78,7 @@ class ClipBeforeUnscale(Rule):
     code = "ACC201"
     name = "clip-before-unscale"
     severity = Severity.ERROR
+    symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

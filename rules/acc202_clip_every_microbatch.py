@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Guard, Move
-from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Clip, Trace, Window
 
 from ._calls import receiver_of
@@ -82,6 +82,7 @@ class ClipEveryMicrobatch(Rule):
     code = "ACC202"
     name = "clip-every-microbatch"
     severity = Severity.ERROR
+    symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

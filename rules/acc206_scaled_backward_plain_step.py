@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Insert, Replace, Verb
-from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update
 
 from ._calls import receiver_of, takes_nothing
@@ -76,6 +76,7 @@ class ScaledBackwardPlainStep(Rule):
     code = "ACC206"
     name = "scaled-backward-plain-step"
     severity = Severity.ERROR
+    symptom = Symptom.SCALE
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert
-from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
 
 from ._calls import receiver_of
@@ -93,6 +93,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     code = "ACC207"
     name = "nonfinite-guard-skips-scaler-update"
     severity = Severity.ERROR
+    symptom = Symptom.STUCK
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
     exceptional = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.rule import Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace
 
 from ._ranks import reduced_by_hand
@@ -79,6 +79,7 @@ class FsdpSyncNotRestored(Rule):
     code = "ACC309"
     name = "fsdp-sync-not-restored"
     severity = Severity.ERROR
+    symptom = Symptom.GRADIENT
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for run in trace.runs:

@@ -40,8 +40,8 @@ FLOORS = [
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
     {"accumlint.fixing"},
-    {"accumlint.confirming"},
     {"accumlint.reporting"},
+    {"accumlint.confirming"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
