@@ -1,0 +1,425 @@
+"""Binds the names of a user's source to stand-ins while it runs, by the roles that the reading gave them."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from accumlint.confirming.child.recorder import Recorder
+from accumlint.confirming.child.rewriting import Pattern
+from accumlint.confirming.child.standins import Batch, Criterion, Data, Enough, Loader, Model, Output
+from accumlint.confirming.child.stub import UNKNOWN, Absent, Answers, Stub
+from accumlint.reading import names
+
+_DATA = re.compile(
+    r"batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp"
+)
+_HUGE = 10**9
+# Settings that every training script has, by their last name.
+_SETTINGS: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"learning_rate|(^|_)lr($|_)|base_lr"), 0.05),
+    (re.compile(r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$"), 0.0),
+    (re.compile(r"beta\d?$"), 0.9),
+    (re.compile(r"(^|_)eps(ilon)?$"), 1e-8),
+    (re.compile(r"clip|max_norm|grad_norm"), 1.0),
+    (re.compile(r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"), _HUGE),
+    (re.compile(r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$"), 2),
+    (re.compile(r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)"), 0),
+    (re.compile(r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$|^(steps|iterations|iters|updates)$"), 1000),
+    (re.compile(r"vocab"), 11),
+    (re.compile(r"num_class|n_class|num_labels"), 4),
+    (re.compile(r"block_size|seq_?len|context_len|max_len|(^|_)width$"), 6),
+    (re.compile(r"batch_?size|(^|_)bsz?$"), 2),
+    (re.compile(r"seed|num_workers|local_rank$|(^|_)rank$"), 0),
+    (re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx"), -100),
+)  # fmt: skip
+
+
+class Unbound(Exception):
+    """The loop cannot be run with stand-ins: `names` are what nothing could be made for."""
+
+    def __init__(self, reason: str, wanted: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.wanted = wanted
+
+
+class Binding:
+    """The runtime of a rewritten source. `steps` are the accumulation steps that free counts become."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        data: Data,
+        steps: int,
+        roles: dict[str, str],
+        choices: dict[str, str],
+        wrapped: int,
+        given: dict[str, Any],
+        copies: int = 1,
+    ) -> None:
+        self.recorder = recorder
+        self.data = data
+        self.steps_ = steps
+        self.roles = roles
+        self.choices = choices
+        self.world = wrapped
+        self.given = given
+        self.copies = copies
+        self.answers = Answers(self.value, self.choice, self.touched)
+        self.models: dict[str, Model] = {}
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.functions: dict[str, Any] = {}
+        self.standins: dict[str, str] = {}
+        self.failed: list[str] = []
+        self.turns = 0
+
+    # What stubs ask
+
+    def value(self, text: str) -> Any:
+        """A value for a dotted name, `UNKNOWN` where its name says nothing."""
+        if text in self.given:
+            return self.given[text]
+        last = text.rpartition(".")[2]
+        if text in self.choices:
+            choice = self.choices[text]
+            return choice == "true" if choice in ("true", "false") else _literal(choice)
+        if last.endswith(")") or last.endswith("]"):
+            return UNKNOWN
+        if names.is_steps(last):
+            self.tell(text, f"the accumulation steps, {self.steps_}")
+            return self.steps_
+        role = self.roles.get(text, "")
+        if not role and not names.is_configuration(text):
+            role = names.role_of(last)
+        if role:
+            made = self.thing(role, text)
+            if made is not UNKNOWN:
+                return made
+        low = last.lower()
+        if low in ("device", "dev"):
+            return self.data.device
+        if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
+            return self.world
+        if low in ("rank", "process_index", "global_rank"):
+            return self.data.rank
+        if low in ("is_main_process", "is_local_main_process"):
+            return self.data.rank == 0
+        if low in ("sync_gradients",):
+            return UNKNOWN
+        for pattern, value in _SETTINGS:
+            if pattern.search(low):
+                return self.data.ignored if value == -100 else value
+        return UNKNOWN
+
+    def choice(self, text: str) -> bool:
+        if text in self.choices:
+            return self.choices[text] == "true"
+        if " == " in text:
+            symbol, _, literal = text.partition(" == ")
+            return self.choices.get(symbol) == literal.strip("'\"")
+        if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
+            return False
+        return not names.is_off_by_default(text) and not re.search(r"fsdp|deepspeed|compile|\(\)$", text)
+
+    def touched(self, text: str) -> None:
+        if text not in self.recorder.notes.touched:
+            self.recorder.notes.touched.append(text)
+
+    def tell(self, name: str, standin: str) -> None:
+        self.standins.setdefault(name, standin)
+
+    def stub(self, text: str) -> Stub:
+        return Stub(text, self.answers)
+
+    # Things with roles
+
+    def thing(self, role: str, text: str) -> Any:
+        """A stand-in for a thing with a role."""
+        match role:
+            case "model" | "engine":
+                return self.model(text)
+            case "optimizer":
+                return self.optimizer(text)
+            case "scheduler":
+                self.tell(text, "a LambdaLR")
+                return torch.optim.lr_scheduler.LambdaLR(self.optimizer(text), lambda _: 1.0)
+            case "scaler":
+                self.tell(text, "a GradScaler")
+                return torch.amp.GradScaler("cuda")
+            case "loader":
+                return self.loader(text)
+            case "criterion":
+                self.tell(text, "the usual loss, a mean over the targets that count")
+                return Criterion(self.data)
+            case _:
+                return UNKNOWN
+
+    def model(self, text: str) -> Model:
+        key = text.rpartition(".")[2]
+        if key not in self.models:
+            self.models[key] = made = Model(self.data, seed=17 + len(self.models))
+            self.recorder.models.append(made)
+            self.tell(text, "a network of about a hundred parameters")
+        return self.models[key]
+
+    def optimizer(self, text: str) -> torch.optim.Optimizer:
+        if self.optimizers and not text.endswith("optimizer"):
+            return self.optimizers[-1]
+        self.tell(text, "SGD over the stand-in's parameters")
+        models = list(self.models.values()) or [self.model("model")]
+        params = [p for m in models for p in m.parameters()]
+        self.optimizers.append(made := torch.optim.SGD(params, lr=0.05))
+        return made
+
+    def loader(self, text: str) -> Loader:
+        self.tell(text, f"{self.data.length} micro-batches made on the spot")
+        return Loader(self.data, self.copies)
+
+    # What the rewritten source calls
+
+    def entering(self, bound: Pattern, value: Any) -> Any:
+        """A value as it enters names."""
+        if isinstance(bound, str):
+            return self._named(bound, value)
+        return self._taken_apart(bound, value)
+
+    def _named(self, bound: str, value: Any) -> Any:
+        last = bound.rpartition(".")[2]
+        if bound in self.given:
+            return self.given[bound]
+        if isinstance(value, Batch):
+            return value.use()
+        if isinstance(value, Output):
+            return value.named(last)
+        if names.is_steps(last) and isinstance(value, int | float | Stub) and not isinstance(value, bool):
+            if isinstance(value, Stub) or not 2 <= value <= 16:
+                self.tell(bound, f"the accumulation steps, {self.steps_}")
+                return self.steps_
+            return value
+        if isinstance(value, Stub):
+            found = self.value(bound)
+            if found is not UNKNOWN:
+                return found
+            if _DATA.search(last.lower()) and not names.is_configuration(bound):
+                return self._piece(bound)
+            if "loss" in last.lower():
+                self.touched(value._text)
+        if isinstance(value, nn.Module) and not isinstance(value, Model):
+            self._own(value)
+        return value
+
+    def _own(self, module: nn.Module) -> None:
+        """A module of the user's that holds parameters of its own takes part in what is measured."""
+        known = {id(p) for p in self.recorder.parameters()}
+        fresh = [p for p in module.parameters() if id(p) not in known]
+        if fresh:
+            module.to(self.data.dtype)
+            self.recorder.models.append(module)
+
+    def _piece(self, bound: str) -> Any:
+        """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
+        low = bound.lower()
+        if "batch" in low or low.lstrip("_").startswith(("x", "inp", "image", "img", "data", "token")):
+            batch = self.data.fetch()
+            self.tell(bound, "micro-batches made on the spot")
+            return batch.use() if "batch" in low else batch.tensor(bound)
+        return self.data.now().tensor(bound)
+
+    def _taken_apart(self, bound: tuple[Pattern, ...], value: Any) -> Any:
+        if isinstance(value, Batch):
+            return value.use().parts(bound)
+        if isinstance(value, Output):
+            return value.parts(bound)
+        if isinstance(value, torch.Tensor) and len(bound) == 2 and value.dim() == 0:
+            return value, {}
+        if isinstance(value, Stub):
+            return self._missing(bound)
+        items = list(value)
+        starred = [i for i, n in enumerate(bound) if isinstance(n, str) and n.startswith("*")]
+        if not starred and len(items) == len(bound):
+            return tuple(self.entering(n, v) for n, v in zip(bound, items, strict=True))
+        return items
+
+    def built(self, bound: Pattern, mentions: tuple[str, ...], later: Callable[[], Any]) -> Any:
+        """A call that may build a thing with a role: made for real only from things that are here already."""
+        frame = sys._getframe(1)
+        if any(_is_thing(_look_up(frame, name)) for name in mentions):
+            return self.entering(bound, later())
+        if isinstance(bound, str):
+            found = self.value(bound)
+            return found if found is not UNKNOWN else self.entering(bound, later())
+        return self._missing(bound)
+
+    def missing(self, bound: Pattern, failure: Exception) -> Any:
+        """Stand-ins for the names of a statement that failed."""
+        if isinstance(failure, Unbound):
+            raise failure
+        frame = sys._getframe(1)
+        reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
+        self.failed.append(f"line {frame.f_lineno}: {reason}")
+        flat = list(_flat(bound))
+        if any(re.search(r"loss|logit|output|pred", n.lower()) for n in flat) and _in_data(failure, self.recorder.settings.file):
+            raise failure
+        return self._missing(bound)
+
+    def _missing(self, bound: Pattern) -> Any:
+        if isinstance(bound, tuple):
+            texts = [n for n in bound if isinstance(n, str)]
+            if texts and all(_DATA.search(n.lower()) for n in texts if n != "_"):
+                self.tell(", ".join(texts), "micro-batches made on the spot")
+                return self.data.fetch().use().parts(bound)
+            return tuple(self._missing(n) for n in bound)
+        found = self.value(bound)
+        if found is not UNKNOWN:
+            return found
+        last = bound.rpartition(".")[2]
+        if _DATA.search(last.lower()) and not names.is_configuration(bound):
+            return self._piece(bound)
+        return self.stub(bound)
+
+    def iterate(self, iterable: Any, text: str) -> Iterator[Any]:
+        """What a loop goes through."""
+        if isinstance(iterable, Stub):
+            inner = self.value(iterable._text)
+            if isinstance(inner, Loader):
+                iterable = inner
+            elif isinstance(inner, int):
+                iterable = range(min(inner, 1000))
+            elif re.search(r"load|data|batch|iter", text.lower()):
+                iterable = self.loader(text)
+            else:
+                iterable = range(2)
+        loads = isinstance(iterable, Loader)
+        if loads:
+            self.recorder.epoch += 1
+        for item in iterable:
+            self.turn(True)
+            if isinstance(item, Batch):
+                item.use()
+            yield item
+        if loads:
+            self.recorder.note("epoch")
+
+    def turn(self, value: Any) -> Any:
+        """Called when a loop begins a round: ends a pass that has seen enough, or that goes nowhere."""
+        self.recorder.turn()
+        self.turns += 1
+        if self.turns > 20_000:
+            raise Unbound("a loop goes on without taking a step")
+        return value
+
+    def chosen(self, text: str, value: bool) -> bool:
+        """A flag as it was decided on the path of the finding."""
+        return value
+
+    def made(self, name: str, function: Any) -> None:
+        """A function has been defined; the run may have to call it."""
+        self.functions[name] = function
+
+    # Calls that the run makes itself
+
+    def arguments(self, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
+        """Stand-ins for the parameters of a function, by their names."""
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+        # Models first: an optimizer's stand-in holds their parameters.
+        order = sorted(parameters, key=lambda p: (self.roles.get(p.name) or names.role_of(p.name)) != "model")
+        values = {p.name: self.parameter(p) for p in order if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        for p in parameters:
+            if p.name not in values or values[p.name] is UNKNOWN:
+                continue
+            if p.kind is p.POSITIONAL_ONLY:
+                args.append(values[p.name])
+            else:
+                kwargs[p.name] = values[p.name]
+        return args, kwargs
+
+    def parameter(self, p: inspect.Parameter) -> Any:
+        if p.name in self.given:
+            return self.given[p.name]
+        if p.name in self.choices:
+            choice = self.choices[p.name]
+            return choice == "true" if choice in ("true", "false") else _literal(choice)
+        if self.choices.get(f"{p.name} is None") == "true":
+            return None
+        found = self.value(p.name)
+        if found is not UNKNOWN:
+            return found
+        if p.default is not p.empty and not (p.default is None and self.choices.get(f"{p.name} is None") == "false"):
+            return UNKNOWN
+        if re.search(r"^params$|parameters$", p.name):
+            return [q for m in self.models.values() for q in m.parameters()]
+        return self.stub(p.name)
+
+    def microbatch_arguments(self, function: Any, skip: int) -> tuple[list[Any], dict[str, Any]]:
+        """As `arguments`, with fresh data for what reads like data and a count for what reads like one."""
+        args, kwargs = self.arguments(function, skip)
+        batch = self.data.fetch().use()
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+        for p in parameters:
+            low = p.name.lower()
+            if low in ("batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step"):
+                kwargs[p.name] = batch.number - 1
+            elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
+                kwargs[p.name] = batch
+            elif _DATA.search(low) and not self.roles.get(p.name) and not names.role_of(p.name):
+                kwargs[p.name] = batch.tensor(p.name)
+        return args, kwargs
+
+
+def _literal(choice: str) -> Any:
+    return choice.strip("'\"")
+
+
+def _flat(bound: Pattern) -> Iterator[str]:
+    if isinstance(bound, str):
+        yield bound
+    else:
+        for part in bound:
+            yield from _flat(part)
+
+
+def _look_up(frame: Any, name: str) -> Any:
+    """The value of a dotted name as the user's code sees it, None where there is none."""
+    first, *rest = name.split(".")
+    if not first.isidentifier():
+        return None
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for part in rest:
+        if value is None or isinstance(value, Stub):
+            return None
+        value = getattr(value, part, None) if part.isidentifier() else None
+    return value
+
+
+def _is_thing(value: Any) -> bool:
+    if isinstance(value, Absent):
+        return False
+    return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
+        type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
+    )
+
+
+def _in_data(failure: Exception, file: str) -> bool:
+    """True when a failure came up while tensors were worked on, and not for want of a name or a package."""
+    return isinstance(failure, RuntimeError | ValueError | IndexError | TypeError) and not isinstance(
+        failure, FileNotFoundError
+    )
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+__all__ = ["Binding", "Enough", "Unbound"]

@@ -1,0 +1,477 @@
+"""Watches a training loop from within: losses, backwards, clipping, steps, reductions, the scaler and the schedule.
+
+The reference needs no second run. Every loss is evaluated elementwise and reduced as the user asked; right before a
+backward, autograd gives the weight that the user's code puts on each element, and the gradient of the elements' plain
+sum. Nothing collective happens here: each rank notes its own, and whoever compares has all ranks' notes.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from accumlint.confirming.child.standins import Data, Enough
+
+_ELEMENTWISE: dict[Any, str] = {
+    F.cross_entropy: "cross_entropy",
+    F.nll_loss: "nll_loss",
+    F.binary_cross_entropy: "binary_cross_entropy",
+    F.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
+    F.mse_loss: "mse_loss",
+    F.l1_loss: "l1_loss",
+    F.smooth_l1_loss: "smooth_l1_loss",
+    F.huber_loss: "huber_loss",
+    F.kl_div: "kl_div",
+}
+_FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
+
+
+@dataclass
+class Loss:
+    """One loss as evaluated: its elements with their graph, which of them count, where it stands."""
+
+    microbatch: int
+    elements: torch.Tensor
+    counted: torch.Tensor
+    line: int
+    by_hand: bool
+
+
+@dataclass
+class Settings:
+    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted."""
+
+    file: str
+    line: int
+    device: torch.device
+    dtype: torch.dtype
+    pressure: float | None = None
+    updates: int = 6
+    totals: tuple[str, ...] = ()
+    sabotage: str = ""
+    inject: int = 0
+
+
+@dataclass
+class Notes:
+    """What one rank noted in one pass, as plain values."""
+
+    events: list[dict[str, Any]] = field(default_factory=list)
+    reached: bool = False
+    losses: int = 0
+    scales: list[float] = field(default_factory=list)
+    initial_scale: float = 0.0
+    touched: list[str] = field(default_factory=list)
+
+
+class Recorder(TorchFunctionMode):
+    """Records one pass. Enter it around the user's code."""
+
+    def __init__(self, data: Data, settings: Settings) -> None:
+        super().__init__()
+        self.data = data
+        self.settings = settings
+        self.notes = Notes()
+        self.models: list[nn.Module] = []
+        self.losses: list[Loss] = []
+        self.busy = False
+        self.stepped = 0
+        self.building = 0
+        self.epoch = 0
+        self.scale = 1.0
+        self.backwards = 0
+
+    # Parameters: one vector over all stand-in models, in the order in which they were made
+
+    def parameters(self) -> list[torch.Tensor]:
+        seen: dict[int, torch.Tensor] = {}
+        for model in self.models:
+            for p in model.parameters():
+                seen.setdefault(id(p), p)
+        return list(seen.values())
+
+    def line(self) -> int:
+        """The user's line that is being executed, innermost first; 0 for none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.settings.file:
+                return frame.f_lineno
+            frame = frame.f_back
+        return 0
+
+    def note(self, kind: str, **values: Any) -> None:
+        self.notes.events.append(
+            {"kind": kind, "microbatch": self.data.current, "line": self.line(), **values}
+        )
+
+    # Losses
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = self._placed(func, kwargs or {})
+        args = self._placed_args(func, args)
+        if self.busy:
+            return func(*args, **kwargs)
+        if func in _CASTS and args[0].dtype in _FLOATING:
+            return args[0]
+        if func in _ELEMENTWISE:
+            return self._loss(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if func in _REDUCTIONS:
+            self._reduced(func, args, kwargs, result)
+        return result
+
+    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Devices that are not here become the one that is; low precision stays as it was."""
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = {**kwargs, "device": self.settings.device}
+        if kwargs.get("dtype") in _FLOATING:
+            kwargs = {**kwargs, "dtype": self.settings.dtype}
+        return kwargs
+
+    def _placed_args(self, func: Any, args: Any) -> Any:
+        if func is torch.Tensor.cuda:
+            return (args[0],)
+        if func is torch.Tensor.to:
+            return tuple(_moved(a, self.settings) for a in args)
+        return args
+
+    def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        reduction = kwargs.get("reduction", "mean")
+        plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
+        self.busy = True
+        try:
+            elements = func(*args, **plain, reduction="none")
+        finally:
+            self.busy = False
+        counted = torch.ones_like(elements, dtype=torch.bool)
+        if _ELEMENTWISE[func] in ("cross_entropy", "nll_loss") and len(args) > 1:
+            target = args[1]
+            if target.shape == elements.shape and not target.is_floating_point():
+                counted = target != plain.get("ignore_index", -100)
+        if reduction == "none":
+            result = elements
+        elif reduction == "sum":
+            result = elements.sum()
+        elif reduction == "mean" and _ELEMENTWISE[func] in ("cross_entropy", "nll_loss"):
+            weight = plain.get("weight")
+            self.busy = True
+            try:
+                # Class weights make the mean a weighted one; torch knows how.
+                result = (
+                    func(*args, **kwargs) if weight is not None else elements.sum() / counted.sum()
+                )
+            finally:
+                self.busy = False
+            if weight is not None:
+                weights = weight[args[1].clamp(min=0)] * counted
+                result = elements.sum() / weights.sum()
+        elif reduction == "batchmean":
+            result = elements.sum() / elements.shape[0]
+        else:
+            result = elements.mean()
+        if elements.requires_grad:
+            self._remember(Loss(self.data.current, elements, counted, self.line(), False))
+        return result
+
+    def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """A mean or a sum written by hand, used where no loss function of torch was seen."""
+        value = args[0] if args else None
+        if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
+            return
+        if not value.requires_grad or value.numel() < 2 or result.dim():
+            return
+        if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
+            return
+        counted = value.detach() != 0
+        self._remember(Loss(self.data.current, value, counted, self.line(), True))
+
+    def _remember(self, loss: Loss) -> None:
+        self.losses.append(loss)
+        self.notes.losses += 1
+        if self.settings.inject and loss.microbatch == self.settings.inject:
+            # An overflow: this micro-batch's gradient is not finite.
+            loss.elements.register_hook(lambda grad: grad * float("inf"))
+
+    # Backward
+
+    def before_backward(self, tensors: Any) -> None:
+        params = [p for p in self.parameters() if p.requires_grad]
+        if not params:
+            return
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        found: list[dict[str, Any]] = []
+        self.busy = True
+        try:
+            for root in roots:
+                if isinstance(root, torch.Tensor) and root.requires_grad:
+                    found.extend(self._contributions(root, params))
+        finally:
+            self.busy = False
+        self.backwards += 1
+        # Graphs of earlier micro-batches are gone unless somebody keeps them.
+        self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
+        self.note("backward", contributions=found, scale=self.scale)
+
+    def _contributions(self, root: torch.Tensor, params: list[torch.Tensor]) -> Iterator[dict[str, Any]]:
+        by_hand = not any(not x.by_hand and _reaches(root, x.elements) for x in self.losses)
+        for loss in self.losses:
+            if loss.by_hand != by_hand:
+                continue
+            weights = _grad(root, loss.elements)
+            if weights is None or not bool(weights.abs().sum() > 0):
+                continue
+            counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
+            count = int(counted.sum())
+            grads = torch.autograd.grad(
+                (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
+            )
+            everything = dict(zip(map(id, params), grads, strict=True))
+            vector: list[float] = []
+            for p in self.parameters():
+                grad = everything.get(id(p))
+                vector.extend(_flat(grad, p))
+            mean = float(weights[counted].double().mean()) if count else 0.0
+            yield {
+                "microbatch": loss.microbatch,
+                "loss": loss.line,
+                "count": count,
+                "weight": mean,
+                "gradient": vector,
+            }
+
+    def after_backward(self) -> None:
+        if self.settings.sabotage == "forget" and self.backwards % 2 == 1:
+            # The control: what this micro-batch brought is lost, as if it had been cleared.
+            for p in self.parameters():
+                p.grad = None
+
+    # Steps
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        if self.busy:
+            return
+        params = self.parameters()
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not owned & {id(p) for p in params}:
+            return
+        if self.settings.sabotage == "part":
+            for p in params:
+                if p.grad is not None and self.data.rank:
+                    p.grad.mul_(1.5)
+        vector: list[float] = []
+        mask: list[bool] = []
+        for p in params:
+            vector.extend(_flat(p.grad if id(p) in owned else None, p))
+            mask.extend([id(p) in owned] * p.numel())
+        self.note(
+            "step",
+            optimizer=self._index(optimizer),
+            applied=vector,
+            owned=[i for i, own in enumerate(mask) if own] if not all(mask) else None,
+            epoch=self.epoch,
+            totals=self._totals(),
+        )
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if self.busy or not owned & {id(p) for p in self.parameters()}:
+            return
+        self.stepped += 1
+
+    def turn(self) -> None:
+        """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""
+        if self.stepped >= self.settings.updates:
+            raise Enough
+
+    def _index(self, optimizer: Any) -> int:
+        known: list[Any] = self.__dict__.setdefault("optimizers", [])
+        for index, other in enumerate(known):
+            if other is optimizer:
+                return index
+        known.append(optimizer)
+        return len(known) - 1
+
+    def _totals(self) -> list[dict[str, Any]]:
+        """The running totals that were asked for, read in the user's frames."""
+        found: list[dict[str, Any]] = []
+        for name in self.settings.totals:
+            value = self._read(name)
+            if isinstance(value, torch.Tensor) and value.numel() == 1:
+                nodes = _nodes(value)
+                found.append({"name": name, "value": float(value.detach()), "nodes": nodes})
+            elif isinstance(value, int | float):
+                found.append({"name": name, "value": float(value), "nodes": 0})
+        return found
+
+    def _read(self, name: str) -> Any:
+        frame = sys._getframe(1)
+        first = name.split(".")[0].split("[")[0]
+        while frame is not None:
+            if frame.f_code.co_filename == self.settings.file and first in frame.f_locals:
+                try:
+                    return eval(name, frame.f_globals, frame.f_locals)
+                except Exception:  # noqa: BLE001
+                    return None
+            frame = frame.f_back
+        return None
+
+    # Clipping
+
+    def clip(self, original: Callable[..., Any], by_value: bool) -> Callable[..., Any]:
+        def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
+            params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            own = {id(p) for p in self.parameters()}
+            grads = [p.grad for p in params if p.grad is not None and id(p) in own]
+            self.busy = True
+            try:
+                norm = float(sum(float(g.double().pow(2).sum()) for g in grads) ** 0.5)
+                pressure = self.settings.pressure
+                self.note("clip", norm=norm, threshold=pressure or 0.0, by_value=by_value)
+                for name in ("max_norm", "clip_value"):
+                    kwargs.pop(name, None)
+                kwargs.pop("error_if_nonfinite", None)
+                threshold = pressure if pressure is not None else float("inf")
+                # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
+                return original(params, threshold, **{k: v for k, v in kwargs.items() if k == "norm_type"})
+            finally:
+                self.busy = False
+
+        return clip
+
+    # Everything together
+
+    @contextmanager
+    def watching(self) -> Iterator[Recorder]:
+        """Records whatever runs inside."""
+        backward = torch.autograd.backward
+
+        def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.busy:
+                return backward(tensors, *args, **kwargs)
+            self.before_backward(tensors)
+            result = backward(tensors, *args, **kwargs)
+            self.after_backward()
+            return result
+
+        clip_norm = nn.utils.clip_grad_norm_
+        with ExitStack() as stack:
+            patch = lambda owner, name, new: stack.enter_context(mock.patch.object(owner, name, new))  # noqa: E731
+            patch(torch.autograd, "backward", recorded)
+            for owner in (nn.utils, nn.utils.clip_grad):
+                for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
+                    if hasattr(owner, name):
+                        patch(owner, name, self.clip(clip_norm, "value" in name))
+            self._watch_scheduler(patch)
+            self._watch_scaler(patch)
+            handles: list[RemovableHandle] = [
+                torch.optim.optimizer.register_optimizer_step_pre_hook(self.before_step),
+                torch.optim.optimizer.register_optimizer_step_post_hook(self.after_step),
+            ]
+            stack.callback(lambda: [h.remove() for h in handles])
+            stack.enter_context(self)
+            yield self
+
+    def _watch_scheduler(self, patch: Callable[..., Any]) -> None:
+        scheduler = torch.optim.lr_scheduler.LRScheduler
+        start, step = scheduler.__init__, scheduler.step
+        recorder = self
+
+        def building(self: Any, *args: Any, **kwargs: Any) -> None:
+            recorder.building += 1
+            try:
+                start(self, *args, **kwargs)
+            finally:
+                recorder.building -= 1
+
+        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.building:
+                recorder.note("schedule")
+            return step(self, *args, **kwargs)
+
+        patch(scheduler, "__init__", building)
+        patch(scheduler, "step", stepping)
+
+    def _watch_scaler(self, patch: Callable[..., Any]) -> None:
+        scaler = torch.amp.GradScaler
+        scale, update, unscale = scaler.scale, scaler.update, scaler.unscale_
+        recorder = self
+
+        def scaled(self: Any, outputs: Any) -> Any:
+            result = scale(self, outputs)
+            recorder.scale = float(self.get_scale()) if self.is_enabled() else 1.0
+            recorder.notes.initial_scale = recorder.notes.initial_scale or recorder.scale
+            return result
+
+        def updated(self: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder.note("update")
+            result = update(self, *args, **kwargs)
+            if self.is_enabled():
+                recorder.notes.scales.append(float(self.get_scale()))
+            return result
+
+        def unscaled(self: Any, optimizer: Any) -> Any:
+            recorder.note("unscale")
+            return unscale(self, optimizer)
+
+        patch(scaler, "scale", scaled)
+        patch(scaler, "update", updated)
+        patch(scaler, "unscale_", unscaled)
+
+
+_REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
+
+
+def _moved(value: Any, settings: Settings) -> Any:
+    if isinstance(value, str | torch.device):
+        return settings.device
+    if isinstance(value, torch.dtype) and value in _FLOATING:
+        return settings.dtype
+    return value
+
+
+def _grad(root: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
+    try:
+        return torch.autograd.grad(root, of, torch.ones_like(root), retain_graph=True, allow_unused=True)[0]
+    except RuntimeError:
+        # Its graph has been freed by an earlier backward; what the user's own backward makes of that is seen next.
+        return None
+
+
+def _reaches(root: torch.Tensor, of: torch.Tensor) -> bool:
+    return _grad(root, of) is not None
+
+
+def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
+    if grad is None:
+        return [0.0] * like.numel()
+    return grad.detach().double().cpu().flatten().tolist()
+
+
+def _nodes(value: torch.Tensor, limit: int = 10_000) -> int:
+    """How many nodes of the autograd graph a value keeps alive."""
+    seen: set[Any] = set()
+    waiting = [value.grad_fn]
+    while waiting and len(seen) < limit:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        waiting.extend(n for n, _ in node.next_functions)
+    return len(seen)

@@ -1,0 +1,453 @@
+"""Tiny stand-ins for what a training loop works on: a model, batches, a loader, a criterion."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+
+VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 4
+_TARGET = re.compile(
+    r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+)
+_INPUT = re.compile(r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$")
+_MASK = re.compile(r"mask")
+_LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
+
+
+@dataclass
+class Data:
+    """What a pass feeds: its kind ("tokens", "rows" or "values"), and for each micro-batch the number of targets.
+
+    `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
+    loss leaves out; `length` micro-batches make an epoch.
+    """
+
+    kind: str
+    counts: Callable[[int], int]
+    length: int
+    seed: int
+    rank: int
+    device: torch.device
+    dtype: torch.dtype
+    ignored: int = -100
+    fetched: int = 0
+    current: int = 0
+    poisoned: int = 0
+    limit: int = 1000
+    batches: dict[int, Batch] = field(default_factory=dict)
+
+    def fetch(self) -> Batch:
+        """The next micro-batch.
+
+        Raises:
+            Enough: when the pass has seen as many as it needs.
+        """
+        if self.fetched >= self.limit:
+            raise Enough
+        self.fetched += 1
+        batch = Batch(self, self.fetched)
+        self.batches[self.fetched] = batch
+        return batch
+
+    def now(self) -> Batch:
+        """The micro-batch being worked on."""
+        if not self.current:
+            self.current = self.fetch().number
+        return self.batches[self.current]
+
+
+class Enough(BaseException):
+    """Ends a pass from within: everything that is to be measured has been seen."""
+
+
+class Batch(dict[Any, Any]):
+    """One micro-batch, in whatever shape the loop takes it apart."""
+
+    def __init__(self, data: Data, number: int) -> None:
+        self.data_ = data
+        self.number = number
+        generator = torch.Generator().manual_seed(
+            data.seed * 7919 + data.rank * 104729 + number
+        )
+        count = data.counts(number)
+        if data.kind == "tokens":
+            rows = 2
+            inputs = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
+            labels = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
+            # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
+            order = [(r, c) for c in range(LENGTH - 1, -1, -1) for r in range(rows)]
+            ignored = torch.zeros(rows, LENGTH, dtype=torch.bool)
+            for r, c in order[min(count, rows * (LENGTH - 1)) :]:
+                ignored[r, c] = True
+            mask = (~ignored).long()
+            labels = labels.masked_fill(ignored, data.ignored)
+        else:
+            rows = max(1, count)
+            inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+            inputs = inputs.to(data.dtype)
+            if data.kind == "rows":
+                labels = torch.randint(0, CLASSES, (rows,), generator=generator)
+            else:
+                labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+                labels = labels.to(data.dtype)
+            mask = torch.ones(rows, dtype=torch.long)
+        if data.poisoned == number and data.kind != "tokens":
+            inputs = inputs * float("inf")
+        self.inputs = inputs.to(data.device)
+        self.labels = labels.to(data.device)
+        self.mask = mask.to(data.device)
+        self.rows = rows
+        usual = (
+            {"input_ids": self.inputs, "attention_mask": self.mask, "labels": self.labels}
+            if data.kind == "tokens"
+            else {"pixel_values": self.inputs, "labels": self.labels}
+        )
+        super().__init__(usual)
+
+    def use(self) -> Batch:
+        self.data_.current = self.number
+        return self
+
+    def tensor(self, name: str, position: int | None = None) -> Any:
+        """What a name means in this batch; where it says nothing, the second of several is the target."""
+        self.use()
+        low = name.rpartition(".")[2].lower().lstrip("*")
+        if low in ("_", "__"):
+            return self.labels
+        if _MASK.search(low):
+            return self.mask
+        if _TARGET.search(low):
+            return self.labels
+        if _INPUT.search(low):
+            return self.inputs
+        if _LENGTH.search(low):
+            return self.mask.sum(-1) if self.mask.dim() > 1 else self.mask
+        return self.labels if position == 1 else self.inputs
+
+    def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The batch taken apart into as many names as there are."""
+        flat = [n for n in names if isinstance(n, str)]
+        targets = [n for n in flat if _TARGET.search(n.lower()) and not _MASK.search(n.lower())]
+        made: list[Any] = []
+        for position, name in enumerate(names):
+            if isinstance(name, tuple):
+                made.append(self.parts(name))
+            elif name.startswith("*"):
+                made.append([self.tensor(name, 1)])
+            else:
+                made.append(self.tensor(name, None if targets else position))
+        return tuple(made)
+
+    def __getitem__(self, key: Any) -> Any:
+        self.use()
+        if isinstance(key, str):
+            return super().__getitem__(key) if key in self else self.tensor(key)
+        if isinstance(key, int):
+            return (self.inputs, self.labels, self.mask)[key % 3] if key >= 0 else self.labels
+        return self
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if isinstance(key, str) else default
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        value = self[key]
+        super().pop(key, default)
+        return value
+
+    def keys(self) -> Any:
+        self.use()
+        return super().keys()
+
+    def items(self) -> Any:
+        self.use()
+        return super().items()
+
+    def values(self) -> Any:
+        self.use()
+        return super().values()
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        self.use()
+        return super().__iter__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("to", "cuda", "cpu", "pin_memory", "copy", "convert_to_tensors"):
+            return lambda *_, **__: self.use()
+        return self.tensor(name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Collate:
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def __call__(self, _: object) -> Batch:
+        return self.data.fetch()
+
+
+class Loader(DataLoader[Any]):
+    """A real `DataLoader` over micro-batches made on the spot."""
+
+    def __init__(self, data: Data, copies: int) -> None:
+        super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
+
+
+class Output:
+    """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
+
+    def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
+        self._logits = logits
+        self._make = loss
+        self._has_loss = has_loss
+        self._loss: torch.Tensor | None = None
+
+    @property
+    def logits(self) -> torch.Tensor:
+        return self._logits
+
+    @property
+    def loss(self) -> torch.Tensor:
+        if self._loss is None:
+            self._loss = self._make()
+        return self._loss
+
+    def named(self, name: str) -> Any:
+        """What a name makes of it."""
+        low = name.rpartition(".")[2].lower()
+        if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
+            return {"loss": self.loss}
+        if re.search(r"loss|^nll|^elbo|^objective", low):
+            return self.loss
+        return self
+
+    def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
+        flat = [n if isinstance(n, str) else "" for n in names]
+        made: list[Any] = []
+        for name in flat:
+            low = name.lower()
+            if re.search(r"loss|^nll|elbo", low):
+                made.append(self.named(low))
+            elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|aux|info", low):
+                made.append({})
+            else:
+                made.append(self.logits)
+        return tuple(made)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self.loss if "loss" in key.lower() else self.logits
+        if isinstance(key, int):
+            return self.loss if self._has_loss and key == 0 else self.logits
+        return self.logits[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._has_loss:
+            return iter((self.loss, self.logits))
+        return iter(self.logits)
+
+    def __contains__(self, key: object) -> bool:
+        return key in ("loss", "logits")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+    def keys(self) -> list[str]:
+        return ["loss"]
+
+    def values(self) -> list[torch.Tensor]:
+        return [self.loss]
+
+    def items(self) -> list[tuple[str, torch.Tensor]]:
+        return [("loss", self.loss)]
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        self.loss.backward(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if "loss" in name:
+            return self.loss
+        if hasattr(torch.Tensor, name):
+            return getattr(self.logits, name)
+        return self.logits
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*_plain(args), **_plain(dict(kwargs or {})))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Output):
+        return value.logits
+    if type(value) in (list, tuple):
+        return type(value)(_plain(v) for v in value)
+    if type(value) is dict:
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def operate(self: Output, *others: Any) -> Any:
+        return getattr(self.logits, name)(*_plain(others))
+
+    return operate
+
+
+for _name in (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "matmul", "neg", "gt", "lt",
+    "ge", "le",
+):  # fmt: skip
+    setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+class Model(nn.Module):
+    """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
+
+    def __init__(self, data: Data, seed: int) -> None:
+        super().__init__()
+        self.data_ = [data]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if data.kind == "tokens":
+                self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+                self.head = nn.Linear(WIDTH, VOCABULARY)
+            else:
+                out = CLASSES if data.kind == "rows" else WIDTH
+                self.embedding = nn.Linear(WIDTH, WIDTH)
+                self.head = nn.Linear(WIDTH, out)
+        self.to(device=data.device, dtype=data.dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Output:
+        data = self.data_[0]
+        given = list(_tensors([*args, *kwargs.values()]))
+        inputs = self._inputs(given)
+        hidden = torch.tanh(self.embedding(inputs))
+        logits = self.head(hidden)
+        labels = next(
+            (v for k, v in kwargs.items() if _TARGET.search(k) and isinstance(v, torch.Tensor)), None
+        )
+        if labels is None and len(given) > 1:
+            others = [t for t in given if t is not inputs]
+            labels = next((t for t in others if _fits(t, logits, data.kind)), None)
+        has_loss = labels is not None
+        return Output(logits, lambda: self._loss(logits, labels), has_loss)
+
+    def _inputs(self, given: list[torch.Tensor]) -> torch.Tensor:
+        data = self.data_[0]
+        if data.kind == "tokens":
+            fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
+        else:
+            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
+        if fitting:
+            chosen = fitting[0]
+            return chosen.clamp(0, VOCABULARY - 1) if data.kind == "tokens" else chosen
+        return data.now().inputs
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+        data = self.data_[0]
+        target = data.now().labels if labels is None else labels
+        return Criterion(data)(logits, target)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or name in ("module", "_orig_mod"):
+                raise
+            return _Member(self, name)
+
+
+class _Member:
+    """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self._model = model
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if re.search(r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name):
+            return self._model
+        output = self._model(*args, **kwargs)
+        return output.named(self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
+            return getattr(self._model, name)
+        return _Member(self._model, name)
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __index__(self) -> int:
+        return VOCABULARY if "vocab" in self._name else 1
+
+
+def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
+    if kind == "values":
+        return target.shape == logits.shape
+    return not target.is_floating_point() and target.shape == logits.shape[:-1]
+
+
+def _tensors(values: list[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, Output):
+            yield value.logits
+        elif isinstance(value, Batch):
+            value.use()
+            yield value.inputs
+            yield value.labels
+        elif isinstance(value, list | tuple):
+            yield from _tensors(list(value))
+        elif type(value) is dict:
+            yield from _tensors(list(value.values()))
+
+
+class Criterion(nn.Module):
+    """The usual loss of the kind of data, a mean over the targets that count."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__()
+        self.data_ = [data]
+
+    def forward(self, output: Any, target: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+        data = self.data_[0]
+        logits = output.logits if isinstance(output, Output) else output
+        if isinstance(target, Batch):
+            target = target.use().labels
+        if not isinstance(target, torch.Tensor):
+            target = data.now().labels
+        if data.kind == "values":
+            return F.mse_loss(logits, target)
+        if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
+            logits, target = logits.flatten(0, -2), target.flatten()
+        return F.cross_entropy(logits, target, ignore_index=data.ignored)

@@ -1,0 +1,205 @@
+"""A value that stands for anything unknown: it can be called, indexed, entered and compared, and says when it mattered.
+
+A stub knows the text that it came from ("args.trainer.amp"). What a name tells (accumulation steps, a role, a setting
+that every training run has) is answered by the `Answers` given to it; all else is another stub.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+
+class Answers:
+    """What stubs ask: values for known names, choices for flags, and a place to say that a stub was computed with."""
+
+    def __init__(
+        self,
+        value: Callable[[str], Any],
+        choice: Callable[[str], bool],
+        touched: Callable[[str], None],
+    ) -> None:
+        self.value = value
+        self.choice = choice
+        self.touched = touched
+
+
+UNKNOWN = object()
+
+
+def _text(value: object) -> str:
+    return value._text if isinstance(value, Stub) else repr(value)[:30]
+
+
+class Stub:
+    """Stands for `text`; `answers` is shared by all stubs of a run."""
+
+    _text: str
+    _answers: Answers
+    _made: dict[str, Any]
+
+    def __init__(self, text: str, answers: Answers) -> None:
+        object.__setattr__(self, "_text", text)
+        object.__setattr__(self, "_answers", answers)
+        object.__setattr__(self, "_made", {})
+
+    def _other(self, text: str) -> Any:
+        made = self._made
+        if text not in made:
+            found = self._answers.value(text)
+            made[text] = Stub(text, self._answers) if found is UNKNOWN else found
+        return made[text]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self._other(f"{self._text}.{name}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._made[f"{self._text}.{name}"] = value
+
+    def __getitem__(self, key: object) -> Any:
+        if isinstance(key, str):
+            return self._other(f"{self._text}.{key}")
+        return self._other(f"{self._text}[{_text(key)}]")
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if isinstance(key, str):
+            self._made[f"{self._text}.{key}"] = value
+
+    def __delitem__(self, key: object) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        # A decorator of a library that is not here leaves what it decorates alone.
+        if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
+            return args[0]
+        if any(isinstance(a, torch.Tensor) and a.requires_grad for a in (*args, *kwargs.values())):
+            self._answers.touched(f"{self._text}()")
+        return self._other(f"{self._text}()")
+
+    def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
+        answers, text = self._answers, self._text
+        return (type("Absent", (Absent,), {"_answers": answers, "_text": text}),)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 2
+
+    def __contains__(self, item: object) -> bool:
+        return self._answers.choice(f"{_text(item)} in {self._text}")
+
+    def __bool__(self) -> bool:
+        return self._answers.choice(self._text)
+
+    def __enter__(self) -> Stub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __index__(self) -> int:
+        return 1
+
+    def __int__(self) -> int:
+        return 1
+
+    def __float__(self) -> float:
+        return 1.0
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+    def __format__(self, _: str) -> str:
+        return self._text
+
+    def __fspath__(self) -> str:
+        return "stand-in"
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other: object) -> Any:
+        return self is other or self._answers.choice(f"{self._text} == {_text(other)}")
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+    def _compare(self, sign: str, other: object) -> bool:
+        return self._answers.choice(f"{self._text} {sign} {_text(other)}")
+
+    def __lt__(self, other: object) -> bool:
+        return self._compare("<", other)
+
+    def __le__(self, other: object) -> bool:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: object) -> bool:
+        return self._compare(">", other)
+
+    def __ge__(self, other: object) -> bool:
+        return self._compare(">=", other)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = [*args, *(kwargs or {}).values()]
+        stubs = [a for a in given if isinstance(a, Stub)]
+        tensors = [a for a in given if isinstance(a, torch.Tensor)]
+        if not stubs:
+            return NotImplemented
+        if any(t.requires_grad for t in tensors):
+            stubs[0]._answers.touched(stubs[0]._text)
+        return tensors[0] if tensors else stubs[0]
+
+    def _operated(self, other: object) -> Any:
+        if isinstance(other, torch.Tensor):
+            if other.requires_grad:
+                self._answers.touched(self._text)
+            return other
+        if isinstance(other, int | float) and not isinstance(other, bool):
+            return other
+        return self
+
+
+for _name in (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+    "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "iadd", "isub", "imul", "itruediv",
+):  # fmt: skip
+    setattr(Stub, f"__{_name}__", lambda self, other: self._operated(other))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(Stub, f"__{_name}__", lambda self: self)
+
+
+def _is_function(value: object) -> bool:
+    return type(value).__name__ == "function"
+
+
+class Absent:
+    """The base class of classes whose own base is a stub: what it would have brought is a stub too."""
+
+    _answers: Answers
+    _text: str
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        found = self._answers.value(f"self.{name}")
+        found = Stub(f"self.{name}", self._answers) if found is UNKNOWN else found
+        object.__setattr__(self, name, found)
+        return found

@@ -1,0 +1,262 @@
+"""The world around a loop that runs with stand-ins: devices, process groups, arguments and packages that are not here."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as Wrapped
+
+from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.stub import UNKNOWN, Stub
+
+# Packages that report, download or need a service: always stood in for.
+ABSENT = {
+    "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "aim",
+    "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
+    "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
+}  # fmt: skip
+
+
+@contextmanager
+def surroundings(binding: Binding, scale: float) -> Iterator[None]:
+    """Puts the stand-ins for hardware, processes and packages in place; takes them away again."""
+    with ExitStack() as stack:
+        patch = lambda owner, name, new: stack.enter_context(  # noqa: E731
+            mock.patch.object(owner, name, new, create=True)
+        )
+        device = binding.data.device
+        if device.type != "cuda":
+            _without_cuda(patch, device)
+        _scalers(patch, device, scale)
+        _processes(patch, binding)
+        _arguments(patch, binding)
+        patch(torch, "compile", lambda model=None, *_, **__: model if model is not None else (lambda m: m))
+        patch(sys, "argv", ["train.py"])
+        finder = _Finder(binding)
+        sys.meta_path.insert(0, finder)
+        sys.meta_path.append(finder.last)
+        stack.callback(finder.remove)
+        yield
+
+
+def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
+    nothing = lambda *_, **__: None  # noqa: E731
+    for name in (
+        "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "init",
+        "reset_peak_memory_stats", "set_stream",
+    ):  # fmt: skip
+        patch(torch.cuda, name, nothing)
+    patch(torch.cuda, "is_available", lambda: False)
+    patch(torch.cuda, "current_device", lambda: device)
+    patch(torch.cuda, "device_count", lambda: 1)
+    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+        patch(torch.cuda, name, lambda *_, **__: 0)
+    patch(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    # Autocast leaves float64 alone; for a device that is not here it would only warn.
+    patch(torch.cuda.amp, "autocast", lambda *_, **__: torch.autocast(device.type, enabled=False))
+    autocast = torch.autocast
+
+    class Autocast(autocast):
+        def __init__(self, device_type: Any = "cpu", *_: Any, **__: Any) -> None:
+            super().__init__(device.type, enabled=False)
+
+    patch(torch, "autocast", Autocast)
+    patch(torch.amp, "autocast", Autocast)
+
+
+def _scalers(patch: Callable[..., Any], device: torch.device, scale: float) -> None:
+    real = torch.amp.GradScaler
+
+    class Scaler(real):
+        """A scaler that works without CUDA: the real one switches itself off there and hides every defect."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            enabled = kwargs.get("enabled", True)
+            for value in args:
+                enabled = value if isinstance(value, bool) else enabled
+            growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
+            growth = {k: v for k, v in growth.items() if isinstance(v, float)}
+            interval = kwargs.get("growth_interval")
+            interval = interval if isinstance(interval, int) else 2000
+            super().__init__(
+                device.type, init_scale=scale or 1.0, growth_interval=interval,
+                enabled=bool(enabled) and scale > 0, **growth,
+            )  # fmt: skip
+
+    patch(torch.amp, "GradScaler", Scaler)
+    patch(torch.cuda.amp, "GradScaler", Scaler)
+
+
+def _processes(patch: Callable[..., Any], binding: Binding) -> None:
+    device = binding.data.device
+    recorder = binding.recorder
+
+    class Counted(Wrapped):
+        """DDP over the ranks that are here, its all-reduces counted."""
+
+        def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
+            kept = {k: kwargs[k] for k in ("gradient_as_bucket_view",) if isinstance(kwargs.get(k), bool)}
+            super().__init__(module, **kept)
+            group = dist.group.WORLD
+
+            def counted(state: Any, bucket: Any) -> Any:
+                from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+                recorder.note("reduce")
+                return default_hooks.allreduce_hook(group, bucket)
+
+            self.register_comm_hook(None, counted)
+
+    patch(torch.nn.parallel, "DistributedDataParallel", Counted)
+    patch(torch.nn.parallel.distributed, "DistributedDataParallel", Counted)
+    if dist.is_initialized():
+        patch(dist, "init_process_group", lambda *_, **__: None)
+        patch(dist, "destroy_process_group", lambda *_, **__: None)
+        patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
+        patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+
+
+def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parsed(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> Any:
+        for action in self._actions:
+            action.required = False
+            if not action.option_strings and action.nargs not in ("?", "*"):
+                action.nargs = "?"
+        found, rest = parse(self, [], namespace)
+        for name, value in list(vars(found).items()):
+            setattr(found, name, _setting(binding, name, value))
+        return found, rest
+
+    patch(argparse.ArgumentParser, "parse_known_args", parsed)
+
+
+def _setting(binding: Binding, name: str, default: Any) -> Any:
+    """An argument's value: what the finding's path decided, what its name says, else its default."""
+    from accumlint.reading import names
+
+    for text, choice in binding.choices.items():
+        if text.rpartition(".")[2] == name and choice in ("true", "false"):
+            return choice == "true"
+    if names.is_steps(name) and not isinstance(default, bool | str):
+        return default if isinstance(default, int) and 2 <= default <= 16 else binding.steps_
+    found = binding.value(f"args.{name}")
+    if isinstance(default, bool) or (default is not None and not isinstance(default, int | float)):
+        return default
+    if found is not UNKNOWN and isinstance(found, int | float):
+        return found
+    return default if default is not None else binding.stub(f"args.{name}")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Packages that are not here, or had better not run, are modules made of stubs."""
+
+    def __init__(self, binding: Binding) -> None:
+        self.binding = binding
+        self.made: list[str] = []
+        self.last = _Last(self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
+            return self.spec(fullname)
+        return None
+
+    def spec(self, fullname: str) -> importlib.machinery.ModuleSpec:
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        self.made.append(spec.name)
+        self.binding.tell(spec.name.split(".")[0], "a package made of stand-ins")
+        return _StubModule(spec.name, self.binding)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+    def remove(self) -> None:
+        for finder in (self, self.last):
+            if finder in sys.meta_path:
+                sys.meta_path.remove(finder)
+        for name in self.made:
+            sys.modules.pop(name, None)
+
+
+class _Last(importlib.abc.MetaPathFinder):
+    """Asked when nobody else has a package: then it is absent. A real package's missing part is not made up."""
+
+    def __init__(self, finder: _Finder) -> None:
+        self.finder = finder
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        top = fullname.split(".")[0]
+        parent = sys.modules.get(top)
+        if "." in fullname and not isinstance(parent, _StubModule):
+            return None
+        if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
+            return None
+        return self.finder.spec(fullname)
+
+
+def _asked_by_the_user(file: str) -> bool:
+    """True when the import was written in the user's file or in the project around it."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name == file:
+            return True
+        if not name.startswith("<frozen importlib") and name != __file__:
+            return "site-packages" not in name and "/lib/python" not in name
+        frame = frame.f_back
+    return False
+
+
+class _StubModule(types.ModuleType):
+    __path__: Sequence[str] = []
+
+    def __init__(self, name: str, binding: Binding) -> None:
+        super().__init__(name)
+        self.__dict__["_binding"] = binding
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        binding: Binding = self.__dict__["_binding"]
+        if name in ("tqdm", "trange", "track"):
+            return lambda it=None, *_, **__: _Progress(it)
+        return Stub(f"{self.__name__}.{name}", binding.answers)
+
+
+class _Progress:
+    """A progress bar that only passes its items on."""
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None

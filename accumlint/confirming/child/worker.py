@@ -1,0 +1,324 @@
+"""One rank: runs every job in a process of its own, and writes what its recorder noted.
+
+Started by torchrun with the path of a file of jobs. torch is imported once; each job is run in a fork of this process,
+so that what one loop does to the interpreter, the memory or the process group touches no other.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from accumlint.confirming.child import guard
+from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child.recorder import Recorder, Settings
+from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
+from accumlint.confirming.child.standins import Data, Enough
+from accumlint.confirming.child.surroundings import surroundings
+
+_SCALE = 1024.0
+_KINDS = ("tokens", "rows", "values")
+
+
+def main(path: str) -> None:
+    """Runs the jobs in the file at `path`."""
+    guard.die_with_parent()
+    order = json.loads(Path(path).read_text(encoding="utf-8"))
+    faulthandler.dump_traceback_later(order["timeout"], exit=True)
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+        timeout=timedelta(seconds=order["timeout"]),
+    )  # fmt: skip
+    out = Path(order["out"])
+    for number, job in enumerate(order["jobs"]):
+        file = out / f"{number}.{rank}.json"
+        _in_a_fork(number, job, order, file, rank, world, store)
+        if order["nodes"] > 1:
+            _gather(number, file, out, rank, world, store)
+        if rank == 0:
+            print(f"done {number}", file=sys.stderr, flush=True)
+    os._exit(0)
+
+
+def _gather(number: int, file: Path, out: Path, rank: int, world: int, store: Any) -> None:
+    """Brings what other machines noted to the first rank, which alone shares a disk with the command."""
+    if rank:
+        store.set(f"result/{number}/{rank}", file.read_bytes())
+        return
+    for other in range(1, world):
+        (out / f"{number}.{other}.json").write_bytes(store.get(f"result/{number}/{other}"))
+
+
+def _in_a_fork(
+    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any
+) -> None:
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            guard.die_with_parent()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            faulthandler.dump_traceback_later(order["limit"], exit=True)
+            _write(file, _job(number, job, order, rank, world))
+            code = 0
+        except BaseException:  # noqa: BLE001
+            # A fault of ours: told with its traceback, and the other jobs go on.
+            _write(file, {"fault": traceback.format_exc(), "passes": []})
+        finally:
+            os._exit(code)
+    until = time.monotonic() + order["limit"] + 1
+    others = [r for r in range(world) if r != rank]
+    grace = 0.0
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        now = time.monotonic()
+        if others and not grace and store.check([f"ended/{number}/{others[0]}"]):
+            # The others have finished: what is still running waits for ranks that will not come.
+            grace = now + 5
+        if now > until or (grace and now > grace):
+            os.kill(child, signal.SIGKILL)
+            _, status = os.waitpid(child, 0)
+            break
+        time.sleep(0.005)
+    store.set(f"ended/{number}/{rank}", "1")
+    if not file.exists():
+        ended = os.waitstatus_to_exitcode(status)
+        reason = "did not end in time" if ended == -signal.SIGKILL else f"ended with {ended}"
+        _write(file, {"ended": reason, "passes": []})
+
+
+def _write(file: Path, value: Any) -> None:
+    partial = file.with_suffix(".part")
+    partial.write_text(json.dumps(value), encoding="utf-8")
+    partial.replace(file)
+
+
+def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:
+    """What this rank noted in each pass of one job."""
+    device = _device(order["device"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    prefixed = dist.PrefixStore(f"job/{number}", store)
+    if world > 1 or job["distributed"]:
+        per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+        backend = "nccl" if per_rank else "gloo"
+        dist.init_process_group(
+            backend, store=prefixed, rank=rank, world_size=world, timeout=timedelta(seconds=order["limit"])
+        )
+    scratch = Path(order["scratch"]) / f"{number}.{rank}"
+    scratch.mkdir()
+    os.chdir(scratch)
+    if device.type != "cuda":
+        guard.limit_memory(order["memory"])
+    guard.stay_inside((str(scratch), order["out"], order["scratch"]))
+    warnings.simplefilter("ignore")
+    sys.path[:0] = job["roots"]
+    passes: list[dict[str, Any]] = []
+    kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
+    tried: list[dict[str, Any]] = []
+    for kind in kinds:
+        first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0)
+        tried.append(first)
+        if first["notes"]["losses"] and any(e["kind"] == "step" for e in first["notes"]["events"]):
+            break
+        if first["raised"] and first["notes"]["losses"]:
+            break
+    else:
+        # None of them ran; the first says most about why.
+        first = tried[0]
+    kind = first["kind"]
+    passes.append(first)
+    pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
+    for spec in job["passes"][1:]:
+        if spec.get("pressure") and not pressure:
+            continue
+        passes.append(_pass(job, spec, kind, order, rank, world, device, pressure))
+    return {"passes": passes}
+
+
+def _device(name: str) -> torch.device:
+    if name == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+
+
+def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -> float:
+    """A clipping threshold that bites: half the norm of the first window, the same on all ranks; 0 if nothing clips."""
+    norm = 0.0
+    if any(e["kind"] == "clip" for e in events):
+        total: list[float] = []
+        count = 0
+        for event in events:
+            if event["kind"] == "step":
+                break
+            for part in event.get("contributions", ()):
+                count += part["count"]
+                total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
+        norm = sum(x * x for x in total) ** 0.5 / max(count, 1)
+    if world > 1:
+        store.set(f"norm/{rank}", repr(norm))
+        norms = [float(store.get(f"norm/{r}")) for r in range(world)]
+        norm = min(norms)
+    return 0.5 * norm
+
+
+def _counts(regime: str, rank: int) -> Any:
+    """The counted targets of each micro-batch on a rank."""
+    ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
+    if regime == "ragged":
+        return lambda number: ragged[(number - 1) % len(ragged)]
+    return lambda _: 4
+
+
+def _pass(
+    job: Any, spec: Any, kind: str, order: Any, rank: int, world: int, device: torch.device, pressure: float
+) -> dict[str, Any]:
+    torch.manual_seed(order["seed"])
+    steps = spec["steps"]
+    dtype = getattr(torch, order["dtype"])
+    length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
+    data = Data(
+        kind=kind, counts=_counts(spec["regime"], rank), length=length, seed=order["seed"], rank=rank,
+        device=device, dtype=dtype, ignored=job["ignored"], limit=2 * length + steps if steps > 1 else 3 * length,
+    )  # fmt: skip
+    settings = Settings(
+        file=job["file"], line=job["line"], device=device, dtype=dtype,
+        pressure=pressure if spec.get("pressure") else None,
+        updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
+        inject=spec.get("inject", 0),
+    )  # fmt: skip
+    recorder = Recorder(data, settings)
+    copies = world if job["accelerate"] else 1
+    choices = {k: v for k, v in job["choices"].items()}
+    binding = Binding(recorder, data, steps, job["roles"], choices, world, {}, copies)
+    raised: dict[str, Any] | None = None
+    unbound = ""
+    with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
+        try:
+            with recorder.watching():
+                _run(job, binding)
+        except Enough:
+            pass
+        except Unbound as reason:
+            unbound = str(reason)
+        # Whatever the user's code raises is a result.
+        except BaseException as error:  # noqa: BLE001
+            raised = _raised(error, job["file"])
+    notes = recorder.notes
+    return {
+        "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
+        "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
+        "notes": {
+            "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
+            "initial_scale": notes.initial_scale, "fetched": data.fetched,
+        },
+    }  # fmt: skip
+
+
+def _raised(error: BaseException, file: str) -> dict[str, Any]:
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    return {
+        "kind": type(error).__name__,
+        "message": str(error).split("\n")[0][:300],
+        "line": lines[-1] if lines else 0,
+        "where": where[-1500:],
+    }
+
+
+class _Builtins(dict[str, Any]):
+    """Builtins that answer for names which the slice has left undefined."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(vars(builtins))
+        self.binding = binding
+
+    def __missing__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise KeyError(name)
+        return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
+
+
+def _run(job: Any, binding: Binding) -> None:
+    entry = job["entry"]
+    guide = Guide(
+        frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
+        frozenset(map(tuple, job["leave_out"])),
+    )  # fmt: skip
+    code = compile(rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True)
+    space: dict[str, Any] = {
+        "__name__": "__main__" if entry["function"] is None else job["module"],
+        "__file__": job["file"],
+        "__package__": job["package"],
+        "__builtins__": _Builtins(binding),
+        RUNTIME: binding,
+    }
+    exec(code, space)
+    if entry["function"] is None:
+        return
+    function, skip = _function(entry, space, binding)
+    if entry["calls"] == "microbatch":
+        for _ in range(binding.data.limit):
+            binding.turn(True)
+            args, kwargs = binding.microbatch_arguments(function, skip)
+            function(*args, **kwargs)
+        return
+    args, kwargs = binding.arguments(function, skip)
+    for _ in range(2 if entry["calls"] == "twice" else 1):
+        function(*args, **kwargs)
+
+
+def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
+    """The function that a run starts with, ready to be called."""
+    maker = entry["maker"]
+    if maker is not None:
+        outer = _member(maker, entry["maker_owner"], space, binding)
+        args, kwargs = binding.arguments(outer)
+        outer(*args, **kwargs)
+        found = binding.functions.get(entry["function"])
+        if found is None:
+            raise Unbound(f"`{maker}` did not define `{entry['function']}`")
+        return found, 0
+    return _member(entry["function"], entry["owner"], space, binding), 0
+
+
+def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> Any:
+    if not owner:
+        if name not in space:
+            raise Unbound(f"`{name}` was not defined")
+        return space[name]
+    cls = space.get(owner)
+    if not isinstance(cls, type):
+        raise Unbound(f"the class `{owner}` was not defined")
+    made = cls.__new__(cls)
+    if isinstance(made, torch.nn.Module):
+        torch.nn.Module.__init__(made)
+    start = cls.__init__
+    if start is not object.__init__:
+        args, kwargs = binding.arguments(start, 1)
+        start(made, *args, **kwargs)
+    return getattr(made, name)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
