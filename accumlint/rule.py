@@ -49,6 +49,46 @@ class Claim(str, Enum):
     EXCEPTION = "exception"
 
 
+class Symptom(str, Enum):
+    """What the run of a loop shows when a finding is right: the question that its claim puts to the measured windows.
+
+    GRADIENT: the applied gradient is not the large batch's. SCALE: it is a multiple of it. WEIGHTS: targets weigh
+    differently where their numbers differ. CLIPPED: clipping gives another gradient than clipping the large batch's.
+    RAISES: the loop ends with an exception, or applies another gradient. SPREAD: ranks apply different gradients.
+    REDUCTIONS: more all-reduces than updates. LEFT: micro-batches are never applied, or in the next epoch.
+    PARTIAL: a partial window is divided by the full steps. SIZES: windows of different sizes. STEPS: more updates
+    than windows. SCHEDULES: more scheduler steps than updates. ATTACHED: a total keeps a graph that grows.
+    GROWING: a total is never set back. STUCK: after one overflow the loop never recovers.
+    """
+
+    GRADIENT = "gradient"
+    SCALE = "scale"
+    WEIGHTS = "weights"
+    CLIPPED = "clipped"
+    RAISES = "raises"
+    SPREAD = "spread"
+    REDUCTIONS = "reductions"
+    LEFT = "left"
+    PARTIAL = "partial"
+    SIZES = "sizes"
+    STEPS = "steps"
+    SCHEDULES = "schedules"
+    ATTACHED = "attached"
+    GROWING = "growing"
+    STUCK = "stuck"
+
+
+_USUAL = {
+    Claim.GRADIENT: Symptom.GRADIENT,
+    Claim.RANKS: Symptom.SPREAD,
+    Claim.COMMUNICATION: Symptom.REDUCTIONS,
+    Claim.MEMORY: Symptom.ATTACHED,
+    Claim.SCHEDULE: Symptom.SCHEDULES,
+    Claim.LOG: Symptom.GROWING,
+    Claim.EXCEPTION: Symptom.RAISES,
+}
+
+
 @dataclass(frozen=True)
 class Related:
     """Another place that helps to understand a finding."""
@@ -114,6 +154,7 @@ class Rule:
     name: ClassVar[str]
     severity: ClassVar[Severity]
     claim: ClassVar[Claim] = Claim.GRADIENT
+    symptom: ClassVar[Symptom | None] = None
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False
@@ -148,6 +189,11 @@ class Rule:
         return Finding(
             self, node, message, chosen, confidence, tuple(related), window, applied, expected
         )
+
+    @property
+    def shows(self) -> Symptom:
+        """What a run has to show, the claim's usual symptom where the rule names none."""
+        return self.symptom or _USUAL[self.claim]
 
     @classmethod
     def page(cls) -> str:

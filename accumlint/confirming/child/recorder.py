@@ -21,6 +21,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
@@ -381,8 +382,8 @@ class Recorder(TorchFunctionMode):
             self._watch_scheduler(patch)
             self._watch_scaler(patch)
             handles: list[RemovableHandle] = [
-                torch.optim.optimizer.register_optimizer_step_pre_hook(self.before_step),
-                torch.optim.optimizer.register_optimizer_step_post_hook(self.after_step),
+                register_optimizer_step_pre_hook(self.before_step),
+                register_optimizer_step_post_hook(self.after_step),
             ]
             stack.callback(lambda: [h.remove() for h in handles])
             stack.enter_context(self)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import guard
+from accumlint.confirming.child import guard, uncompiled
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
@@ -38,8 +38,10 @@ _KINDS = ("tokens", "rows", "values")
 def main(path: str) -> None:
     """Runs the jobs in the file at `path`."""
     guard.die_with_parent()
+    uncompiled.keep_out()
     order = json.loads(Path(path).read_text(encoding="utf-8"))
-    faulthandler.dump_traceback_later(order["timeout"], exit=True)
+    # Not faulthandler's timer, whose thread a fork would wait for in vain.
+    signal.alarm(int(order["timeout"]))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,

@@ -1,0 +1,187 @@
+"""Starts torchrun on a list of jobs and brings back what every rank noted.
+
+All jobs of one world size go in one launch, so that torch is imported once per rank. torch is not imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accumlint.confirming.plan import Job
+
+# What a child process inherits: where programs are, the language, and what torch and the GPUs need.
+_INHERITED = (
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT", "TZ",
+    "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE",
+)  # fmt: skip
+_OFFLINE = {
+    "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "WANDB_MODE": "disabled",
+    "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "TORCHDYNAMO_DISABLE": "1", "PYTHONWARNINGS": "ignore",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
+
+    `nnodes` and `endpoint` are torchrun's, for several machines.
+    """
+
+    device: str = "auto"
+    dtype: str = "float64"
+    limit: float = 60.0
+    seed: int = 0
+    memory: float = 16.0
+    nnodes: str = "1"
+    endpoint: str = ""
+    node_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own."""
+
+    ranks: tuple[Mapping[str, Any], ...] = ()
+    failure: str = ""
+    fault: str = ""
+
+
+class LaunchError(Exception):
+    """torchrun could not be started at all; the message is one line."""
+
+
+def launch(
+    jobs: Sequence[Job], ranks: int, options: Options, progress: Callable[[int], None]
+) -> list[Launched]:
+    """Runs jobs on `ranks` processes; `progress` hears the number of each that is done.
+
+    Raises:
+        LaunchError: where torch is not installed, or torchrun ends without running anything.
+    """
+    with tempfile.TemporaryDirectory(prefix="accumlint-", ignore_cleanup_errors=True) as folder:
+        out, scratch = Path(folder, "out"), Path(folder, "scratch")
+        out.mkdir()
+        scratch.mkdir()
+        nodes = int(options.nnodes.split(":")[-1])
+        total = (options.limit + 2) * len(jobs) + 60
+        order = {
+            "jobs": [job.plain() for job in jobs],
+            "out": str(out),
+            "scratch": str(scratch),
+            "device": options.device,
+            "dtype": options.dtype,
+            "limit": options.limit,
+            "timeout": total,
+            "seed": options.seed,
+            "memory": options.memory,
+            "nodes": nodes,
+        }
+        plan = Path(folder, "jobs.json")
+        plan.write_text(json.dumps(order), encoding="utf-8")
+        log = Path(folder, "log")
+        code = _run(_command(ranks, options, plan), folder, log, total + 30, out, len(jobs), progress)
+        world = ranks * nodes
+        found = [_read(out, number, world, options.limit) for number in range(len(jobs))]
+        if code and all(x.failure and not x.ranks for x in found):
+            raise LaunchError(_why(log, code))
+        return found
+
+
+def _command(ranks: int, options: Options, plan: Path) -> list[str]:
+    endpoint = options.endpoint or "127.0.0.1:0"
+    where = [] if options.endpoint else ["--local-addr=127.0.0.1"]
+    return [
+        sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.nnodes}",
+        f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
+        f"--rdzv-endpoint={endpoint}", *where, "--max-restarts=0", "--no-python", sys.executable, "-m",
+        "accumlint.confirming.child.worker", str(plan),
+    ]  # fmt: skip
+
+
+def _run(
+    command: list[str],
+    folder: str,
+    log: Path,
+    limit: float,
+    out: Path,
+    jobs: int,
+    progress: Callable[[int], None],
+) -> int:
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # The package as this process found it, wherever that was.
+    package = str(Path(__file__).parents[2])
+    environment |= {**_OFFLINE, "HOME": folder, "TMPDIR": folder, "PYTHONPATH": package}
+    told: set[int] = set()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+            start_new_session=True,
+        )
+        until = time.monotonic() + limit
+        try:
+            while process.poll() is None and time.monotonic() < until:
+                for number in range(jobs):
+                    if number not in told and (out / f"{number}.0.json").exists():
+                        told.add(number)
+                        progress(number)
+                time.sleep(0.02)
+        finally:
+            _end(process)
+    return process.returncode or 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends torchrun; its workers, which have sessions of their own, die with it."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(3)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _read(out: Path, number: int, world: int, limit: float) -> Launched:
+    notes: list[Mapping[str, Any]] = []
+    for rank in range(world):
+        file = out / f"{number}.{rank}.json"
+        if not file.exists():
+            return Launched(failure=f"rank {rank} left no result")
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if found.get("fault"):
+            return Launched(failure="accumlint failed here, which is its own fault", fault=found["fault"])
+        if found.get("ended"):
+            reason = found["ended"]
+            if reason == "did not end in time":
+                reason = f"did not end within {limit:g} s"
+            return Launched(failure=f"the loop {reason}")
+        notes.append(found)
+    return Launched(tuple(notes))
+
+
+def _why(log: Path, code: int) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if any("No module named 'torch'" in line for line in lines):
+        return "torch is not installed here; install it, or accumlint[confirm]"
+    last = next((line.strip() for line in reversed(lines) if "Error" in line), "")
+    return f"torchrun ended with {code}{': ' + last if last else ''}"

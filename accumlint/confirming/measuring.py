@@ -1,0 +1,266 @@
+"""From the notes of all ranks to measured windows: what each update applied, and what the large batch would have.
+
+The reference of an update is the gradient of the mean over all counted targets of its micro-batches on all ranks, then
+clipped where the loop clips. Vectors are short (about a hundred numbers), so plain Python is enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Update
+
+Vector = list[float]
+Notes = Mapping[str, Any]
+# Clipping in torch divides by the norm plus this.
+_CLIP_EPSILON = 1e-6
+
+
+class Unmeasurable(Exception):
+    """The notes allow no comparison; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one backward brought to one update: the loss, its counted targets, their weight, the gradient of their sum."""
+
+    microbatch: int
+    loss: tuple[int, int]
+    count: int
+    weight: float
+    scale: float
+    gradient: Vector
+
+
+@dataclass
+class _Window:
+    """What happened on one rank up to one step."""
+
+    step: Notes
+    parts: dict[tuple[int, tuple[int, int]], _Part]
+    reductions: int
+    clips: int
+    schedules: int
+    threshold: float
+
+
+@dataclass
+class _Rank:
+    windows: list[_Window] = field(default_factory=list[_Window])
+    left: tuple[int, ...] = ()
+
+
+def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
+    """The measured pass from every rank's notes of it.
+
+    Raises:
+        Unmeasurable: where the ranks took different numbers of steps, or no step was taken.
+    """
+    first = ranks[0]
+    spec = first["spec"]
+    read = [_read(notes) for notes in ranks]
+    if len({len(r.windows) for r in read}) > 1 and not any(n["raised"] for n in ranks):
+        counts = ", ".join(str(len(r.windows)) for r in read)
+        raise Unmeasurable(f"the ranks took different numbers of steps ({counts})")
+    updates = tuple(
+        _update(number, windows, steps, len(ranks))
+        for number, windows in enumerate(zip(*(r.windows for r in read), strict=False), 1)
+    )
+    events = first["notes"]["events"]
+    raised = next((n["raised"] for n in ranks if n["raised"]), None)
+    return Pass(
+        regime=Regime(spec["regime"]),
+        steps=steps,
+        ranks=len(ranks),
+        updates=updates,
+        left=read[0].left,
+        raised=Raised(raised["kind"], raised["message"], raised["line"]) if raised else None,
+        reached=any(e["line"] == line for e in events),
+        moments=tuple(_moments(events)),
+        totals=tuple(_totals(read[0])),
+        scales=tuple(first["notes"]["scales"]),
+        pressure=first["pressure"],
+    )
+
+
+def _read(notes: Notes) -> _Rank:
+    """The windows of one rank: per optimizer, what went backward since its previous step."""
+    rank = _Rank()
+    events: Sequence[Notes] = notes["notes"]["events"]
+    pending: dict[int, list[Notes]] = {}
+    seen: list[Notes] = []
+    counted: dict[int, int] = {}
+    for index, event in enumerate(events):
+        seen.append(event)
+        if event["kind"] == "epoch":
+            rank.left = rank.left or _left(events, index)
+        if event["kind"] != "step":
+            continue
+        optimizer = event["optimizer"]
+        since = seen[counted.get(optimizer, 0) :]
+        counted[optimizer] = len(seen)
+        rank.windows.append(_window(event, since))
+        pending.clear()
+    return rank
+
+
+def _left(events: Sequence[Notes], end: int) -> tuple[int, ...]:
+    """The micro-batches that an epoch leaves behind: backwarded, not stepped, and not stepped right after either."""
+    after = next((e["kind"] for e in events[end:] if e["kind"] in ("step", "backward")), "")
+    if after == "step":
+        return ()
+    left: list[int] = []
+    for event in reversed(events[:end]):
+        if event["kind"] == "step":
+            break
+        if event["kind"] == "backward":
+            left.extend(p["microbatch"] for p in event["contributions"])
+    return tuple(sorted(set(left)))
+
+
+def _window(step: Notes, since: Sequence[Notes]) -> _Window:
+    owned: Sequence[int] | None = step["owned"]
+    parts: dict[tuple[int, tuple[int, int]], _Part] = {}
+    for event in since:
+        if event["kind"] != "backward":
+            continue
+        nth: dict[tuple[int, int], int] = {}
+        for found in event["contributions"]:
+            gradient = found["gradient"]
+            own = gradient if owned is None else [gradient[i] for i in owned]
+            if not any(own):
+                continue
+            place = (found["microbatch"], found["loss"])
+            nth[place] = nth.get(place, -1) + 1
+            loss = (found["loss"], nth[place])
+            # A loss that goes backward twice is one loss of the large batch.
+            parts.setdefault(
+                (found["microbatch"], loss),
+                _Part(found["microbatch"], loss, found["count"], found["weight"], event["scale"], own),
+            )
+    thresholds = [e["threshold"] for e in since if e["kind"] == "clip"]
+    return _Window(
+        step,
+        parts,
+        sum(e["kind"] == "reduce" for e in since),
+        len(thresholds),
+        sum(e["kind"] == "schedule" for e in since),
+        max(thresholds, default=0.0),
+    )
+
+
+def _applied(window: _Window) -> Vector:
+    vector, owned = window.step["applied"], window.step["owned"]
+    return vector if owned is None else [vector[i] for i in owned]
+
+
+def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> Update:
+    reference = _reference(windows)
+    if windows[0].threshold:
+        most = windows[0].threshold / (_norm(reference) + _CLIP_EPSILON)
+        reference = [x * min(1.0, most) for x in reference]
+    vectors = [_applied(w) for w in windows]
+    size = _norm(reference)
+    own = vectors[0]
+    scale = _dot(own, reference) / size**2 if size else 0.0
+    rest = _norm([a - scale * b for a, b in zip(own, reference, strict=True)])
+    norm = _norm(own)
+    spread = max(_norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
+    error = max(_norm([a - b for a, b in zip(v, reference, strict=True)]) for v in vectors)
+    microbatches, targets, weights = _weights(windows, world)
+    scaled = next((p.scale for p in windows[0].parts.values()), 1.0)
+    return Update(
+        number=number,
+        optimizer=str(windows[0].step["optimizer"]),
+        epoch=windows[0].step["epoch"],
+        microbatches=microbatches,
+        targets=targets,
+        weights=weights,
+        applied=norm,
+        reference=size,
+        error=error / size if size else math.nan,
+        direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
+        cosine=_dot(own, reference) / (norm * size) if norm and size else 0.0,
+        scale=scale,
+        factor=_factor(scale, steps, world, sum(targets), scaled),
+        spread=spread / size if size else math.nan,
+        reductions=windows[0].reductions,
+        clips=windows[0].clips,
+        schedules=windows[0].schedules,
+    )
+
+
+def _reference(windows: Sequence[_Window]) -> Vector:
+    """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions."""
+    losses: dict[tuple[int, int], list[_Part]] = {}
+    for window in windows:
+        for part in window.parts.values():
+            losses.setdefault(part.loss, []).append(part)
+    if not losses:
+        return [0.0] * len(_applied(windows[0]))
+    leading: float | None = None
+    total: Vector = []
+    for parts in losses.values():
+        share = parts[0].weight * parts[0].count / parts[0].scale
+        leading = leading or share
+        proportion = share / leading if leading else 1.0
+        count = sum(p.count for p in parts)
+        mean = [sum(column) * proportion / max(count, 1) for column in zip(*(p.gradient for p in parts), strict=True)]
+        total = [a + b for a, b in zip(total, mean, strict=True)] if total else mean
+    return total
+
+
+def _weights(
+    windows: Sequence[_Window], world: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+    """The micro-batches of an update, their targets on all ranks, and what one target weighs against the large batch."""
+    leading = next((p.loss for p in windows[0].parts.values()), None)
+    by_microbatch: dict[int, list[_Part]] = {}
+    for window in windows:
+        for part in window.parts.values():
+            if part.loss == leading:
+                by_microbatch.setdefault(part.microbatch, []).append(part)
+    everything = sum(p.count for parts in by_microbatch.values() for p in parts)
+    targets = {m: sum(p.count for p in parts) for m, parts in by_microbatch.items()}
+    weights = {
+        m: sum(p.weight * p.count / p.scale for p in parts) * everything / world / max(targets[m], 1)
+        for m, parts in by_microbatch.items()
+    }
+    order = sorted(by_microbatch)
+    return tuple(order), tuple(targets[m] for m in order), tuple(weights[m] for m in order)
+
+
+def _factor(scale: float, steps: int, world: int, targets: int, scaler: float) -> str:
+    """The name of a factor between the applied gradient and the large batch's, "" for one that has none."""
+    k, w, n = float(steps), float(world), float(targets)
+    named = {
+        "1": 1.0, "K": k, "1/K": 1 / k, "1/K²": 1 / k**2, "W": w, "1/W": 1 / w, "K·W": k * w, "1/(K·W)": 1 / (k * w),
+        "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w), "the loss scale": scaler, "1/the loss scale": 1 / scaler,
+    }  # fmt: skip
+    for name, value in named.items():
+        if value and abs(scale - value) <= 1e-6 * value:
+            return name
+    return ""
+
+
+def _moments(events: Sequence[Notes]) -> Iterator[Moment]:
+    for event in events:
+        if event["kind"] != "epoch":
+            yield Moment(event["kind"], event["microbatch"], event["line"])
+
+
+def _totals(rank: _Rank) -> Iterator[Total]:
+    for number, window in enumerate(rank.windows, 1):
+        for total in window.step["totals"]:
+            yield Total(total["name"], number, window.step["epoch"], total["value"], total["nodes"])
+
+
+def _dot(a: Vector, b: Vector) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _norm(a: Vector) -> float:
+    return math.sqrt(_dot(a, a))

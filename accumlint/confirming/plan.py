@@ -1,0 +1,305 @@
+"""What to run for a finding: its file, the path through it that the finding was seen on, and the passes to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accumlint import check, judge, reading, tracing
+from accumlint.discovery import Target
+from accumlint.reading import program as p
+from accumlint.reading.relevance import relevance
+from accumlint.report import Report
+from accumlint.rule import Finding, Rule, Symptom
+from accumlint.source import decode
+from accumlint.tracing import Exploration
+from accumlint.tracing import trace as t
+
+STEPS = 4
+# Two epochs of two windows, and what the second brings to light.
+UPDATES = 6
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
+
+    `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
+    `inject` is the micro-batch whose gradient is made infinite. `sabotage` is what the recorder breaks or mends:
+    "forget", "part", "average", "schedule", "sync", "keep".
+    """
+
+    regime: str
+    steps: int = STEPS
+    updates: int = UPDATES
+    pressure: bool = False
+    unscaled: bool = False
+    inject: int = 0
+    sabotage: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a process needs to know to run a loop; plain values, sent as JSON.
+
+    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script.
+    """
+
+    file: str
+    text: str
+    module: str
+    package: str
+    roots: tuple[str, ...]
+    line: int
+    entry: dict[str, str | None]
+    kept: tuple[tuple[int, int], ...]
+    eventful: tuple[tuple[int, int], ...]
+    leave_out: tuple[tuple[int, int], ...]
+    roles: dict[str, str]
+    choices: dict[str, str]
+    kind: str
+    ignored: int
+    totals: tuple[str, ...]
+    distributed: bool
+    accelerate: bool
+    passes: tuple[Spec, ...]
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A finding and the job that is to prove it; None where nothing can be run, and then `reason`."""
+
+    report: Report
+    rule: Rule
+    symptom: Symptom
+    ranks: int
+    job: Job | None
+    reason: str = ""
+    arm: str = "found"
+    pinned: int | None = field(default=None)
+
+
+def plans(target: Target, text: str, lines: frozenset[int], ranks: int | None) -> Iterator[Plan]:
+    """The plans for the findings in a source, for those at `lines` where any are named.
+
+    `ranks` overrides the number of ranks that the loop's own use asks for.
+    """
+    checked = check.check_bytes(text.encode(), target)
+    wanted = [r for r in checked.reports if not lines or r.mark.place.line in lines]
+    if not wanted:
+        return
+    program = reading.read(text, target.shown)
+    exploration = tracing.explore(program, check.SECONDS)
+    rules = check.selection(target.settings).rules
+    findings = judge.judge(program, exploration, rules)
+    by_place = {
+        (f.rule.code, program.place(f.node).line, program.place(f.node).column): f for f in findings
+    }
+    for report in wanted:
+        place = report.mark.place
+        finding = by_place.get((report.code, place.line, place.column))
+        if finding is None:
+            continue
+        trace = _trace(finding, exploration)
+        yield _plan(report, finding, trace, program, text, target, ranks)
+
+
+def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
+    """The path on which a finding was seen: the plainest of them."""
+    for traces in exploration.traces:
+        for trace in traces:
+            if trace.exceptional == finding.rule.exceptional and any(
+                other.node.at is finding.node.at for other in finding.rule.check(trace)
+            ):
+                return trace
+    return next((traces[0] for traces in exploration.traces), None)
+
+
+def _plan(
+    report: Report,
+    finding: Finding,
+    trace: t.Trace | None,
+    program: p.Program,
+    text: str,
+    target: Target,
+    ranks: int | None,
+) -> Plan:
+    symptom = finding.rule.shows
+    if trace is None:
+        reason = "no loop around it could be followed, so there is nothing to run"
+        return Plan(report, finding.rule, symptom, 1, None, reason)
+    events = trace.main.events
+    distributed = _is_distributed(trace, program)
+    world = ranks or (2 if distributed else 1)
+    slice_ = relevance(program)
+    entry = trace.entry
+    root, package = _package(Path(target.file))
+    accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
+        "ccelerator" in text
+    )
+    job = Job(
+        file=target.file,
+        text=text,
+        module=".".join(part for part in (package, Path(target.file).stem) if part),
+        package=package,
+        roots=tuple(dict.fromkeys((str(root), str(Path(target.file).parent)))),
+        line=report.mark.place.line,
+        entry={
+            "function": entry.function.name if entry.function else None,
+            "owner": entry.function.owner if entry.function else "",
+            "maker": entry.maker.name if entry.maker else None,
+            "maker_owner": entry.maker.owner if entry.maker else "",
+            "calls": entry.calls,
+        },
+        kept=_places(program, slice_.kept),
+        eventful=_places(program, slice_.eventful),
+        leave_out=_places(
+            program,
+            (
+                s
+                for s in program.body
+                if entry.function is not None
+                and s in slice_.backwards
+                and not isinstance(s, p.Function | p.Class)
+            ),
+        ),
+        roles=_roles(trace),
+        choices=dict(trace.assumptions),
+        kind=_kind(text),
+        ignored=_ignored(program),
+        totals=_totals(finding, trace),
+        distributed=distributed or "distributed" in text or accelerate,
+        accelerate=accelerate,
+        passes=tuple(_passes(symptom, world)),
+    )
+    return Plan(report, finding.rule, symptom, world, job, pinned=trace.main.literal)
+
+
+def _is_distributed(trace: t.Trace, program: p.Program) -> bool:
+    """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
+    for event in trace.main.events:
+        if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
+            return True
+        if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
+            return True
+    return False
+
+
+def _places(program: p.Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int], ...]:
+    places = (program.place(node) for node in nodes)
+    return tuple(sorted({(place.line, place.column) for place in places}))
+
+
+def _roles(trace: t.Trace) -> dict[str, str]:
+    """Roles by text, as the run saw them."""
+    roles: dict[str, str] = {}
+    for event in trace.main.events:
+        for name in ("model", "optimizer", "scaler", "scheduler"):
+            thing = getattr(event, name, None)
+            if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
+                roles.setdefault(thing.text, thing.role)
+    return roles
+
+
+def _kind(text: str) -> str:
+    """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
+    low = text.lower()
+    tokens = sum(
+        low.count(w)
+        for w in ("input_ids", "vocab", "token", "ignore_index", "attention_mask", "seq_len", "block_size", "-100")
+    )
+    values = sum(low.count(w) for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber"))
+    rows = sum(low.count(w) for w in ("image", "num_classes", "pixel", "label", "bce", "softplus"))
+    if "cross_entropy" in low or "crossentropy" in low or "nll_loss" in low:
+        return "tokens" if tokens > rows else "rows"
+    if values > tokens:
+        return "values"
+    return "tokens" if tokens > rows else "rows"
+
+
+def _ignored(program: p.Program) -> int:
+    """The label that losses leave out, where the source writes it as a number."""
+    constants = {
+        target.id: statement.value.value
+        for statement in program.body
+        if isinstance(statement, p.Assign) and isinstance(statement.value, p.Const)
+        for target in statement.targets
+        if isinstance(target, p.Name)
+    }
+    for node in p.walk(program.body):
+        if isinstance(node, p.Call):
+            given = node.keyword("ignore_index")
+            value = (
+                given.value
+                if isinstance(given, p.Const)
+                else constants.get(given.id)
+                if isinstance(given, p.Name)
+                else None
+            )
+            if isinstance(given, p.Unary) and isinstance(given.operand, p.Const):
+                value = -given.operand.value if isinstance(given.operand.value, int) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return -100
+
+
+def _totals(finding: Finding, trace: t.Trace) -> tuple[str, ...]:
+    """The running totals that a finding speaks of: those added to where it stands."""
+    found = [
+        e.total
+        for e in trace.main.of(t.Add)
+        if e.node.at is finding.node.at or finding.rule.shows in (Symptom.ATTACHED, Symptom.GROWING)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def _package(file: Path) -> tuple[Path, str]:
+    """The folder that a file's package is imported from, and the package's dotted name."""
+    folder = file.parent
+    parts: list[str] = []
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def _passes(symptom: Symptom, ranks: int) -> Iterator[Spec]:
+    """The three regimes, what the symptom needs besides, and its controls."""
+    yield Spec("equal")
+    yield Spec("ragged")
+    yield Spec("trailing")
+    yield Spec("equal", pressure=True)
+    if symptom is Symptom.STUCK:
+        yield Spec("overflow", inject=3, updates=8)
+    # Made right: nothing to accumulate, nothing to scale.
+    yield Spec("equal", steps=1, updates=4)
+    yield Spec("equal", unscaled=True)
+    if symptom is Symptom.CLIPPED:
+        yield Spec("equal", steps=1, updates=4, pressure=True)
+        yield Spec("equal", unscaled=True, pressure=True)
+    # Deliberately broken.
+    yield Spec("equal", sabotage="forget")
+    if ranks > 1:
+        yield Spec("equal", sabotage="average")
+        yield Spec("equal", sabotage="part")
+    if symptom is Symptom.SCHEDULES:
+        yield Spec("equal", sabotage="schedule")
+    if symptom is Symptom.REDUCTIONS:
+        yield Spec("equal", sabotage="sync")
+    if symptom is Symptom.RAISES:
+        yield Spec("equal", sabotage="keep")
+    if symptom in (Symptom.LEFT, Symptom.PARTIAL):
+        yield Spec("trailing", sabotage="forget")
+
+
+def source_of(target: Target) -> str:
+    """The text of a target's file."""
+    return decode(Path(target.file).read_bytes())
+
+
+__all__ = ["Job", "Plan", "Sequence", "Spec", "plans", "source_of"]

@@ -1,0 +1,534 @@
+"""The verdict on a finding: its symptom, looked for in the measured windows, and a control that could have failed.
+
+Only the rule's own claim is answered; what else was seen is a note.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accumlint.confirming.launch import Launched
+from accumlint.confirming.measuring import Unmeasurable, measured
+from accumlint.confirming.plan import Plan
+from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
+from accumlint.rule import Symptom
+
+# Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
+# under 4e-16 in float64, the mildest defect measured makes 6e-2.
+LIMITS = {"float64": (1e-3, 1e-6), "float32": (1e-3, 1e-5), "bfloat16": (5e-2, 1e-2), "float16": (5e-2, 1e-2)}
+
+
+class Undecided(Exception):
+    """The run does not answer the claim; the message says why."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a symptom's question gave: whether it shows, the figure that decides, a sentence and the figures."""
+
+    shows: bool
+    value: float
+    sentence: str
+    figures: dict[str, float | int | str]
+
+
+class Evidence:
+    """The passes of one job, by what was done in them."""
+
+    def __init__(self, launched: Launched, line: int, dtype: str) -> None:
+        self.high, self.low = LIMITS[dtype]
+        self.notes = launched.ranks
+        self.passes: dict[str, Pass] = {}
+        self.failures: dict[str, str] = {}
+        self.raw: dict[str, Mapping[str, Any]] = {}
+        count = min(len(rank["passes"]) for rank in self.notes)
+        for index in range(count):
+            ranks = [rank["passes"][index] for rank in self.notes]
+            key = _key(ranks[0]["spec"])
+            self.raw[key] = ranks[0]
+            try:
+                self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
+            except Unmeasurable as reason:
+                self.failures[key] = str(reason)
+
+    def get(self, key: str) -> Pass:
+        """A pass.
+
+        Raises:
+            Undecided: where it was not made or could not be measured.
+        """
+        if key in self.passes:
+            return self.passes[key]
+        raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
+
+    def has(self, key: str) -> bool:
+        return key in self.passes
+
+
+def _key(spec: Mapping[str, Any]) -> str:
+    words = [spec["regime"]]
+    if spec["steps"] == 1:
+        words.append("one")
+    words.extend(name for name in ("pressure", "unscaled") if spec[name])
+    if spec["sabotage"]:
+        words.append(spec["sabotage"])
+    return " ".join(words)
+
+
+def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
+    """The confirmation of a plan from what its launch brought."""
+    if plan.job is None:
+        return _undecided(plan, plan.reason)
+    if launched.failure:
+        return _undecided(plan, launched.failure)
+    evidence = Evidence(launched, plan.job.line, dtype)
+    passes = tuple(p for key, p in evidence.passes.items() if "one" not in key.split())
+    try:
+        _usable(evidence, plan)
+        question = _QUESTIONS[plan.symptom]
+        answer = question(evidence)
+        control = _control(question, evidence, answer.shows, plan.symptom)
+        if control is None:
+            raise Undecided(f"{answer.sentence}, but no control could show that this check can come out otherwise")
+    except Undecided as reason:
+        return _undecided(plan, str(reason), evidence, passes)
+    verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
+    return _confirmation(plan, verdict, answer.sentence, answer.figures, control, passes, evidence)
+
+
+def _usable(evidence: Evidence, plan: Plan) -> None:
+    """Refuses what cannot decide anything.
+
+    Raises:
+        Undecided: with the first reason.
+    """
+    first = evidence.raw.get("equal")
+    if first is None:
+        raise Undecided("nothing was run")
+    notes = first["notes"]
+    if first["unbound"]:
+        raise Undecided(first["unbound"])
+    if first["raised"] and plan.symptom is not Symptom.RAISES and not evidence.passes["equal"].updates:
+        raised = first["raised"]
+        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
+    if not notes["losses"]:
+        hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
+        raise Undecided(f"no loss was seen{hint}")
+    if notes["touched"]:
+        raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
+    if plan.symptom is not Symptom.RAISES:
+        if "equal" in evidence.failures:
+            raise Undecided(evidence.failures["equal"])
+        updates = evidence.passes["equal"].updates
+        if not updates:
+            raise Undecided("the optimizer never stepped")
+        if all(u.reference < 1e-9 for u in updates):
+            raise Undecided("the large batch's gradient is zero, so nothing can be compared")
+
+
+def _raised(raised: Mapping[str, Any]) -> str:
+    where = f" at line {raised['line']}" if raised["line"] else ""
+    return f"{raised['kind']}{where}: {raised['message']}"
+
+
+# The symptoms, each a question to the passes. `key` names the pass that is asked; a control asks the same of another.
+
+_Question = Callable[..., Answer]
+
+
+def _whole(found: Pass) -> list[Update]:
+    updates = [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
+    if not updates:
+        raise Undecided("no update could be compared")
+    return updates
+
+
+def _worst(updates: Sequence[Update]) -> Update:
+    return max(updates, key=lambda u: u.error if math.isfinite(u.error) else math.inf)
+
+
+def _decide(value: float, evidence: Evidence, what: str) -> bool:
+    if math.isnan(value) or evidence.low < value < evidence.high:
+        raise Undecided(f"{what} is {value:.1e}, between rounding and a real difference")
+    return value >= evidence.high
+
+
+def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = _whole(evidence.get(key))
+    worst = _worst(updates)
+    shows = _decide(worst.error, evidence, "the relative error")
+    figures: dict[str, float | int | str] = {
+        "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
+    }  # fmt: skip
+    if worst.factor:
+        figures["factor"] = worst.factor
+    return Answer(shows, worst.error, _said(worst, evidence), figures)
+
+
+def _said(u: Update, evidence: Evidence) -> str:
+    if u.error <= evidence.low:
+        return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
+    if u.direction < evidence.low and u.factor:
+        return f"update {u.number} applies {u.factor} times the large batch's gradient"
+    if u.direction < evidence.low:
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient"
+    if u.applied < 1e-12:
+        return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
+    return (
+        f"update {u.number} applies a gradient with relative error {u.error:.2g} and cosine {u.cosine:.3f}"
+        f" to the large batch's"
+    )
+
+
+def _scale(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = _whole(evidence.get(key))
+    off = max(updates, key=lambda u: abs(u.scale - 1))
+    shows = _decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
+    figures: dict[str, float | int | str] = {
+        "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
+    }  # fmt: skip
+    return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+
+
+def _weights(evidence: Evidence, key: str = "ragged") -> Answer:
+    worst, ratio = None, 1.0
+    for u in _whole(evidence.get(key)):
+        if len(u.weights) > 1 and min(u.weights) > 0:
+            found = max(u.weights) / min(u.weights)
+            if found >= ratio:
+                worst, ratio = u, found
+    if worst is None:
+        raise Undecided("no update has several micro-batches with a loss")
+    shows = _decide(ratio - 1, evidence, "the ratio of weights less 1")
+    if shows:
+        sentence = (
+            f"with {_listed(worst.targets)} targets, one target weighs up to {ratio:.3g} times another of the same"
+            f" window (relative error {worst.error:.2g})"
+        )
+    else:
+        sentence = "every target of a window weighs the same, however many its micro-batch has"
+    return Answer(
+        shows,
+        ratio - 1,
+        sentence,
+        {"weight ratio": ratio, "relative error": worst.error, "cosine": worst.cosine, "update": worst.number},
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return "/".join(str(n) for n in numbers)
+
+
+def _clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
+    if not evidence.has(key):
+        raise Undecided("nothing was clipped")
+    found = evidence.get(key)
+    if not any(u.clips for u in found.updates):
+        raise Undecided("nothing was clipped")
+    answer = _gradient(evidence, key)
+    sentence = answer.sentence.replace("the large batch's gradient", "the clipped gradient of the large batch")
+    return Answer(answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures)
+
+
+def _raises(evidence: Evidence, key: str = "equal") -> Answer:
+    for name in (key, f"{key} pressure"):
+        if not evidence.has(name):
+            continue
+        raised = evidence.get(name).raised
+        if raised is not None:
+            where = f" at line {raised.line}" if raised.line else ""
+            expected = any(words in raised.message for words in _EXPECTED)
+            if not expected:
+                raise Undecided(f"the loop raised something else{where}: {raised.kind}: {raised.message}")
+            return Answer(
+                True, 1.0, f"the loop raises {raised.kind}{where}: {raised.message}", {"exception": raised.message}
+            )
+    answer = _gradient(evidence, key)
+    if answer.shows:
+        return answer
+    return Answer(False, answer.value, f"nothing is raised, and {answer.sentence}", answer.figures)
+
+
+# What torch says when a GradScaler is used in the wrong order.
+_EXPECTED = (
+    "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
+    "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
+)  # fmt: skip
+
+
+def _spread(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = _whole(evidence.get(key))
+    if evidence.get(key).ranks < 2:
+        raise Undecided("one rank has nobody to differ from")
+    worst = max(updates, key=lambda u: u.spread)
+    shows = _decide(worst.spread, evidence, "the spread over ranks")
+    sentence = (
+        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} of the large batch's"
+        if shows
+        else "all ranks apply the same gradient"
+    )
+    return Answer(
+        shows, worst.spread, sentence,
+        {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},
+    )  # fmt: skip
+
+
+def _reductions(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = _whole(found)
+    if found.ranks < 2 or not any(u.reductions for u in updates):
+        raise Undecided("nothing was reduced over ranks")
+    most = max(updates, key=lambda u: u.reductions)
+    shows = most.reductions > 1
+    times = "once" if most.reductions == 1 else f"{most.reductions} times"
+    sentence = f"gradients are all-reduced {times} for update {most.number}, of {len(most.microbatches)} micro-batches"
+    return Answer(
+        shows, float(most.reductions), sentence,
+        {"all-reduces per update": most.reductions, "relative error": most.error},
+    )  # fmt: skip
+
+
+def _left(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    later = [u for u in found.updates if u.epoch > 1]
+    sizes = [len(u.microbatches) for u in found.updates if u.epoch <= 1]
+    usual = max(sizes, key=sizes.count, default=0)
+    leaked = next((u for u in later[:1] if len(u.microbatches) > usual and found.left), None)
+    if not found.left:
+        return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
+    names = _listed(found.left)
+    fate = (
+        f"and leak into update {leaked.number} of the next epoch" if leaked else "and no update of that epoch applies them"
+    )
+    return Answer(
+        True, float(len(found.left)), f"micro-batches {names} go backward {fate}", {"left": len(found.left)}
+    )
+
+
+def _partial(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    updates = _whole(found)
+    sizes = [len(u.microbatches) for u in updates]
+    usual = max(sizes, key=sizes.count)
+    partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+    if not partial:
+        whole = updates if key != "trailing" else []
+        if whole:
+            return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
+        raise Undecided("no partial window was stepped")
+    worst = max(partial, key=lambda u: abs(u.scale - 1))
+    shows = _decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
+    sentence = (
+        f"the partial window of {len(worst.microbatches)} micro-batches applies {worst.scale:.3g} times its gradient"
+        if shows
+        else "partial windows apply their own mean"
+    )
+    return Answer(shows, abs(worst.scale - 1), sentence, {"scale": worst.scale, "micro-batches": len(worst.microbatches)})
+
+
+def _sizes(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    sizes = [len(u.microbatches) for u in _whole(found) if u.epoch <= 1 or found.updates[-1].epoch == 0]
+    odd = next((s for s in sizes if s != found.steps), None)
+    shows = odd is not None
+    sentence = (
+        f"windows hold {', '.join(map(str, sizes))} micro-batches where {found.steps} were asked for"
+        if shows
+        else f"every window holds {found.steps} micro-batches"
+    )
+    return Answer(shows, float(shows), sentence, {"window sizes": ", ".join(map(str, sizes))})
+
+
+def _steps(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = _whole(found)
+    mean = sum(len(u.microbatches) for u in updates) / len(updates)
+    shows = mean < found.steps
+    sentence = f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
+    return Answer(shows, found.steps - mean, sentence, {"micro-batches per update": mean, "asked for": found.steps})
+
+
+def _schedules(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = _whole(evidence.get(key))
+    inner = updates[1:] or updates
+    most = max(inner, key=lambda u: u.schedules)
+    if not any(u.schedules for u in updates):
+        raise Undecided("the scheduler never moved")
+    shows = most.schedules > 1
+    times = "once" if most.schedules == 1 else f"{most.schedules} times"
+    return Answer(
+        shows, float(most.schedules), f"the scheduler moves {times} for one update",
+        {"scheduler steps per update": most.schedules},
+    )  # fmt: skip
+
+
+def _attached(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if not totals:
+        raise Undecided("the running total was not found while the loop ran")
+    first, last = totals[0], max(totals, key=lambda x: x.nodes)
+    shows = last.nodes > 0
+    sentence = (
+        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}"
+        if shows
+        else f"`{first.name}` keeps no graph"
+    )
+    return Answer(shows, float(last.nodes), sentence, {"graph nodes": last.nodes})
+
+
+def _growing(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if len(totals) < 2:
+        raise Undecided("the running total was not found while the loop ran")
+    values = [x.value for x in totals if x.name == totals[0].name]
+    grown = all(b > a for a, b in zip(values, values[1:], strict=False))
+    sentence = (
+        f"`{totals[0].name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates and is never set back"
+        if grown
+        else f"`{totals[0].name}` is set back"
+    )
+    return Answer(grown, values[-1], sentence, {"first": values[0], "last": values[-1]})
+
+
+def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
+    found = evidence.get(key)
+    before = evidence.raw[key]["notes"]["initial_scale"]
+    steps = len(found.updates)
+    whole = len(evidence.get("equal").updates)
+    lowered = any(s < before for s in found.scales)
+    finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
+    shows = (not lowered and key == "overflow") or (steps < whole / 2)
+    sentence = (
+        f"after an overflow the loss scale stays at {before:g}: the next overflow will be met with it again"
+        if shows
+        else f"after an overflow the loss scale falls to {min(found.scales, default=before):g} and training goes on"
+    )
+    if key != "overflow":
+        shows = not finite
+        sentence = "without an overflow every step is taken"
+    return Answer(shows, min(found.scales, default=before), sentence, {"scale before": before, "updates": steps})
+
+
+_QUESTIONS: dict[Symptom, _Question] = {
+    Symptom.GRADIENT: _gradient,
+    Symptom.SCALE: _scale,
+    Symptom.WEIGHTS: _weights,
+    Symptom.CLIPPED: _clipped,
+    Symptom.RAISES: _raises,
+    Symptom.SPREAD: _spread,
+    Symptom.REDUCTIONS: _reductions,
+    Symptom.LEFT: _left,
+    Symptom.PARTIAL: _partial,
+    Symptom.SIZES: _sizes,
+    Symptom.STEPS: _steps,
+    Symptom.SCHEDULES: _schedules,
+    Symptom.ATTACHED: _attached,
+    Symptom.GROWING: _growing,
+    Symptom.STUCK: _stuck,
+}
+
+_MENDED = {
+    "equal one": "one micro-batch per window, so that nothing accumulates",
+    "equal one pressure": "one micro-batch per window, clipped at the same threshold",
+    "equal unscaled": "the GradScaler switched off",
+    "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
+    "equal average": "gradients averaged over the ranks before each step",
+    "equal": "equal numbers of targets, whole windows",
+}
+_BROKEN = {
+    "equal forget": "every other micro-batch's gradient thrown away",
+    "equal part": "the gradients of every rank but the first made half as large again",
+    "equal schedule": "the scheduler moved once more after every backward",
+    "equal sync": "`no_sync` made to do nothing",
+    "equal keep": "`GradScaler.update` made to do nothing",
+    "trailing forget": "every other micro-batch's gradient thrown away",
+}
+
+
+def _control(question: _Question, evidence: Evidence, shows: bool, symptom: Symptom) -> Control | None:
+    """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
+    if symptom in (Symptom.ATTACHED, Symptom.GROWING):
+        return _counted(evidence, shows)
+    for key, what in (_MENDED if shows else _BROKEN).items():
+        if not evidence.has(key):
+            continue
+        try:
+            answer = question(evidence, key)
+        except Undecided:
+            continue
+        if answer.shows != shows:
+            return Control(f"{what}: {answer.sentence}", answer.shows, answer.value)
+    return None
+
+
+def _counted(evidence: Evidence, shows: bool) -> Control | None:
+    """Totals are read, not compared; that reading works shows in a value that changes from update to update."""
+    values = [x.value for x in evidence.get("equal").totals]
+    if len(set(values)) < 2:
+        return None
+    return Control(
+        f"read at {len(values)} updates, the total has {len(set(values))} different values", shows, float(len(set(values)))
+    )
+
+
+# Confirmations
+
+
+def _undecided(
+    plan: Plan, reason: str, evidence: Evidence | None = None, passes: tuple[Pass, ...] = ()
+) -> Confirmation:
+    return _confirmation(plan, Verdict.UNDECIDED, reason, {}, None, passes, evidence)
+
+
+def _confirmation(
+    plan: Plan,
+    verdict: Verdict,
+    reason: str,
+    figures: dict[str, float | int | str],
+    control: Control | None,
+    passes: tuple[Pass, ...],
+    evidence: Evidence | None,
+) -> Confirmation:
+    report = plan.report
+    place = report.mark.place
+    standins = ()
+    if evidence is not None and "equal" in evidence.raw:
+        standins = tuple(f"`{k}`: {v}" for k, v in sorted(evidence.raw["equal"]["standins"].items()))
+    return Confirmation(
+        file=report.shown,
+        line=place.line,
+        column=place.column,
+        code=report.code,
+        name=report.name,
+        claim=plan.rule.claim.value,
+        message=report.headline,
+        verdict=verdict,
+        reason=reason,
+        measured=figures,
+        control=control,
+        passes=passes,
+        standins=standins,
+        also=tuple(_also(plan, evidence)) if evidence is not None else (),
+        arm=plan.arm,
+    )
+
+
+def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """What else was seen, besides the claim."""
+    asked = {plan.symptom}
+    for symptom in (Symptom.SPREAD, Symptom.GRADIENT, Symptom.WEIGHTS, Symptom.LEFT):
+        if symptom in asked or (symptom is Symptom.GRADIENT and asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}):
+            continue
+        try:
+            answer = _QUESTIONS[symptom](evidence)
+        except Undecided:
+            continue
+        if answer.shows:
+            hedge = "if numbers of targets differ: " if symptom is Symptom.WEIGHTS else ""
+            yield hedge + answer.sentence
+
+
+__all__ = ["Regime", "judged"]
