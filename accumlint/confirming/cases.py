@@ -1,0 +1,123 @@
+"""Findings in order, each with the verdict on its fixed text."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
+
+# An error above it is shown as one. What rounding leaves of a right update is many orders below.
+TELLING = 1e-3
+
+REGIMES = {
+    Regime.EQUAL: "equal target counts",
+    Regime.RAGGED: "differing target counts",
+    Regime.TRAILING: "epochs that end inside a window",
+    Regime.OVERFLOW: "one gradient that is not finite",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A finding as it is in the source, and the same after its fix if that was run."""
+
+    found: Confirmation
+    fixed: Confirmation | None = None
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in words: "confirmed", "confirmed, gone in the fixed text"."""
+        if self.fixed is None:
+            fixed = self.found.arm == "fixed"
+            return f"{self.found.verdict.value}{' in the fixed text' if fixed else ''}"
+        return f"{self.found.verdict.value}, {_AFTER[self.fixed.verdict]} in the fixed text"
+
+
+_AFTER = {
+    Verdict.CONFIRMED: "still there",
+    Verdict.REFUTED: "gone",
+    Verdict.UNDECIDED: "undecided",
+}
+
+
+def cases(confirmations: Sequence[Confirmation]) -> list[Case]:
+    """The findings by file, line, column and code, each once."""
+    places: dict[tuple[str, int, int, str], list[Confirmation]] = defaultdict(list)
+    for one in confirmations:
+        places[one.file, one.line, one.column, one.code].append(one)
+    return [case for place in sorted(places) for case in _paired(places[place])]
+
+
+def _paired(place: Sequence[Confirmation]) -> list[Case]:
+    found = [one for one in place if one.arm != "fixed"]
+    fixed = [one for one in place if one.arm == "fixed"]
+    pairs = zip_longest(found, fixed)
+    return [
+        Case(first, second) if first else Case(second) for first, second in pairs if first or second
+    ]
+
+
+def tally(run: Sequence[Case]) -> str:
+    """The verdicts of a run: "3 confirmed, 1 refuted; 2 of 3 gone in the fixed text"."""
+    verdicts = Counter(case.found.verdict for case in run)
+    counted = ", ".join(f"{verdicts[v]} {v.value}" for v in Verdict if verdicts[v])
+    fixed = [case.fixed.verdict for case in run if case.fixed]
+    gone = f"; {fixed.count(Verdict.REFUTED)} of {len(fixed)} gone in the fixed text"
+    return f"{counted or 'nothing to confirm'}{gone if fixed else ''}"
+
+
+def decisive(one: Confirmation) -> Pass | None:
+    """The simplest pass that shows a defect, else the most demanding one.
+
+    A pass with equal counts that is already wrong leaves nothing for one with differing counts to tell.
+    """
+    regimes = list(Regime)
+    ordered = sorted(one.passes, key=lambda done: regimes.index(done.regime))
+    return next((done for done in ordered if _shows(done)), ordered[-1] if ordered else None)
+
+
+def counterpart(done: Pass | None, one: Confirmation | None) -> Pass | None:
+    """The pass of another arm that was fed with the same data."""
+    if one is None:
+        return None
+    same = (other for other in one.passes if done and other.regime is done.regime)
+    return next(same, decisive(one))
+
+
+def worst(done: Pass) -> Update | None:
+    """The update that is furthest from its reference, the first of equals."""
+    return max(done.updates, key=lambda update: _size(update.error), default=None)
+
+
+def circumstances(done: Pass) -> str:
+    """How a pass was run: "4 accumulation steps, 2 ranks, equal target counts"."""
+    steps = f"{done.steps} accumulation step{'' if done.steps == 1 else 's'}"
+    ranks = f"{done.ranks} rank{'' if done.ranks == 1 else 's'}"
+    return f"{steps}, {ranks}, {REGIMES[done.regime]}"
+
+
+def control_told(control: Control, verdict: Verdict) -> str:
+    """What the control's run gave, against the verdict that it is the control of."""
+    seen = "the defect is seen" if control.detected else "no defect is seen"
+    same = control.detected is (verdict is Verdict.CONFIRMED)
+    doubt = ", as here, so that it decides nothing" if same else ""
+    return seen + ("" if verdict is Verdict.UNDECIDED else doubt)
+
+
+def sentence(text: str) -> str:
+    """Text with a full stop at its end."""
+    bare = text.rstrip()
+    return bare if not bare or bare[-1] in ".!?:" else f"{bare}."
+
+
+def _shows(done: Pass) -> bool:
+    figures = (figure for update in done.updates for figure in (update.error, update.spread))
+    return bool(done.raised or done.left) or any(_size(figure) > TELLING for figure in figures)
+
+
+def _size(figure: float) -> float:
+    return abs(figure) if math.isfinite(figure) else math.inf

@@ -1,0 +1,117 @@
+"""What became of each micro-batch: applied once, again, or never."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from accumlint.confirming.result import Pass, Regime
+
+
+class Fate(str, Enum):
+    """The end of a micro-batch's gradient."""
+
+    APPLIED = "applied"
+    AGAIN = "applied again"
+    LOST = "lost"
+    LEFT = "never applied"
+    OPEN = "not applied before the exception"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What `.grad` holds after each moment, and which micro-batches each step applied."""
+
+    after: tuple[tuple[int, ...], ...]
+    steps: tuple[tuple[int, ...], ...]
+    wiped: frozenset[int]
+    skipped: frozenset[int]
+
+
+def holding(done: Pass) -> Holding | None:
+    """The moments of a pass replayed; None where several optimizers make it unknown whose gradients a clear clears."""
+    if len({update.optimizer for update in done.updates}) > 1 or not done.moments:
+        return None
+    held: list[int] = []
+    after: list[tuple[int, ...]] = []
+    steps: list[tuple[int, ...]] = []
+    wiped: set[int] = set()
+    skipped: set[int] = set()
+    judged = False
+    for moment in done.moments:
+        if moment.kind == "backward" and moment.microbatch not in held:
+            held.append(moment.microbatch)
+            judged = False
+        elif moment.kind == "step":
+            steps.append(tuple(held))
+        elif moment.kind == "update":
+            judged = True
+        elif moment.kind == "clear":
+            pending = set(held).difference(*steps)
+            # A GradScaler leaves a step out on purpose when the gradient is not finite.
+            on_purpose = judged and done.regime is Regime.OVERFLOW
+            (skipped if on_purpose else wiped).update(pending)
+            held = []
+        after.append(tuple(held))
+    return Holding(tuple(after), tuple(steps), frozenset(wiped), frozenset(skipped))
+
+
+def fates(done: Pass) -> dict[int, Fate]:
+    """The fate of every micro-batch of a pass, by its number."""
+    told = holding(done)
+    steps = told.steps if told else tuple(update.microbatches for update in done.updates)
+    applied = Counter(number for step in steps for number in step)
+    weightless = {
+        number
+        for update in done.updates
+        for number, weight in zip(update.microbatches, update.weights, strict=False)
+        if weight == 0
+    }
+    lost = (told.wiped if told else frozenset[int]()) | weightless
+    skipped = told.skipped if told else frozenset[int]()
+    backwards = {moment.microbatch for moment in done.moments if moment.kind == "backward"}
+    numbers = backwards.union(done.left, *(update.microbatches for update in done.updates))
+
+    def fate(number: int) -> Fate:
+        if number in lost:
+            return Fate.LOST
+        if number in skipped:
+            return Fate.SKIPPED
+        if number in done.left or not applied[number]:
+            return Fate.OPEN if done.raised else Fate.LEFT
+        return Fate.AGAIN if applied[number] > 1 else Fate.APPLIED
+
+    return {number: fate(number) for number in sorted(numbers)}
+
+
+def story(done: Pass) -> str:
+    """The micro-batches that were not applied exactly once, in one sentence; "" when all were."""
+    told = fates(done)
+    parts = [
+        f"{_named(numbers)} {predicate}"
+        for fate, predicate in (
+            (Fate.LOST, "cleared before any step"),
+            (Fate.LEFT, "never applied"),
+            (Fate.AGAIN, "applied more than once"),
+        )
+        if (numbers := [number for number, its in told.items() if its is fate])
+    ]
+    return f"Of {len(told)} micro-batches, {'; '.join(parts)}." if parts else ""
+
+
+def ranges(numbers: Sequence[int], dash: str = "-") -> str:
+    """Numbers with their runs drawn together: "1-4, 7"."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{r[0]}{dash}{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
+
+
+def _named(numbers: Sequence[int]) -> str:
+    return f"{ranges(numbers)} {'is' if len(numbers) == 1 else 'are'}"

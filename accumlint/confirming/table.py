@@ -1,0 +1,184 @@
+"""What confirming gave, for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from accumlint.confirming.cases import (
+    Case,
+    cases,
+    circumstances,
+    control_told,
+    counterpart,
+    decisive,
+    sentence,
+    tally,
+    worst,
+)
+from accumlint.confirming.columns import Column, columns, compared, figure
+from accumlint.confirming.fates import story
+from accumlint.confirming.result import Confirmation, Pass, Verdict
+from accumlint.reporting.look import Look, printable
+
+_PAINTS = {Verdict.CONFIRMED: "error", Verdict.REFUTED: "good", Verdict.UNDECIDED: "warning"}
+_TALLEST = 12
+_NARROWEST = 40
+
+
+def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) -> Iterator[str]:
+    """A block of lines for each finding, and a line for the run; `width` is the terminal's, in characters."""
+    run = cases(confirmations)
+    before: tuple[str, ...] = ()
+    for case in run:
+        same = case.found.standins == before
+        yield from _block(case, same, look, max(width, _NARROWEST))
+        yield ""
+        before = case.found.standins
+    yield look.paint(tally(run), "bold")
+
+
+def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[str]:
+    found = case.found
+    where = f"{printable(found.file)}:{found.line}:{found.column}"
+    what = look.paint(f"{printable(found.code)} {printable(found.name)}", "bold")
+    yield f"{where} {what}  {look.paint(case.outcome, _PAINTS[found.verdict])}"
+    yield from _wrapped(sentence(found.reason), width)
+    if case.fixed:
+        yield from _wrapped(f"Fixed: {sentence(case.fixed.reason)}", width)
+
+    done = decisive(found)
+    if done is not None:
+        yield ""
+        yield from _measured(done, counterpart(done, case.fixed), look, width)
+    notes = [note for note in _notes(case, done, same_standins) if note[1]]
+    if notes:
+        yield ""
+        yield from _labelled(notes, look, width)
+    if found.setup:
+        yield ""
+        yield from _setup(found.setup, look, width)
+
+
+def _measured(done: Pass, fixed: Pass | None, look: Look, width: int) -> Iterator[str]:
+    """The updates of the pass that decides, beside those of the fixed text where it was run."""
+    for line in _wrapped(f"{circumstances(done)}:", width, "  "):
+        yield look.paint(line, "dim")
+    if done.updates or (fixed and fixed.updates):
+        shown = compared(done, fixed) if fixed else columns(done)
+        yield from _grid(shown, look, width)
+    for line in _ends(done):
+        yield from _wrapped(line, width, "  ")
+
+
+def _grid(shown: Sequence[Column], look: Look, width: int) -> Iterator[str]:
+    """A table of the columns where it fits, else a paragraph for each row."""
+    widths = [max(map(len, (_head(c), c.arm, *c.cells))) for c in shown]
+    height = len(shown[0].cells)
+    rows = range(min(height, _TALLEST))
+    if sum(widths) + 2 * len(widths) > width:
+        for row in rows:
+            yield from _wrapped(_told(shown, row), width, "  ")
+    else:
+        line = "─" if look.boxes else "-"
+        yield _row([_head(c) for c in shown], shown, widths)
+        if any(c.arm for c in shown):
+            yield _row([c.arm for c in shown], shown, widths)
+        yield look.paint("".join(f"  {line * cells}" for cells in widths), "dim")
+        for row in rows:
+            yield _row([c.cells[row] for c in shown], shown, widths)
+    if height > _TALLEST:
+        yield look.paint(f"  and {height - _TALLEST} more", "dim")
+
+
+def _row(cells: Sequence[str], shown: Sequence[Column], widths: Sequence[int]) -> str:
+    aligned = (
+        f"{printable(cell):<{width}}" if column.words else f"{printable(cell):>{width}}"
+        for cell, column, width in zip(cells, shown, widths, strict=True)
+    )
+    return f"  {'  '.join(aligned)}".rstrip()
+
+
+def _head(column: Column) -> str:
+    return "" if column.arm == "fixed" else column.name
+
+
+def _told(shown: Sequence[Column], row: int) -> str:
+    """A row in words: "update 1, applied 0.0312 (fixed 0.117), reference 0.117"."""
+    told = ""
+    for column in shown:
+        if cell := column.cells[row]:
+            fixed = column.arm == "fixed"
+            told += f" (fixed {cell})" if fixed else f"{', ' if told else ''}{column.name} {cell}"
+    return told
+
+
+def _ends(done: Pass) -> Iterator[str]:
+    """What the updates do not tell: an exception, running totals, the scale, a threshold of ours."""
+    if done.raised:
+        line = f" at line {done.raised.line}" if done.raised.line else ""
+        yield f"{done.raised.kind}{line}: {done.raised.message}"
+    for total in done.totals:
+        graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
+        yield f"{total.name} is {figure(total.value)} at update {total.update}{graph}"
+    if done.scales:
+        yield f"scale after each update: {', '.join(map(figure, done.scales))}"
+    if done.pressure:
+        yield f"clipping threshold put in place, so that it acts: {figure(done.pressure)}"
+
+
+def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple[str, str]]:
+    found = case.found
+    yield "window", story(done) if done else ""
+    for one in (found, case.fixed):
+        if one and one.control:
+            told = control_told(one.control, one.verdict)
+            name = "control" if one is found else "control, fixed"
+            yield name, f"{sentence(one.control.what)} Then {told} ({figure(one.control.value)})."
+    standins = ("as above",) if same_standins and found.standins else found.standins
+    yield from (("stand-in", standin) for standin in standins)
+    yield from (("also run", _summed(other)) for other in found.passes if other is not done)
+    yield from (("also seen", sentence(note)) for note in found.also)
+
+
+def _summed(done: Pass) -> str:
+    """A pass that does not decide, in one sentence."""
+    updates = f"{len(done.updates)} update{'' if len(done.updates) == 1 else 's'}"
+    furthest = worst(done)
+    error = f", largest error {figure(furthest.error)}" if furthest else ""
+    raised = f", ended by {done.raised.kind}" if done.raised else ""
+    return f"{circumstances(done)}: {updates}{error}{raised}."
+
+
+def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Iterator[str]:
+    """Notes with their labels in a column; a label is not repeated."""
+    margin = max(len(label) for label, _ in notes) + 4
+    before = ""
+    for label, note in notes:
+        shown = "" if label == before else label
+        before = label
+        for line in _wrapped(note, width - margin):
+            yield f"  {look.paint(shown, 'dim')}{' ' * (margin - 2 - len(shown))}{line}"
+            shown = ""
+
+
+def _setup(setup: str, look: Look, width: int) -> Iterator[str]:
+    """The setup file as it is to be saved, its lines neither moved nor broken."""
+    line = ("─" if look.boxes else "-") * min(width, 80)
+    yield "What is missing can be given by a file; this one is ready to be filled in:"
+    yield look.paint(line, "dim")
+    for text in setup.rstrip("\n").split("\n"):
+        yield "\t".join(map(printable, text.split("\t")))
+    yield look.paint(line, "dim")
+
+
+def _wrapped(text: str, width: int, margin: str = "") -> Iterator[str]:
+    """Text in lines of the width, its own line breaks folded."""
+    yield from textwrap.wrap(
+        printable(" ".join(text.split())),
+        width,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
