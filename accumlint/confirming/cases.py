@@ -8,17 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
+from accumlint.confirming.result import Confirmation, Pass, Regime, Update, Verdict
 
 # An error above it is shown as one. What rounding leaves of a right update is many orders below.
 TELLING = 1e-3
-
-REGIMES = {
-    Regime.EQUAL: "equal target counts",
-    Regime.RAGGED: "differing target counts",
-    Regime.TRAILING: "epochs that end inside a window",
-    Regime.OVERFLOW: "one gradient that is not finite",
-}
 
 
 @dataclass(frozen=True)
@@ -91,27 +84,6 @@ def counterpart(done: Pass | None, one: Confirmation | None) -> Pass | None:
 def worst(done: Pass) -> Update | None:
     """The update that is furthest from its reference, the first of equals."""
     return max(done.updates, key=lambda update: _size(update.error), default=None)
-
-
-def circumstances(done: Pass) -> str:
-    """How a pass was run: "4 accumulation steps, 2 ranks, equal target counts"."""
-    steps = f"{done.steps} accumulation step{'' if done.steps == 1 else 's'}"
-    ranks = f"{done.ranks} rank{'' if done.ranks == 1 else 's'}"
-    return f"{steps}, {ranks}, {REGIMES[done.regime]}"
-
-
-def control_told(control: Control, verdict: Verdict) -> str:
-    """What the control's run gave, against the verdict that it is the control of."""
-    seen = "the defect is seen" if control.detected else "no defect is seen"
-    same = control.detected is (verdict is Verdict.CONFIRMED)
-    doubt = ", as here, so that it decides nothing" if same else ""
-    return seen + ("" if verdict is Verdict.UNDECIDED else doubt)
-
-
-def sentence(text: str) -> str:
-    """Text with a full stop at its end."""
-    bare = text.rstrip()
-    return bare if not bare or bare[-1] in ".!?:" else f"{bare}."
 
 
 def _shows(done: Pass) -> bool:

@@ -5,20 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from accumlint.confirming.cases import (
-    Case,
-    cases,
-    circumstances,
-    control_told,
-    counterpart,
-    decisive,
-    sentence,
-    tally,
-    worst,
-)
-from accumlint.confirming.columns import Column, columns, compared, figure
+from accumlint.confirming.cases import Case, cases, counterpart, decisive, tally
+from accumlint.confirming.columns import Column, columns, compared
 from accumlint.confirming.fates import story
 from accumlint.confirming.result import Confirmation, Pass, Verdict
+from accumlint.confirming.words import besides, circumstances, controlled, sentence, summed
 from accumlint.reporting.look import Look, printable
 
 _PAINTS = {Verdict.CONFIRMED: "error", Verdict.REFUTED: "good", Verdict.UNDECIDED: "warning"}
@@ -67,7 +58,7 @@ def _measured(done: Pass, fixed: Pass | None, look: Look, width: int) -> Iterato
     if done.updates or (fixed and fixed.updates):
         shown = compared(done, fixed) if fixed else columns(done)
         yield from _grid(shown, look, width)
-    for line in _ends(done):
+    for line in besides(done):
         yield from _wrapped(line, width, "  ")
 
 
@@ -113,41 +104,15 @@ def _told(shown: Sequence[Column], row: int) -> str:
     return told
 
 
-def _ends(done: Pass) -> Iterator[str]:
-    """What the updates do not tell: an exception, running totals, the scale, a threshold of ours."""
-    if done.raised:
-        line = f" at line {done.raised.line}" if done.raised.line else ""
-        yield f"{done.raised.kind}{line}: {done.raised.message}"
-    for total in done.totals:
-        graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
-        yield f"{total.name} is {figure(total.value)} at update {total.update}{graph}"
-    if done.scales:
-        yield f"scale after each update: {', '.join(map(figure, done.scales))}"
-    if done.pressure:
-        yield f"clipping threshold put in place, so that it acts: {figure(done.pressure)}"
-
-
 def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple[str, str]]:
     found = case.found
     yield "window", story(done) if done else ""
-    for one in (found, case.fixed):
-        if one and one.control:
-            told = control_told(one.control, one.verdict)
-            name = "control" if one is found else "control, fixed"
-            yield name, f"{sentence(one.control.what)} Then {told} ({figure(one.control.value)})."
+    yield "control", controlled(found)
+    yield "control, fixed", controlled(case.fixed) if case.fixed else ""
     standins = ("as above",) if same_standins and found.standins else found.standins
     yield from (("stand-in", standin) for standin in standins)
-    yield from (("also run", _summed(other)) for other in found.passes if other is not done)
+    yield from (("also run", summed(other)) for other in found.passes if other is not done)
     yield from (("also seen", sentence(note)) for note in found.also)
-
-
-def _summed(done: Pass) -> str:
-    """A pass that does not decide, in one sentence."""
-    updates = f"{len(done.updates)} update{'' if len(done.updates) == 1 else 's'}"
-    furthest = worst(done)
-    error = f", largest error {figure(furthest.error)}" if furthest else ""
-    raised = f", ended by {done.raised.kind}" if done.raised else ""
-    return f"{circumstances(done)}: {updates}{error}{raised}."
 
 
 def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Iterator[str]:

@@ -1,0 +1,343 @@
+"""What confirming gave, as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from accumlint.confirming.cases import Case, cases, counterpart, decisive, tally, worst
+from accumlint.confirming.columns import Column, columns, compared, figure
+from accumlint.confirming.fates import story
+from accumlint.confirming.markup import Markup, element, joined, lines
+from accumlint.confirming.pictures import arrows, norms, spreads, weights
+from accumlint.confirming.result import Confirmation, Pass, Verdict
+from accumlint.confirming.style import STYLE
+from accumlint.confirming.timeline import happenings, timeline
+from accumlint.confirming.words import besides, circumstances, controlled, sentence, summed
+
+# Weights and spreads below it are as they should be, and no picture is drawn of them.
+_VISIBLE = 1e-6
+_TONES = {Verdict.CONFIRMED: "bad", Verdict.REFUTED: "good", Verdict.UNDECIDED: "open"}
+
+
+def page(confirmations: Sequence[Confirmation], sources: Mapping[str, str] | None = None) -> str:
+    """The whole file as text; `sources` are the texts of the user's files, by their names as shown."""
+    run = cases(confirmations)
+    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=policy),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("meta", name="referrer", content="no-referrer"),
+        element("title", f"accumlint confirm: {tally(run)}"),
+        element("style", Markup(STYLE)),
+    )
+    articles = (
+        _article(case, f"finding-{number}", sources or {}) for number, case in enumerate(run, 1)
+    )
+    body = element(
+        "body",
+        element(
+            "header",
+            element("h1", "accumlint confirm"),
+            element("p", sentence(tally(run).capitalize()), class_="tally"),
+            _contents(run),
+        ),
+        element("main", *articles),
+    )
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _contents(run: Sequence[Case]) -> Markup:
+    """Links to the findings, where there are several."""
+    if len(run) < 2:
+        return Markup()
+    entries = (
+        element(
+            "li",
+            element(
+                "a",
+                element("span", case.found.verdict.value, class_=f"verdict {_tone(case)}"),
+                element("span", _place(case.found), class_="place"),
+                element("span", f"{case.found.code} {case.found.name}"),
+                href=f"#finding-{number}",
+            ),
+        )
+        for number, case in enumerate(run, 1)
+    )
+    return element("nav", element("ul", *entries), aria_label="Findings")
+
+
+def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
+    found = case.found
+    done = decisive(found)
+    return element(
+        "article",
+        element(
+            "header",
+            element("p", case.outcome, class_=f"verdict {_tone(case)}"),
+            element(
+                "h2",
+                element("span", found.code, class_="code"),
+                f" {found.name}",
+                id=f"{name}-head",
+            ),
+            element("p", _place(found), class_="place"),
+        ),
+        element("p", sentence(found.reason), class_="reason"),
+        _source(found, sources.get(found.file, "")),
+        *(_arms(case, done, name) if done else ()),
+        _setup(found.setup),
+        *_controls(case),
+        _notes(case, done),
+        id=name,
+        aria_labelledby=f"{name}-head",
+    )
+
+
+def _source(found: Confirmation, text: str) -> Markup:
+    """The flagged line between its neighbours."""
+    numbered = list(enumerate(text.split("\n"), 1))[max(found.line - 3, 0) : found.line + 2]
+    if not any(number == found.line for number, _ in numbered):
+        return Markup()
+    rows = (
+        element(
+            "span",
+            element("span", f"{number:>5}  ", class_="number", aria_hidden="true"),
+            lines(line.rstrip("\r")),
+            class_="flagged" if number == found.line else "near",
+        )
+        for number, line in numbered
+    )
+    return element(
+        "pre",
+        element("code", Markup("\n".join(rows))),
+        class_="source",
+        tabindex="0",
+        role="region",
+        aria_label=f"Source around line {found.line}",
+    )
+
+
+def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
+    """The decisive pass in pictures, then the same pass of the fixed text, then their figures."""
+    fixed = counterpart(done, case.fixed)
+    flagged = case.found.line if case.found.arm == "found" else 0
+    arms = [("As found", done, flagged, f"{name}-found")]
+    if case.fixed and fixed:
+        arms.append(("In the fixed text", fixed, 0, f"{name}-fixed"))
+    charts = _charts([arm[1] for arm in arms])
+    for title, shown, line, prefix in arms:
+        told = [
+            element("h3", title) if len(arms) > 1 else "",
+            element("p", sentence(case.fixed.reason), class_="reason")
+            if case.fixed and shown is fixed
+            else "",
+            _raised(shown),
+            _timeline(shown, line, prefix),
+            element("div", *charts(shown, prefix), class_="charts"),
+        ]
+        yield element("section", *told)
+    yield _figures(done, fixed)
+
+
+def _raised(done: Pass) -> Markup:
+    if done.raised is None:
+        return Markup()
+    where = f" at line {done.raised.line}" if done.raised.line else ""
+    said = element("code", f"{done.raised.kind}: {' '.join(done.raised.message.split())}")
+    return element("p", f"Ended by an exception{where}: ", said, class_="exception")
+
+
+def _timeline(done: Pass, flagged: int, name: str) -> Markup:
+    """What became of the micro-batches: a sentence, the picture, and the same in words."""
+    if not done.moments and not done.updates:
+        return Markup()
+    table = _table(
+        "What was called in each micro-batch, with lines, on the first rank",
+        ("micro-batch", "fate", "called"),
+        happenings(done),
+    )
+    told = story(done) or ("" if done.raised else "Every micro-batch is applied once.")
+    ring = " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else ""
+    scroll = element(
+        "div",
+        timeline(done, flagged, f"{name}-time"),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label="Timeline, can be scrolled sideways",
+    )
+    return element(
+        "figure",
+        element("figcaption", element("strong", told), ring),
+        scroll,
+        _details("Timeline in words", table),
+    )
+
+
+Charts = Callable[[Pass, str], Iterator[Markup]]
+
+
+def _charts(arms: Sequence[Pass]) -> Charts:
+    """What draws the charts of an arm: the same ones for each, on the same scales."""
+    updates = [update for done in arms for update in done.updates]
+    tallest = _most(figure for u in updates for figure in (u.applied, u.reference))
+    widest = _most(u.spread for u in updates)
+    furthest = [update for done in arms if (update := worst(done))]
+    heaviest = _most((1.2, *(weight for u in furthest for weight in u.weights)))
+    weighed = any(abs(weight - 1) > _VISIBLE for u in updates for weight in u.weights)
+
+    def charts(done: Pass, name: str) -> Iterator[Markup]:
+        update = worst(done)
+        if update is None:
+            return
+        if drawn := arrows(update, f"{name}-arrows"):
+            yield _chart(
+                drawn,
+                f"Update {update.number}, length and angle",
+                f"The tips are {figure(update.error)} of the large batch's gradient apart.",
+            )
+        yield _chart(
+            norms(done, tallest, f"{name}-norms"),
+            "Gradient norm of each update",
+            "Outline: the large batch. Bar: what the step applies.",
+        )
+        if weighed:
+            yield _chart(
+                weights(update, heaviest, f"{name}-weights"),
+                f"Weight of a target, update {update.number}",
+                "By micro-batch, as wide as it has targets. Line: the weight in the large batch.",
+            )
+        if widest > _VISIBLE:
+            yield _chart(
+                spreads(done, widest, f"{name}-spread"),
+                "Largest difference between ranks",
+                "By update, relative to the large batch's gradient.",
+            )
+
+    return charts
+
+
+def _chart(drawn: Markup, title: str, key: str) -> Markup:
+    return element(
+        "figure",
+        element("figcaption", element("strong", title), key),
+        drawn,
+    )
+
+
+def _figures(done: Pass, fixed: Pass | None) -> Markup:
+    """The figures behind the pictures: those that tell in sight, all of them below."""
+    if not done.updates and not (fixed and fixed.updates):
+        return Markup()
+    few, all_of_them = (
+        compared(done, fixed, every) if fixed else columns(done, every) for every in (False, True)
+    )
+    return joined(
+        _grid(f"Updates: {circumstances(done)}", few),
+        _details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
+    )
+
+
+def _micro(done: Pass) -> Markup:
+    rows = [
+        (str(u.number), str(number), str(targets), figure(weight))
+        for u in done.updates
+        for number, targets, weight in zip(u.microbatches, u.targets, u.weights, strict=False)
+    ]
+    heads = ("update", "micro-batch", "targets", "weight of a target")
+    return _table("Targets of each micro-batch and their weight", heads, rows)
+
+
+def _grid(caption: str, shown: Sequence[Column]) -> Markup:
+    heads = [f"{column.name}, {column.arm}" if column.arm else column.name for column in shown]
+    return _table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
+
+
+def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """A table whose rows begin with their name."""
+    head = element("tr", *(element("th", name, scope="col") for name in heads))
+    body = (
+        element(
+            "tr",
+            element("th", row[0], scope="row"),
+            *(element("td", cell) for cell in row[1:]),
+        )
+        for row in rows
+    )
+    table = element(
+        "table",
+        element("caption", caption),
+        element("thead", head),
+        element("tbody", *body),
+    )
+    return element(
+        "div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {caption}"
+    )
+
+
+def _setup(setup: str) -> Markup:
+    if not setup:
+        return Markup()
+    return joined(
+        element("h3", "Setup file to fill in"),
+        element(
+            "pre",
+            element("code", lines(setup.rstrip("\n"))),
+            tabindex="0",
+            role="region",
+            aria_label="Setup file to fill in",
+        ),
+    )
+
+
+def _controls(case: Case) -> Iterator[Markup]:
+    for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
+        if one and one.control:
+            yield element("p", element("strong", title), f" {controlled(one)}", class_="control")
+
+
+def _notes(case: Case, done: Pass | None) -> Markup:
+    """How it was measured: what stood in for what, and what else was seen."""
+    found = case.found
+    notes: list[tuple[str, Sequence[str]]] = [
+        ("Finding", [sentence(found.message)] if found.message else []),
+        ("Claim", [found.claim] if found.claim else []),
+        ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
+        ("Stand-ins", found.standins),
+        ("Besides", list(besides(done)) if done else []),
+        ("Also run", [summed(other) for other in found.passes if other is not done]),
+        ("Also seen", [sentence(note) for note in found.also]),
+    ]
+    rows = (
+        joined(element("dt", term), *(element("dd", text) for text in texts))
+        for term, texts in notes
+        if texts
+    )
+    return _details("How it was measured", element("dl", *rows))
+
+
+def _shown(value: float | int | str) -> str:
+    return figure(value) if isinstance(value, float) else str(value)
+
+
+def _place(one: Confirmation) -> str:
+    return f"{one.file}:{one.line}:{one.column}"
+
+
+def _tone(case: Case) -> str:
+    return _TONES[case.found.verdict]
+
+
+def _most(values: Iterable[float]) -> float:
+    return max((value for value in values if math.isfinite(value)), default=0.0)
+
+
+def _details(title: str, *children: Markup) -> Markup:
+    return element("details", element("summary", title), *children)
