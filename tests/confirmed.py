@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -171,7 +172,6 @@ RAGGED = finding(
     measured={"error": 0.289, "least weight": 0.47, "greatest weight": 2.35},
     control=Control("Losses were summed and divided by the window's count", False, 2.5e-16),
     passes=(
-        replace(PASS, ranks=2, updates=(replace(UPDATE, reductions=1),)),
         replace(
             PASS,
             regime=Regime.RAGGED,
@@ -206,6 +206,7 @@ RAGGED = finding(
                 {"clear": 26, "backward": 31, "step": 34, "schedule": 35},
             ),
         ),
+        replace(PASS, ranks=2, updates=(replace(UPDATE, reductions=1),)),
     ),
 )
 DIVERGING = finding(
@@ -265,8 +266,8 @@ TRAILING = finding(
             left=(5, 6, 11, 12),
             moments=moments(
                 "1 clear backward 2 backward 3 backward 4 backward step clear 5 backward "
-                "6 backward 7 clear backward 8 backward 9 backward 10 backward step clear "
-                "11 backward 12 backward",
+                "6 backward epoch 7 clear backward 8 backward 9 backward 10 backward step clear "
+                "11 backward 12 backward epoch",
                 _LOOP,
             ),
         ),
@@ -325,6 +326,94 @@ TOTALLED = finding(
         ),
     ),
 )
+LEAKING = finding(
+    "ACC401",
+    "zero-grad-missing",
+    46,
+    "From the second update on, the gradients of earlier windows are applied again: error 1.07",
+    measured={"error": 1.0713},
+    passes=(
+        replace(
+            PASS,
+            updates=(
+                UPDATE,
+                replace(
+                    SECOND, applied=0.2204, error=1.0713, direction=0.231, cosine=0.979, scale=1.975
+                ),
+            ),
+            moments=moments(
+                "1 backward 2 backward 3 backward 4 backward step "
+                "5 backward 6 backward 7 backward 8 backward step",
+                _LOOP,
+            ),
+        ),
+    ),
+)
+UNDIVIDED = finding(
+    "ACC102",
+    "loss-not-divided",
+    44,
+    "The applied gradient is the large batch's times K = 4",
+    measured={"scale": 4.0, "direction": 2.2e-16},
+    passes=(
+        replace(
+            PASS,
+            updates=(
+                replace(
+                    UPDATE, weights=(4.0,) * 4, applied=0.4688, error=3.0, scale=4.0, factor="K"
+                ),
+                replace(
+                    SECOND, weights=(4.0,) * 4, applied=0.4372, error=3.0, scale=4.0, factor="K"
+                ),
+            ),
+        ),
+    ),
+)
+OVERFLOWING = finding(
+    "ACC204",
+    "scaler-update-missing",
+    70,
+    "After a gradient that is not finite the scale stays at 1024",
+    measured={"scale": 1024.0},
+    passes=(
+        replace(
+            PASS,
+            regime=Regime.OVERFLOW,
+            updates=(
+                UPDATE,
+                replace(SECOND, microbatches=(9, 10, 11, 12), applied=math.nan, error=math.inf),
+            ),
+            scales=(1024.0, 512.0, 512.0),
+            moments=moments(
+                "1 backward 2 backward 3 backward 4 backward unscale step update clear "
+                "5 backward 6 backward 7 backward 8 backward unscale update clear "
+                "9 backward 10 backward 11 backward 12 backward unscale step update clear",
+                _LOOP,
+            ),
+        ),
+    ),
+)
+ADVERSARIAL = finding(
+    "ACC402",
+    "zero-grad-inside-window",
+    20,
+    "The applied gradients of both optimizers are the large batch's",
+    verdict=Verdict.REFUTED,
+    passes=(
+        replace(
+            PASS,
+            updates=(
+                replace(UPDATE, optimizer="opt_d"),
+                replace(UPDATE, number=2, optimizer="opt_g", applied=0.0891, reference=0.0891),
+            ),
+            moments=moments(
+                "1 backward clear backward 2 backward clear backward 3 backward clear backward "
+                "4 backward step clear backward step",
+                {"clear": 20},
+            ),
+        ),
+    ),
+)
 HARMLESS = finding(
     "ACC102",
     "loss-not-divided",
@@ -360,6 +449,10 @@ ALL = (
     COSTLY,
     RAISING,
     TOTALLED,
+    LEAKING,
+    UNDIVIDED,
+    OVERFLOWING,
+    ADVERSARIAL,
     HARMLESS,
     UNBOUND,
 )

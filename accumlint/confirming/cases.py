@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from accumlint.confirming.result import Confirmation, Pass, Regime, Update, Verdict
+from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
 
 # An error above it is shown as one. What rounding leaves of a right update is many orders below.
 TELLING = 1e-3
@@ -63,32 +63,14 @@ def tally(run: Sequence[Case]) -> str:
     return f"{counted or 'nothing to confirm'}{gone if fixed else ''}"
 
 
-def decisive(one: Confirmation) -> Pass | None:
-    """The simplest pass that shows a defect, else the most demanding one.
-
-    A pass with equal counts that is already wrong leaves nothing for one with differing counts to tell.
-    """
-    regimes = list(Regime)
-    ordered = sorted(one.passes, key=lambda done: regimes.index(done.regime))
-    return next((done for done in ordered if _shows(done)), ordered[-1] if ordered else None)
-
-
-def counterpart(done: Pass | None, one: Confirmation | None) -> Pass | None:
-    """The pass of another arm that was fed with the same data."""
-    if one is None:
-        return None
-    same = (other for other in one.passes if done and other.regime is done.regime)
-    return next(same, decisive(one))
+def decisive(one: Confirmation | None) -> Pass | None:
+    """The pass that the verdict rests on, which stands first."""
+    return one.passes[0] if one and one.passes else None
 
 
 def worst(done: Pass) -> Update | None:
     """The update that is furthest from its reference, the first of equals."""
     return max(done.updates, key=lambda update: _size(update.error), default=None)
-
-
-def _shows(done: Pass) -> bool:
-    figures = (figure for update in done.updates for figure in (update.error, update.spread))
-    return bool(done.raised or done.left) or any(_size(figure) > TELLING for figure in figures)
 
 
 def _size(figure: float) -> float:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from accumlint.confirming.cases import TELLING
-from accumlint.confirming.fates import Fate, fates, holding, ranges
-from accumlint.confirming.result import Pass
+from accumlint.confirming.fates import Fate, fates, ranges, stepped
+from accumlint.confirming.result import Pass, Update
 
 # What rounding may leave of an exact zero or one.
 _ROUNDING = 1e-9
@@ -55,12 +55,17 @@ def figure(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def factor(update: Update) -> str:
+    """The factor from the large batch's gradient to the applied one, by its name if it has one; "" for one."""
+    named = "" if update.factor == "1" else update.factor
+    return named or (figure(update.scale) if _off(update.scale, 0.01) else "")
+
+
 def _columns(done: Pass) -> Iterator[Column]:
     """All columns, in an order that is the same for every pass."""
     updates = done.updates
     told = fates(done)
-    replayed = holding(done)
-    steps = replayed.steps if replayed and len(replayed.steps) == len(updates) else ()
+    steps = stepped(done)
 
     def whole(name: str, numbers: Sequence[int], right: Sequence[int]) -> Column:
         telling = any(number not in right for number in numbers)
@@ -74,14 +79,12 @@ def _columns(done: Pass) -> Iterator[Column]:
         for u in updates
     ]
     again = [
-        ranges([m for m in step if m not in u.microbatches])
-        for u, step in zip(updates, steps, strict=False)
+        ranges([m for m in steps.get(u.number, ()) if m not in u.microbatches]) for u in updates
     ]
-    again += [""] * (len(updates) - len(again))
     names = [update.optimizer for update in updates]
     targets = [_span(update.targets) for update in updates]
     weights = [_span(update.weights) for update in updates]
-    factors = [u.factor or (figure(u.scale) if _off(u.scale, 0.01) else "") for u in updates]
+    factors = [factor(update) for update in updates]
 
     yield Column("update", tuple(str(update.number) for update in updates))
     yield Column("optimizer", tuple(names), words=True, telling=len(set(names)) > 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -59,11 +59,18 @@ def holding(done: Pass) -> Holding | None:
     return Holding(tuple(after), tuple(steps), frozenset(wiped), frozenset(skipped))
 
 
+def stepped(done: Pass) -> dict[int, tuple[int, ...]]:
+    """The micro-batches that `.grad` held at each update, by its number; empty where that is not known."""
+    told = holding(done)
+    if told is None or len(told.steps) != len(done.updates):
+        return {}
+    return {update.number: step for update, step in zip(done.updates, told.steps, strict=True)}
+
+
 def fates(done: Pass) -> dict[int, Fate]:
     """The fate of every micro-batch of a pass, by its number."""
     told = holding(done)
-    steps = told.steps if told else tuple(update.microbatches for update in done.updates)
-    applied = Counter(number for step in steps for number in step)
+    applied = _applied(done, told)
     weightless = {
         number
         for update in done.updates
@@ -85,6 +92,17 @@ def fates(done: Pass) -> dict[int, Fate]:
         return Fate.AGAIN if applied[number] > 1 else Fate.APPLIED
 
     return {number: fate(number) for number in sorted(numbers)}
+
+
+def _applied(done: Pass, told: Holding | None) -> Mapping[int, int]:
+    """How often each micro-batch was applied; with several optimizers, by the one that did so most often."""
+    if told:
+        return Counter(number for step in told.steps for number in step)
+    each = Counter((u.optimizer, number) for u in done.updates for number in u.microbatches)
+    most: Counter[int] = Counter()
+    for (_, number), times in each.items():
+        most[number] = max(most[number], times)
+    return most
 
 
 def story(done: Pass) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from textwrap import dedent
 
-from accumlint.confirming.cases import Case, cases, counterpart, decisive, tally, worst
+from accumlint.confirming.cases import TELLING, Case, cases, decisive, tally, worst
 from accumlint.confirming.columns import Column, columns, compared, figure
 from accumlint.confirming.fates import story
 from accumlint.confirming.markup import Markup, element, joined, lines
@@ -89,7 +91,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
             ),
             element("p", _place(found), class_="place"),
         ),
-        element("p", sentence(found.reason), class_="reason"),
+        element("p", _prose(sentence(found.reason)), class_="reason"),
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         _setup(found.setup),
@@ -102,9 +104,11 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
 
 def _source(found: Confirmation, text: str) -> Markup:
     """The flagged line between its neighbours."""
-    numbered = list(enumerate(text.split("\n"), 1))[max(found.line - 3, 0) : found.line + 2]
-    if not any(number == found.line for number, _ in numbered):
+    first = max(found.line - 3, 0)
+    near = text.rstrip("\n").split("\n")[first : found.line + 2]
+    if first + len(near) < found.line:
         return Markup()
+    numbered = enumerate(dedent("\n".join(near)).split("\n"), first + 1)
     rows = (
         element(
             "span",
@@ -119,14 +123,14 @@ def _source(found: Confirmation, text: str) -> Markup:
         element("code", Markup("\n".join(rows))),
         class_="source",
         tabindex="0",
-        role="region",
+        role="group",
         aria_label=f"Source around line {found.line}",
     )
 
 
 def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
     """The decisive pass in pictures, then the same pass of the fixed text, then their figures."""
-    fixed = counterpart(done, case.fixed)
+    fixed = decisive(case.fixed)
     flagged = case.found.line if case.found.arm == "found" else 0
     arms = [("As found", done, flagged, f"{name}-found")]
     if case.fixed and fixed:
@@ -135,7 +139,7 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
     for title, shown, line, prefix in arms:
         told = [
             element("h3", title) if len(arms) > 1 else "",
-            element("p", sentence(case.fixed.reason), class_="reason")
+            element("p", _prose(sentence(case.fixed.reason)), class_="reason")
             if case.fixed and shown is fixed
             else "",
             _raised(shown),
@@ -162,20 +166,26 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
         "What was called in each micro-batch, with lines, on the first rank",
         ("micro-batch", "fate", "called"),
         happenings(done),
+        "words",
     )
     told = story(done) or ("" if done.raised else "Every micro-batch is applied once.")
-    ring = " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else ""
+    keys = [
+        " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else "",
+        " A dotted line marks the end of an epoch."
+        if any(m.kind == "epoch" for m in done.moments)
+        else "",
+    ]
     scroll = element(
         "div",
         timeline(done, flagged, f"{name}-time"),
         class_="scroll",
         tabindex="0",
-        role="region",
+        role="group",
         aria_label="Timeline, can be scrolled sideways",
     )
     return element(
         "figure",
-        element("figcaption", element("strong", told), ring),
+        element("figcaption", element("strong", told), *keys),
         scroll,
         _details("Timeline in words", table),
     )
@@ -189,6 +199,7 @@ def _charts(arms: Sequence[Pass]) -> Charts:
     updates = [update for done in arms for update in done.updates]
     tallest = _most(figure for u in updates for figure in (u.applied, u.reference))
     widest = _most(u.spread for u in updates)
+    astray = any(not u.error <= TELLING for u in updates)
     furthest = [update for done in arms if (update := worst(done))]
     heaviest = _most((1.2, *(weight for u in furthest for weight in u.weights)))
     weighed = any(abs(weight - 1) > _VISIBLE for u in updates for weight in u.weights)
@@ -197,7 +208,7 @@ def _charts(arms: Sequence[Pass]) -> Charts:
         update = worst(done)
         if update is None:
             return
-        if drawn := arrows(update, f"{name}-arrows"):
+        if astray and (drawn := arrows(update, f"{name}-arrows")):
             yield _chart(
                 drawn,
                 f"Update {update.number}, length and angle",
@@ -260,7 +271,9 @@ def _grid(caption: str, shown: Sequence[Column]) -> Markup:
     return _table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+def _table(
+    caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str | None = None
+) -> Markup:
     """A table whose rows begin with their name."""
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     body = (
@@ -276,9 +289,10 @@ def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
         element("caption", caption),
         element("thead", head),
         element("tbody", *body),
+        class_=kind,
     )
     return element(
-        "div", table, class_="scroll", tabindex="0", role="region", aria_label=f"Table: {caption}"
+        "div", table, class_="scroll", tabindex="0", role="group", aria_label=f"Table: {caption}"
     )
 
 
@@ -291,7 +305,7 @@ def _setup(setup: str) -> Markup:
             "pre",
             element("code", lines(setup.rstrip("\n"))),
             tabindex="0",
-            role="region",
+            role="group",
             aria_label="Setup file to fill in",
         ),
     )
@@ -300,7 +314,9 @@ def _setup(setup: str) -> Markup:
 def _controls(case: Case) -> Iterator[Markup]:
     for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
         if one and one.control:
-            yield element("p", element("strong", title), f" {controlled(one)}", class_="control")
+            yield element(
+                "p", element("strong", title), " ", _prose(controlled(one)), class_="control"
+            )
 
 
 def _notes(case: Case, done: Pass | None) -> Markup:
@@ -321,6 +337,14 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         if texts
     )
     return _details("How it was measured", element("dl", *rows))
+
+
+def _prose(text: str) -> Markup:
+    """Text in which a line is never broken inside a figure such as 3.1e-16."""
+    parts = re.split(r"(\d[\d.]*e-\d+)", text)
+    return joined(
+        *(element("span", p, class_="figure") if i % 2 else p for i, p in enumerate(parts))
+    )
 
 
 def _shown(value: float | int | str) -> str:

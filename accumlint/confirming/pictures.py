@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from accumlint.confirming.cases import TELLING
-from accumlint.confirming.columns import figure
+from accumlint.confirming.columns import factor, figure
 from accumlint.confirming.markup import Markup, element, picture
 from accumlint.confirming.result import Pass, Update
 
@@ -23,8 +23,7 @@ def norms(done: Pass, most: float, name: str) -> Markup:
         tone = _tone(update.error)
         yield _bar("reference", x, 30, update.reference, most)
         yield _bar(f"bar {tone}", x, 16, update.applied, most)
-        words = update.factor or (figure(update.scale) if abs(update.scale - 1) > 0.01 else "")
-        if words:
+        if words := factor(update):
             y = _y(max(update.applied, update.reference), most) - 5
             yield element(
                 "text", f"\N{MULTIPLICATION SIGN} {words}", class_=f"small middle {tone}", x=x, y=y

@@ -48,13 +48,19 @@ article { margin-top: 3.5rem; padding-top: 2rem; border-top: 1px solid var(--lin
 .verdict.bad { color: var(--bad); }
 .verdict.good { color: var(--good); }
 .verdict.open { color: var(--open); }
-article > header .verdict { display: inline-block; padding: .05rem .6rem; border-radius: 1rem; margin-bottom: .5rem; }
+article > header .verdict {
+  display: inline-block; padding: .05rem .6rem; border-radius: 1rem; margin-bottom: .5rem;
+}
 article > header .bad { background: var(--bad-tint); }
 article > header .good { background: var(--good-tint); }
 article > header .open { background: var(--open-tint); }
 .reason { margin-top: .75rem; font-size: 1.1rem; max-width: 46rem; }
+.figure { white-space: nowrap; }
 section .reason { margin-top: 0; font-size: 1rem; }
-pre { overflow-x: auto; padding: .75rem 1rem; background: var(--raised); border-radius: 6px; font-size: .85rem; line-height: 1.6; margin-top: 1rem; }
+pre {
+  overflow-x: auto; padding: .75rem 1rem; background: var(--raised); border-radius: 6px;
+  font-size: .85rem; line-height: 1.6; margin-top: 1rem;
+}
 .source { padding: .5rem 0; }
 .source code { display: inline-block; min-width: 100%; }
 .source span span { color: var(--quiet); }
@@ -78,7 +84,7 @@ svg .end { text-anchor: end; }
 svg .number { font-weight: 600; }
 svg text.quiet { fill: var(--quiet); }
 svg text.bad, svg .number.lost { fill: var(--bad); }
-svg text.good { fill: var(--good); }
+svg text.good { fill: var(--blue); }
 svg .number.open { fill: var(--quiet); }
 svg path { fill: none; stroke: var(--line); stroke-width: 1; }
 .bracket { stroke: var(--quiet); }
@@ -91,6 +97,7 @@ svg .strike { stroke: var(--bad); stroke-width: 1.5; }
 svg .area { fill: var(--blue-tint); stroke: none; }
 svg .stairs { stroke: var(--blue); stroke-width: 1.5; }
 svg .applies { stroke: var(--ink); stroke-width: 2; }
+svg .whole-window { stroke: var(--line); stroke-dasharray: 3 3; }
 svg .lane { stroke: var(--faint); }
 .mark { fill: var(--quiet); }
 .mark.backward { fill: var(--blue); }
@@ -101,8 +108,9 @@ svg .cross { stroke: var(--bad); stroke-width: 2.5; }
 svg .epoch { stroke: var(--quiet); stroke-dasharray: 2 3; }
 svg .raised { stroke: var(--bad); stroke-width: 2.5; }
 .reference { fill: none; stroke: var(--quiet); stroke-dasharray: 3 2; }
-.bar.good { fill: var(--blue); }
-.bar.bad { fill: var(--bad); }
+.bar { stroke-width: 1.5; }
+.bar.good { fill: var(--blue-tint); stroke: var(--blue); }
+.bar.bad { fill: var(--bad-tint); stroke: var(--bad); }
 svg .base { stroke: var(--line); }
 svg .one { stroke: var(--ink); stroke-dasharray: 4 3; }
 svg .whole { stroke: var(--line); stroke-width: 9; stroke-linecap: round; }
@@ -115,17 +123,30 @@ svg .gap { stroke-dasharray: 2 4; stroke-width: 1.5; }
 .tip.bad { fill: var(--bad); }
 .tip.good { fill: var(--blue); }
 .origin { fill: var(--ink); }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; margin-top: 1rem; }
-caption { text-align: left; color: var(--quiet); padding-bottom: .35rem; }
-th, td { text-align: right; padding: .25rem .9rem .25rem 0; border-top: 1px solid var(--faint); white-space: nowrap; font-weight: 400; }
+table {
+  border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums;
+  margin-top: 1rem;
+}
+caption { text-align: left; white-space: nowrap; color: var(--quiet); padding-bottom: .35rem; }
+th, td {
+  text-align: right; padding: .25rem .9rem .25rem 0; border-top: 1px solid var(--faint);
+  white-space: nowrap; font-weight: 400;
+}
 thead th { color: var(--quiet); border-top: 0; vertical-align: bottom; }
-.words td { text-align: left; white-space: normal; }
-.control { margin-top: 1.25rem; padding: .6rem 1rem; background: var(--raised); border-radius: 6px; max-width: 46rem; font-size: .95rem; }
+.words td { text-align: left; }
+.words td:last-child { white-space: normal; min-width: 16rem; }
+.control {
+  margin-top: 1.25rem; padding: .6rem 1rem; background: var(--raised); border-radius: 6px;
+  max-width: 46rem; font-size: .95rem;
+}
 .exception { margin-top: 1.25rem; color: var(--bad); }
 details { margin-top: .75rem; font-size: .9rem; }
 summary { cursor: pointer; color: var(--quiet); width: fit-content; }
 summary:hover { color: var(--ink); }
-dl { margin-top: .5rem; display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.25rem; }
+dl {
+  margin-top: .5rem; display: grid; grid-template-columns: max-content 1fr;
+  gap: .15rem 1.25rem;
+}
 dt { color: var(--quiet); grid-column: 1; }
 dd { grid-column: 2; overflow-wrap: anywhere; }
 @media (max-width: 40rem) {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from accumlint.confirming.cases import Case, cases, counterpart, decisive, tally
+from accumlint.confirming.cases import Case, cases, decisive, tally
 from accumlint.confirming.columns import Column, columns, compared
 from accumlint.confirming.fates import story
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.words import besides, circumstances, controlled, sentence, summed
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.look import Look, printable, printable_path
 
 _PAINTS = {Verdict.CONFIRMED: "error", Verdict.REFUTED: "good", Verdict.UNDECIDED: "warning"}
 _TALLEST = 12
@@ -31,7 +31,7 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
 
 def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[str]:
     found = case.found
-    where = f"{printable(found.file)}:{found.line}:{found.column}"
+    where = f"{printable_path(found.file)}:{found.line}:{found.column}"
     what = look.paint(f"{printable(found.code)} {printable(found.name)}", "bold")
     yield f"{where} {what}  {look.paint(case.outcome, _PAINTS[found.verdict])}"
     yield from _wrapped(sentence(found.reason), width)
@@ -41,7 +41,7 @@ def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[
     done = decisive(found)
     if done is not None:
         yield ""
-        yield from _measured(done, counterpart(done, case.fixed), look, width)
+        yield from _measured(done, decisive(case.fixed), look, width)
     notes = [note for note in _notes(case, done, same_standins) if note[1]]
     if notes:
         yield ""

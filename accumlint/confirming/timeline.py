@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from accumlint.confirming.fates import Fate, fates, holding, ranges
+from accumlint.confirming.fates import Fate, fates, holding, ranges, stepped
 from accumlint.confirming.markup import Markup, element, picture
 from accumlint.confirming.result import Moment, Pass, Update
 
@@ -14,7 +14,9 @@ _LANES = ("backward", "reduce", "unscale", "clip", "step", "update", "clear", "s
 _HIDDEN = ("fetch", "epoch")
 # A slot holds one call; few calls take more room than many.
 _MARGIN, _SLOT, _WIDEST_SLOT, _ROOM = 84, 16, 26, 960
-_BRACKET, _TILE, _STAIRS, _LANE, _GAP = 22, 44, 40, 20, 12
+_BRACKET, _TILE, _STAIRS, _LANE, _GAP = 22, 44, 46, 20, 12
+# The height of a full window within the stairs.
+_STAIR = 32
 _LETTER = 6.2
 # A longer pass is drawn up to here.
 _MOST = 48
@@ -56,6 +58,7 @@ class _Score:
     beats: tuple[_Beat, ...]
     spans: tuple[_Span, ...]
     fates: dict[int, Fate]
+    steps: dict[int, tuple[int, ...]]
     replayed: bool
 
     @property
@@ -64,7 +67,7 @@ class _Score:
 
     @property
     def lanes(self) -> list[str]:
-        kinds = {beat.moment.kind for beat in self.beats}.difference(_HIDDEN)
+        kinds = {beat.moment.kind for beat in self.beats}
         return sorted(kinds, key=lambda kind: (_LANES.index(kind) if kind in _LANES else 99, kind))
 
     @property
@@ -130,7 +133,7 @@ def _score(done: Pass) -> _Score:
             slot += step
         spans.append(_Span(number, x, x + width))
         x += width
-    return _Score(done, tuple(beats), tuple(spans), told, replayed is not None)
+    return _Score(done, tuple(beats), tuple(spans), told, stepped(done), replayed is not None)
 
 
 def _measures(done: Pass, numbers: Sequence[int]) -> list[tuple[int, list[tuple[int, Moment]]]]:
@@ -139,7 +142,8 @@ def _measures(done: Pass, numbers: Sequence[int]) -> list[tuple[int, list[tuple[
         return [(number, []) for number in numbers[:_MOST]]
     groups = groupby(enumerate(done.moments), key=lambda pair: pair[1].microbatch)
     drawn = [
-        (number, [pair for pair in group if pair[1].kind != "fetch"]) for number, group in groups
+        (number, [pair for pair in group if pair[1].kind not in _HIDDEN])
+        for number, group in groups
     ]
     return drawn[:_MOST]
 
@@ -150,9 +154,8 @@ def _brackets(score: _Score, y: float) -> Iterator[Markup]:
         inside = [span for span in score.spans if span.number in update.microbatches]
         if inside:
             row = y + _BRACKET * score.optimizers.index(update.optimizer)
-            applied = [m for m in update.microbatches if score.fates.get(m) in _APPLIED]
-            wrong = len(applied) < len(update.microbatches)
-            words = _update_words(update, len(applied) if wrong else None)
+            words = _words(update, score)
+            wrong = len(words) > 2
             yield from _bracket(inside, words, row, "bad" if wrong else "quiet")
     covered = {number for update in score.done.updates for number in update.microbatches}
     bare = ((span.number not in covered and span.number > 0, span) for span in score.spans)
@@ -166,13 +169,19 @@ def _brackets(score: _Score, y: float) -> Iterator[Markup]:
 _APPLIED = (Fate.APPLIED, Fate.AGAIN)
 
 
-def _update_words(update: Update, applied: int | None) -> list[str]:
+def _words(update: Update, score: _Score) -> list[str]:
     """What to write over an update, the longest first."""
-    name = f"update {update.number}"
-    if applied is None:
-        return [name, str(update.number)]
-    part = f"{applied} of {len(update.microbatches)}"
-    return [f"{name} applies {part}", f"{name}: {part}", part, str(update.number)]
+    name, number = f"update {update.number}", str(update.number)
+    own = update.microbatches
+    applied = sum(score.fates.get(m) in _APPLIED for m in own)
+    again = len(set(score.steps.get(update.number, ())).difference(own))
+    if applied < len(own):
+        part = f"{applied} of {len(own)}"
+        return [f"{name} applies {part}", f"{name}: {part}", part, number]
+    if again:
+        part = f"{again} again"
+        return [f"{name} applies {applied}, and {part}", f"{name}: {part}", part, number]
+    return [name, number]
 
 
 def _bracket(
@@ -230,18 +239,18 @@ def _stairs(score: _Score, y: float) -> Iterator[Markup]:
     base = y + _STAIRS
     path = f"M{_MARGIN} {base}"
     for beat in score.beats:
-        path += f"H{beat.x:g}V{base - beat.held / most * (_STAIRS - 8):g}"
+        path += f"H{beat.x:g}V{base - beat.held / most * _STAIR:g}"
     path += f"H{score.right:g}"
+    whole = base - score.done.steps / most * _STAIR
     yield element("text", ".grad holds", class_="small quiet", x=0, y=base - 4)
+    yield element("path", class_="whole-window", d=f"M{_MARGIN} {whole:g}H{score.right:g}")
     yield element("path", class_="area", d=f"{path}V{base}Z")
     yield element("path", class_="stairs", d=path)
     for beat in score.beats:
         if beat.moment.kind == "step":
-            top = base - beat.held / most * (_STAIRS - 8)
+            top = base - beat.held / most * _STAIR
             yield element("path", class_="applies", d=f"M{beat.x:g} {base}V{top:g}")
-            yield element(
-                "text", str(beat.held), class_="small end", x=beat.x - 5, y=max(top + 11, y + 10)
-            )
+            yield element("text", str(beat.held), class_="small middle", x=beat.x, y=top - 4)
 
 
 def _lanes(score: _Score, y: float, flagged: int) -> Iterator[Markup]:
@@ -278,11 +287,12 @@ def _mark(beat: _Beat, y: float, flagged: int) -> Markup:
 
 
 def _edges(score: _Score, bottom: float) -> Iterator[Markup]:
-    """Where an epoch begins, and where an exception ended the pass."""
-    for beat in score.beats:
-        if beat.moment.kind == "epoch":
-            path = f"M{beat.x:g} {_BRACKET}V{bottom}"
-            yield element("path", element("title", "an epoch begins"), class_="epoch", d=path)
+    """Where an epoch ends, and where an exception ended the pass."""
+    ends = {moment.microbatch for moment in score.done.moments if moment.kind == "epoch"}
+    for span in score.spans:
+        if span.number in ends:
+            path = f"M{span.right:g} 4V{bottom:g}"
+            yield element("path", element("title", "an epoch ends"), class_="epoch", d=path)
     if score.done.raised:
         path = f"M{score.right + 4:g} {_BRACKET}V{bottom}"
         title = element("title", f"{score.done.raised.kind} ends the pass")
