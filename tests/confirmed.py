@@ -60,6 +60,10 @@ PASS = Pass(
 )
 
 
+RAISED = Raised("RuntimeError", "unscale_() has already been called\non this one.", 51)
+TOTAL = Total("total", 1, 1, 2.3026, 12)
+
+
 def moments(score: str, lines: dict[str, int]) -> tuple[Moment, ...]:
     """Moments from a score: a number begins a micro-batch, a word happens in it."""
     return tuple(_moments(score.split(), lines))
@@ -97,7 +101,6 @@ def finding(code: str, name: str, line: int, reason: str, **changes: object) -> 
 
 
 _LOOP = {"fetch": 40, "clear": 42, "backward": 44, "step": 46, "schedule": 47}
-_FLUSH = "step schedule"
 
 CLEARED = finding(
     "ACC402",
@@ -303,7 +306,7 @@ RAISING = finding(
         replace(
             PASS,
             updates=(),
-            raised=Raised("RuntimeError", "unscale_() has already been called\non this one.", 51),
+            raised=RAISED,
             moments=moments(
                 "1 backward unscale clip 2 backward unscale", {"backward": 49, "unscale": 51}
             ),
@@ -320,7 +323,7 @@ TOTALLED = finding(
     passes=(
         replace(
             PASS,
-            totals=(Total("total", 1, 1, 2.3026, 12), Total("total", 2, 1, 4.6134, 24)),
+            totals=(TOTAL, Total("total", 2, 1, 4.6134, 24)),
             scales=(1024.0, 1024.0),
             pressure=0.0586,
         ),
@@ -417,7 +420,7 @@ ADVERSARIAL = finding(
 HARMLESS = finding(
     "ACC102",
     "loss-not-divided",
-    44,
+    71,
     "The applied gradient is the large batch's to 3.1e-16 in both updates",
     verdict=Verdict.REFUTED,
     measured={"error": 3.1e-16},

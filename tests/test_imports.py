@@ -37,8 +37,8 @@ FLOORS = [
     {"accumlint.config"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
-    {"accumlint.confirming"},
     {"accumlint.reporting"},
+    {"accumlint.confirming"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]

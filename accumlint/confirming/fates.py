@@ -114,6 +114,7 @@ def story(done: Pass) -> str:
             (Fate.LOST, "cleared before any step"),
             (Fate.LEFT, "never applied"),
             (Fate.AGAIN, "applied more than once"),
+            (Fate.SKIPPED, "skipped, since their gradient is not finite"),
         )
         if (numbers := [number for number, its in told.items() if its is fate])
     ]

@@ -11,13 +11,20 @@ from textwrap import dedent
 
 from accumlint.confirming.cases import TELLING, Case, cases, decisive, tally, worst
 from accumlint.confirming.columns import Column, columns, compared, figure
-from accumlint.confirming.fates import story
+from accumlint.confirming.fates import holding, story
 from accumlint.confirming.markup import Markup, element, joined, lines
 from accumlint.confirming.pictures import arrows, norms, spreads, weights
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.style import STYLE
 from accumlint.confirming.timeline import happenings, timeline
-from accumlint.confirming.words import besides, circumstances, controlled, sentence, summed
+from accumlint.confirming.words import (
+    besides,
+    circumstances,
+    controlled,
+    exception,
+    sentence,
+    summed,
+)
 
 # Weights and spreads below it are as they should be, and no picture is drawn of them.
 _VISIBLE = 1e-6
@@ -142,7 +149,7 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
             element("p", _prose(sentence(case.fixed.reason)), class_="reason")
             if case.fixed and shown is fixed
             else "",
-            _raised(shown),
+            _besides(shown),
             _timeline(shown, line, prefix),
             element("div", *charts(shown, prefix), class_="charts"),
         ]
@@ -150,12 +157,14 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
     yield _figures(done, fixed)
 
 
-def _raised(done: Pass) -> Markup:
-    if done.raised is None:
-        return Markup()
-    where = f" at line {done.raised.line}" if done.raised.line else ""
-    said = element("code", f"{done.raised.kind}: {' '.join(done.raised.message.split())}")
-    return element("p", f"Ended by an exception{where}: ", said, class_="exception")
+def _besides(done: Pass) -> Markup:
+    """What else a pass gave: an exception, running totals, the scale."""
+    said = [
+        element("p", _prose(sentence(text)), class_="reason")
+        for text in (exception(done), *besides(done))
+        if text
+    ]
+    return joined(*said)
 
 
 def _timeline(done: Pass, flagged: int, name: str) -> Markup:
@@ -168,7 +177,8 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
         happenings(done),
         "words",
     )
-    told = story(done) or ("" if done.raised else "Every micro-batch is applied once.")
+    known = holding(done) and not done.raised
+    told = story(done) or ("Every micro-batch is applied once." if known else "Timeline.")
     keys = [
         " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else "",
         " A dotted line marks the end of an epoch."
@@ -327,12 +337,11 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
         ("Stand-ins", found.standins),
-        ("Besides", list(besides(done)) if done else []),
         ("Also run", [summed(other) for other in found.passes if other is not done]),
         ("Also seen", [sentence(note) for note in found.also]),
     ]
     rows = (
-        joined(element("dt", term), *(element("dd", text) for text in texts))
+        joined(element("dt", term), *(element("dd", _prose(text)) for text in texts))
         for term, texts in notes
         if texts
     )
@@ -340,11 +349,15 @@ def _notes(case: Case, done: Pass | None) -> Markup:
 
 
 def _prose(text: str) -> Markup:
-    """Text in which a line is never broken inside a figure such as 3.1e-16."""
-    parts = re.split(r"(\d[\d.]*e-\d+)", text)
-    return joined(
-        *(element("span", p, class_="figure") if i % 2 else p for i, p in enumerate(parts))
-    )
+    """Text with its `code` as such, in which no line is broken inside a figure such as 3.1e-16."""
+    parts = re.split(r"(`[^`]+`|\d[\d.]*e-\d+)", text)
+    return joined(*(_kept_together(part) if i % 2 else part for i, part in enumerate(parts)))
+
+
+def _kept_together(part: str) -> Markup:
+    if part.startswith("`"):
+        return element("code", part.strip("`"))
+    return element("span", part, class_="figure")
 
 
 def _shown(value: float | int | str) -> str:

@@ -32,6 +32,7 @@ h2 { font-size: 1.35rem; font-weight: 650; line-height: 1.3; overflow-wrap: anyw
 h2 .code { color: var(--quiet); font-weight: 500; }
 h3 { font-size: 1rem; font-weight: 650; margin: 2rem 0 .25rem; }
 .tally { font-size: 1.6rem; font-weight: 650; line-height: 1.3; }
+p code, dd code { font-size: .92em; }
 pre, code, .place { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 .place { font-size: .85rem; color: var(--quiet); overflow-wrap: anywhere; }
 nav { margin-top: 1.25rem; }
@@ -56,7 +57,7 @@ article > header .good { background: var(--good-tint); }
 article > header .open { background: var(--open-tint); }
 .reason { margin-top: .75rem; font-size: 1.1rem; max-width: 46rem; }
 .figure { white-space: nowrap; }
-section .reason { margin-top: 0; font-size: 1rem; }
+section .reason { margin-top: .25rem; font-size: 1rem; }
 pre {
   overflow-x: auto; padding: .75rem 1rem; background: var(--raised); border-radius: 6px;
   font-size: .85rem; line-height: 1.6; margin-top: 1rem;
@@ -139,7 +140,6 @@ thead th { color: var(--quiet); border-top: 0; vertical-align: bottom; }
   margin-top: 1.25rem; padding: .6rem 1rem; background: var(--raised); border-radius: 6px;
   max-width: 46rem; font-size: .95rem;
 }
-.exception { margin-top: 1.25rem; color: var(--bad); }
 details { margin-top: .75rem; font-size: .9rem; }
 summary { cursor: pointer; color: var(--quiet); width: fit-content; }
 summary:hover { color: var(--ink); }

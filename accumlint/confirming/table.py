@@ -9,7 +9,14 @@ from accumlint.confirming.cases import Case, cases, decisive, tally
 from accumlint.confirming.columns import Column, columns, compared
 from accumlint.confirming.fates import story
 from accumlint.confirming.result import Confirmation, Pass, Verdict
-from accumlint.confirming.words import besides, circumstances, controlled, sentence, summed
+from accumlint.confirming.words import (
+    besides,
+    circumstances,
+    controlled,
+    exception,
+    sentence,
+    summed,
+)
 from accumlint.reporting.look import Look, printable, printable_path
 
 _PAINTS = {Verdict.CONFIRMED: "error", Verdict.REFUTED: "good", Verdict.UNDECIDED: "warning"}
@@ -26,7 +33,8 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
         yield from _block(case, same, look, max(width, _NARROWEST))
         yield ""
         before = case.found.standins
-    yield look.paint(tally(run), "bold")
+    for line in _wrapped(tally(run), max(width, _NARROWEST)):
+        yield look.paint(line, "bold")
 
 
 def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[str]:
@@ -58,8 +66,8 @@ def _measured(done: Pass, fixed: Pass | None, look: Look, width: int) -> Iterato
     if done.updates or (fixed and fixed.updates):
         shown = compared(done, fixed) if fixed else columns(done)
         yield from _grid(shown, look, width)
-    for line in besides(done):
-        yield from _wrapped(line, width, "  ")
+    for line in (exception(done), *besides(done)):
+        yield from _wrapped(sentence(line), width, "  ")
 
 
 def _grid(shown: Sequence[Column], look: Look, width: int) -> Iterator[str]:

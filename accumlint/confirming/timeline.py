@@ -158,12 +158,14 @@ def _brackets(score: _Score, y: float) -> Iterator[Markup]:
             wrong = len(words) > 2
             yield from _bracket(inside, words, row, "bad" if wrong else "quiet")
     covered = {number for update in score.done.updates for number in update.microbatches}
-    bare = ((span.number not in covered and span.number > 0, span) for span in score.spans)
-    for outside, group in groupby(bare, key=lambda pair: pair[0]):
-        if outside:
-            raised = score.done.raised
-            words = [raised.kind, "raised"] if raised else ["no update", "none"]
-            yield from _bracket([span for _, span in group], words, y, "bad")
+    bare = [span for span in score.spans if span.number not in covered and span.number > 0]
+    for fate, group in groupby(bare, key=lambda span: score.fates.get(span.number)):
+        if fate is Fate.SKIPPED:
+            yield from _bracket(list(group), ["step skipped", "skipped"], y, "quiet")
+        elif fate is Fate.OPEN and score.done.raised:
+            yield from _bracket(list(group), [score.done.raised.kind, "raised"], y, "bad")
+        elif fate is not None:
+            yield from _bracket(list(group), ["no update", "none"], y, "bad")
 
 
 _APPLIED = (Fate.APPLIED, Fate.AGAIN)

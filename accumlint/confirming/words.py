@@ -32,18 +32,23 @@ def summed(done: Pass) -> str:
     return f"{circumstances(done)}: {updates}{error}{raised}."
 
 
+def exception(done: Pass) -> str:
+    """What ended a pass: "RuntimeError at line 51: unscale_() has already been called"; "" for nothing."""
+    if done.raised is None:
+        return ""
+    line = f" at line {done.raised.line}" if done.raised.line else ""
+    return f"{done.raised.kind}{line}: {done.raised.message}"
+
+
 def besides(done: Pass) -> Iterator[str]:
-    """What the updates of a pass do not tell: an exception, running totals, the scale, a threshold of ours."""
-    if done.raised:
-        line = f" at line {done.raised.line}" if done.raised.line else ""
-        yield f"{done.raised.kind}{line}: {done.raised.message}"
+    """What the updates of a pass do not tell: running totals, the scale, a threshold of ours."""
     for total in done.totals:
         graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
-        yield f"{total.name} is {figure(total.value)} at update {total.update}{graph}"
+        yield f"`{total.name}` is {figure(total.value)} at update {total.update}{graph}"
     if done.scales:
-        yield f"scale after each update: {', '.join(map(figure, done.scales))}"
+        yield f"The scale after each update is {', '.join(map(figure, done.scales))}"
     if done.pressure:
-        yield f"clipping threshold put in place, so that it acts: {figure(done.pressure)}"
+        yield f"The clipping threshold was set to {figure(done.pressure)}, so that it acts"
 
 
 def controlled(one: Confirmation) -> str:

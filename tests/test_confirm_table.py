@@ -1,0 +1,220 @@
+"""The terminal tells each verdict with its figures, on any terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import confirmed
+import pytest
+
+from accumlint.confirming.result import Confirmation, Control, Regime, Verdict
+from accumlint.confirming.table import table
+from accumlint.reporting.look import Look
+
+PLAIN, ASCII, COLOR = Look(), Look(boxes=False), Look(color=True)
+
+CLEARED = """\
+train.py:42:9 ACC402 zero-grad-inside-window  confirmed
+Micro-batches 1 to 3 of every window are cleared before the step: the applied
+gradient is off by 0.766 of the large batch's, with cosine 0.883.
+
+  4 accumulation steps, 1 rank, equal target counts:
+  update  micro-batches  lost  applied  reference  error  factor
+  ──────  ─────────────  ────  ───────  ─────────  ─────  ──────
+       1  1-4            1-3    0.0312      0.117  0.766   0.235
+       2  5-8            5-7    0.0341      0.109  0.749   0.269
+
+  window     Of 8 micro-batches, 1-3, 5-7 are cleared before any step.
+  control    The clear was moved in front of the window's first micro-batch.
+             Then no defect is seen (3.0e-16).
+  stand-in   `model` is a network of two linear layers, in float64
+             `loader` is a list of 8 batches of 6 to 16 targets
+             `optimizer` is SGD(lr=0.05)
+  also run   4 accumulation steps, 1 rank, differing target counts: 1 update,
+             largest error 0.81.
+  also seen  The scheduler moves once per update, as it should.
+
+1 confirmed
+"""
+BESIDE = """\
+  update  micro-batches  lost  applied         reference  error           factor
+                                 found  fixed             found    fixed
+  ──────  ─────────────  ────  ───────  ─────  ─────────  ─────  ───────  ──────
+       1  1-4            1-3    0.0312  0.117      0.117  0.766  3.1e-16   0.235
+       2  5-8            5-7    0.0341  0.109      0.109  0.749  2.7e-16   0.269
+"""
+NARROW = """\
+  update 1, micro-batches 1-4, lost 1-3, applied
+  0.0312 (fixed 0.117), reference 0.117, error
+  0.766 (fixed 3.1e-16), factor 0.235
+"""
+UNDECIDED = '''\
+train.py:88:9 ACC201 clip-before-unscale  undecided
+The loop did not run: `rollout` is called and nothing is known to stand in for
+it.
+
+What is missing can be given by a file; this one is ready to be filled in:
+--------------------------------------------------------------------------------
+"""What accumlint cannot make up for train.py."""
+
+
+def setup(rank, world, device):
+    return dict(
+        rollout=...,  # called at line 81
+    )
+--------------------------------------------------------------------------------
+
+1 undecided
+'''
+BOTH = (confirmed.CLEARED, confirmed.CLEARED_FIXED)
+
+
+def text(*confirmations: Confirmation, look: Look = PLAIN, width: int = 80) -> str:
+    return "\n".join(table(confirmations, look, width)) + "\n"
+
+
+def test_a_confirmed_finding_tells_its_figures() -> None:
+    assert text(confirmed.CLEARED) == CLEARED
+
+
+def test_an_undecided_one_tells_why_and_gives_the_setup_file() -> None:
+    assert text(replace(confirmed.UNBOUND, standins=()), look=ASCII) == UNDECIDED
+
+
+def test_found_and_fixed_stand_side_by_side() -> None:
+    shown = text(*BOTH)
+    assert "confirmed, gone in the fixed text" in shown
+    assert BESIDE in shown
+    assert "Fixed: Every micro-batch is applied once" in shown
+
+
+def test_a_narrow_terminal_gets_sentences() -> None:
+    assert NARROW in text(*BOTH, width=50)
+
+
+@pytest.mark.parametrize("width", [20, 40, 64, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Except the place with its verdict, which is to be found by its beginning."""
+    shown = [one for one in confirmed.ALL if not one.setup]
+    for line in table(shown, PLAIN, width):
+        assert len(line) <= max(width, 40) or line.startswith("train.py:")
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_colours_and_boxes_change_nothing_else(width: int) -> None:
+    plain = text(*confirmed.ALL, width=width)
+    assert re.sub("\x1b\\[[0-9;]*m", "", text(*confirmed.ALL, look=COLOR, width=width)) == plain
+    ascii_only = text(*confirmed.ALL, look=ASCII, width=width)
+    assert ascii_only.isascii()
+    assert ascii_only == plain.replace("─", "-")
+
+
+# What is particular to each claim, in the figures of the pass that decides.
+TOLD = [
+    (confirmed.RAGGED, ["       1  1-4               6-30  0.467-2.33    0.121      0.117  0.289"]),
+    (confirmed.DIVERGING, ["spread  all-reduces", "0.574            3"]),
+    (confirmed.TRAILING, ["5-6 are cleared before any step; 11-12 are never applied."]),
+    (confirmed.COSTLY, ["all-reduces\n", "3.1e-16            4\n"]),
+    (
+        confirmed.RAISING,
+        ["  RuntimeError at line 51: unscale_() has already been called on this one.\n"],
+    ),
+    (
+        confirmed.TOTALLED,
+        [
+            "`total` is 4.61 at update 2, keeping 24 graph nodes.",
+            "The scale after each update is 1024, 1024.",
+            "The clipping threshold was set to 0.0586, so that it acts.",
+        ],
+    ),
+    (confirmed.LEAKING, ["again", "1-4       0.22", "1-4 are applied more than once."]),
+    (confirmed.UNDIVIDED, ["factor", "0.469      0.117      3       K"]),
+    (confirmed.OVERFLOWING, ["5-8 are skipped", "nan      0.109      inf"]),
+    (confirmed.ADVERSARIAL, ["optimizer", "opt_d", "opt_g"]),
+    (confirmed.HARMLESS, ["refuted", "Then the defect is seen (4)."]),
+]
+
+
+@pytest.mark.parametrize(("one", "told"), TOLD, ids=[one.name for one, _ in TOLD])
+def test_each_claim_shows_its_own_figures(one: Confirmation, told: Sequence[str]) -> None:
+    shown = text(one, width=200)
+    for words in told:
+        assert words in shown
+
+
+@pytest.mark.parametrize("one", [confirmed.COSTLY, confirmed.HARMLESS, confirmed.ADVERSARIAL])
+def test_a_right_gradient_has_no_defect_in_its_figures(one: Confirmation) -> None:
+    shown = text(one)
+    for words in ("lost", "again", "factor", "spread", "weight", "\n  window"):
+        assert words not in shown
+
+
+def test_a_control_that_says_the_same_decides_nothing() -> None:
+    useless = replace(confirmed.HARMLESS, control=Control("Nothing was changed", False, 0.0))
+    assert "Then no defect is seen, as here, so that it decides nothing (0)." in text(
+        useless, width=200
+    )
+
+
+def test_stand_ins_are_told_once() -> None:
+    shown = text(confirmed.CLEARED, confirmed.RAGGED)
+    assert shown.count("SGD(lr=0.05)") == 1
+    assert re.search("stand-in +as above\n", shown)
+
+
+def test_many_updates_are_cut() -> None:
+    done = replace(confirmed.PASS, updates=(confirmed.UPDATE,) * 30)
+    shown = text(replace(confirmed.HARMLESS, passes=(done,)))
+    assert "  and 18 more\n" in shown
+
+
+SUMMARIES: list[tuple[tuple[Confirmation, ...], str]] = [
+    ((), "nothing to confirm"),
+    (confirmed.ALL, "10 confirmed, 2 refuted, 1 undecided; 1 of 1 gone in the fixed text"),
+    ((confirmed.HARMLESS,), "1 refuted"),
+    (
+        (confirmed.CLEARED, replace(confirmed.CLEARED, arm="fixed")),
+        "1 confirmed; 0 of 1 gone in the fixed text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("confirmations", "summary"), SUMMARIES)
+def test_the_last_line_counts_verdicts(confirmations: Sequence[Confirmation], summary: str) -> None:
+    assert text(*confirmations).splitlines()[-1] == summary
+
+
+def test_findings_come_in_the_order_of_their_places() -> None:
+    assert text(*reversed(confirmed.ALL)) == text(*confirmed.ALL)
+
+
+def test_nothing_that_a_terminal_obeys_gets_through() -> None:
+    evil = "a\x1b]0;title\x07\u202eb\r\x9b2J\n"
+    one = replace(
+        confirmed.CLEARED,
+        file=evil,
+        code=evil,
+        name=evil,
+        reason=evil,
+        control=Control(evil, True, 1.0),
+        standins=(evil,),
+        also=(evil,),
+        setup=evil,
+        verdict=Verdict.UNDECIDED,
+        passes=(
+            replace(
+                confirmed.PASS,
+                regime=Regime.RAGGED,
+                updates=(
+                    replace(confirmed.UPDATE, optimizer=evil, factor=evil),
+                    replace(confirmed.UPDATE, optimizer="other"),
+                ),
+                raised=replace(confirmed.RAISED, kind=evil, message=evil),
+                totals=(replace(confirmed.TOTAL, name=evil),),
+            ),
+        ),
+    )
+    for width in (40, 200):
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text(one, width=width))
