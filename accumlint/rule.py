@@ -58,7 +58,8 @@ class Symptom(str, Enum):
     REDUCTIONS: more all-reduces than updates. LEFT: micro-batches are never applied, or in the next epoch.
     PARTIAL: a partial window is divided by the full steps. SIZES: windows of different sizes. STEPS: more updates
     than windows. SCHEDULES: more scheduler steps than updates. ATTACHED: a total keeps a graph that grows.
-    GROWING: a total is never set back. STUCK: after one overflow the loop never recovers.
+    GROWING: a total is never set back. STUCK: after one overflow the loop never recovers. SKIPPED: where one
+    micro-batch's loss is no number, its window's gradient is not the mean over the others.
     """
 
     GRADIENT = "gradient"
@@ -76,6 +77,7 @@ class Symptom(str, Enum):
     ATTACHED = "attached"
     GROWING = "growing"
     STUCK = "stuck"
+    SKIPPED = "skipped"
 
 
 _USUAL = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 from ._labels import leaves_labels_out
@@ -97,6 +97,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     code = "ACC101"
     name = "mean-loss-not-normalised-by-tokens"
     severity = Severity.ERROR
+    symptom = Symptom.WEIGHTS
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):

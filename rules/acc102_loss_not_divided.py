@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 from ._weights import (
@@ -87,6 +87,7 @@ class LossNotDivided(Rule):
     code = "ACC102"
     name = "loss-not-divided"
     severity = Severity.WARNING
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):

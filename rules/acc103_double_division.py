@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Trace
 
 from ._weights import applied, divisions, expected, steady_windows
@@ -76,6 +76,7 @@ class DoubleDivision(Rule):
     code = "ACC103"
     name = "double-division"
     severity = Severity.WARNING
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clip, Run, Trace, Unscale
 
 
@@ -75,6 +75,7 @@ class ClipBeforeUnscale(Rule):
     code = "ACC201"
     name = "clip-before-unscale"
     severity = Severity.ERROR
+    symptom = Symptom.CLIPPED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.rule import Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clip, Trace, Window
 
 from ._clips import idle_clips
@@ -80,6 +80,7 @@ class ClipEveryMicrobatch(Rule):
     code = "ACC202"
     name = "clip-every-microbatch"
     severity = Severity.ERROR
+    symptom = Symptom.CLIPPED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.rule import Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 
@@ -73,6 +73,7 @@ class ScaledBackwardPlainStep(Rule):
     code = "ACC206"
     name = "scaled-backward-plain-step"
     severity = Severity.ERROR
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("scaler"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.rule import Claim, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
 
 
@@ -87,6 +87,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     name = "nonfinite-guard-skips-scaler-update"
     severity = Severity.ERROR
     claim = Claim.EXCEPTION
+    symptom = Symptom.STUCK
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

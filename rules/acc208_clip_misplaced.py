@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 from ._clips import follows_step, idle_clips
@@ -75,6 +75,7 @@ class ClipMisplaced(Rule):
     code = "ACC208"
     name = "clip-misplaced"
     severity = Severity.WARNING
+    symptom = Symptom.CLIPPED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
 
@@ -84,6 +84,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
     code = "ACC408"
     name = "skipped-microbatch-breaks-window"
     severity = Severity.WARNING
+    symptom = Symptom.SKIPPED
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
 
 from ._windows import sources
@@ -79,6 +79,7 @@ class TrailingWindowDropped(Rule):
     code = "ACC501"
     name = "trailing-window-dropped"
     severity = Severity.WARNING
+    symptom = Symptom.LEFT
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Only a second epoch shows whether a window crosses into it.

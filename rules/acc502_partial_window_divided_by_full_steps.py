@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
 
 
@@ -68,6 +68,7 @@ class PartialWindowDividedByFullSteps(Rule):
     code = "ACC502"
     name = "partial-window-divided-by-full-steps"
     severity = Severity.INFO
+    symptom = Symptom.PARTIAL
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

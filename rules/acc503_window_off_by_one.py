@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, EpochEnd, Trace, Window
 
 from ._windows import length, sources
@@ -73,6 +73,7 @@ class WindowOffByOne(Rule):
     code = "ACC503"
     name = "window-off-by-one"
     severity = Severity.ERROR
+    symptom = Symptom.SIZES
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

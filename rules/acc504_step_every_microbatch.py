@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Add, Forward, Run, Thing, Trace
 
 
@@ -70,6 +70,7 @@ class StepEveryMicrobatch(Rule):
     code = "ACC504"
     name = "step-every-microbatch"
     severity = Severity.ERROR
+    symptom = Symptom.STEPS
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.program import Attr, Call, Function, Program, Raise, dotted, walk
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -81,6 +81,7 @@ class HfComputeLossIgnoresNumItems(Rule):
     code = "ACC601"
     name = "hf-compute-loss-ignores-num-items"
     severity = Severity.ERROR
+    symptom = Symptom.SCALE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         passed = loss_functions(program)

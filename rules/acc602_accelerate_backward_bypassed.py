@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 from ._weights import applied, bypasses, divisions, expected
@@ -72,6 +72,7 @@ class AccelerateBackwardBypassed(Rule):
     code = "ACC602"
     name = "accelerate-backward-bypassed"
     severity = Severity.ERROR
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -131,7 +131,8 @@ def _window(step: Notes, since: Sequence[Notes]) -> _Window:
         for found in event["contributions"]:
             gradient = found["gradient"]
             own = gradient if owned is None else [gradient[i] for i in owned]
-            if not any(own):
+            # What is no number belongs to no mean.
+            if not any(own) or not all(map(math.isfinite, own)):
                 continue
             place = (found["microbatch"], found["loss"])
             nth[place] = nth.get(place, -1) + 1
@@ -205,7 +206,7 @@ def _reference(windows: Sequence[_Window]) -> Vector:
     total: Vector = []
     for parts in losses.values():
         share = parts[0].weight * parts[0].count / parts[0].scale
-        leading = leading or share
+        leading = leading or abs(share)
         proportion = share / leading if leading else 1.0
         count = sum(p.count for p in parts)
         mean = [sum(column) * proportion / max(count, 1) for column in zip(*(p.gradient for p in parts), strict=True)]

@@ -27,7 +27,7 @@ class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
-    `inject` is the micro-batch whose gradient is made infinite. `sabotage` is what the recorder breaks or mends:
+    `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is what the recorder breaks or mends:
     "forget", "part", "average", "schedule", "sync", "keep".
     """
 
@@ -37,6 +37,7 @@ class Spec:
     pressure: bool = False
     unscaled: bool = False
     inject: int = 0
+    poison: int = 0
     sabotage: str = ""
 
 
@@ -276,12 +277,17 @@ def _passes(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     yield Spec("equal", pressure=True)
     if symptom is Symptom.STUCK:
         yield Spec("overflow", inject=3, updates=8)
+    if symptom is Symptom.SKIPPED:
+        yield Spec("overflow", poison=STEPS - 1)
+        yield Spec("overflow", poison=STEPS)
     # Made right: nothing to accumulate, nothing to scale.
     yield Spec("equal", steps=1, updates=4)
     yield Spec("equal", unscaled=True)
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)
-        yield Spec("equal", unscaled=True, pressure=True)
+    yield Spec("equal", sabotage="mend")
+    yield Spec("equal", unscaled=True, sabotage="mend")
+    yield Spec("equal", unscaled=True, pressure=True)
     # Deliberately broken.
     yield Spec("equal", sabotage="forget")
     if ranks > 1:

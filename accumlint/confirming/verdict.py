@@ -12,7 +12,7 @@ from typing import Any
 
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.measuring import Unmeasurable, measured
-from accumlint.confirming.plan import Plan
+from accumlint.confirming.plan import STEPS, Plan
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
 from accumlint.rule import Symptom
 
@@ -64,6 +64,14 @@ class Evidence:
             return self.passes[key]
         raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
 
+    def stand_in(self) -> None:
+        """Where the GradScaler refuses to step at all, what the loop does is seen with the scaler switched off."""
+        found = self.passes.get("equal")
+        if found and not found.updates and found.raised and _is_expected(found.raised.message):
+            for name in ("", " pressure"):
+                if f"equal unscaled{name}" in self.passes and self.passes[f"equal unscaled{name}"].updates:
+                    self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
+
     def has(self, key: str) -> bool:
         return key in self.passes
 
@@ -72,7 +80,9 @@ def _key(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
-    words.extend(name for name in ("pressure", "unscaled") if spec[name])
+    words.extend(name for name in ("unscaled", "pressure") if spec[name])
+    if spec["poison"] > STEPS - 1:
+        words.append("last")
     if spec["sabotage"]:
         words.append(spec["sabotage"])
     return " ".join(words)
@@ -89,6 +99,8 @@ def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
     try:
         _usable(evidence, plan)
         question = _QUESTIONS[plan.symptom]
+        if plan.symptom is not Symptom.RAISES:
+            evidence.stand_in()
         answer = question(evidence)
         control = _control(question, evidence, answer.shows, plan.symptom)
         if control is None:
@@ -111,8 +123,9 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     notes = first["notes"]
     if first["unbound"]:
         raise Undecided(first["unbound"])
-    if first["raised"] and plan.symptom is not Symptom.RAISES and not evidence.passes["equal"].updates:
-        raised = first["raised"]
+    raised = first["raised"]
+    loud = raised and _is_expected(raised["message"])
+    if raised and not loud and plan.symptom is not Symptom.RAISES and not evidence.passes["equal"].updates:
         raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
     if not notes["losses"]:
         hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
@@ -123,9 +136,9 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
-        if not updates:
+        if not updates and not loud:
             raise Undecided("the optimizer never stepped")
-        if all(u.reference < 1e-9 for u in updates):
+        if updates and all(u.reference < 1e-9 for u in updates):
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
 
 
@@ -240,8 +253,7 @@ def _raises(evidence: Evidence, key: str = "equal") -> Answer:
         raised = evidence.get(name).raised
         if raised is not None:
             where = f" at line {raised.line}" if raised.line else ""
-            expected = any(words in raised.message for words in _EXPECTED)
-            if not expected:
+            if not _is_expected(raised.message):
                 raise Undecided(f"the loop raised something else{where}: {raised.kind}: {raised.message}")
             return Answer(
                 True, 1.0, f"the loop raises {raised.kind}{where}: {raised.message}", {"exception": raised.message}
@@ -257,6 +269,10 @@ _EXPECTED = (
     "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
     "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
 )  # fmt: skip
+
+
+def _is_expected(message: str) -> bool:
+    return any(words in message for words in _EXPECTED)
 
 
 def _spread(evidence: Evidence, key: str = "equal") -> Answer:
@@ -412,6 +428,23 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     return Answer(shows, min(found.scales, default=before), sentence, {"scale before": before, "updates": steps})
 
 
+def _skipped(evidence: Evidence, key: str = "overflow") -> Answer:
+    if key != "overflow":
+        return _gradient(evidence, key)
+    answers: list[Answer] = []
+    for name, which in (("overflow", "inside a window"), ("overflow last", "at a window's end")):
+        updates = evidence.get(name).updates
+        broken = next((u for u in updates if not math.isfinite(u.applied)), None)
+        if broken is not None:
+            sentence = f"update {broken.number} applies a gradient that is no number"
+            answer = Answer(True, math.inf, sentence, {"update": broken.number})
+        else:
+            answer = _gradient(evidence, name)
+        sentence = f"where a loss {which} is no number, {answer.sentence}"
+        answers.append(Answer(answer.shows, answer.value, sentence, answer.figures))
+    return next((a for a in answers if a.shows), answers[0])
+
+
 _QUESTIONS: dict[Symptom, _Question] = {
     Symptom.GRADIENT: _gradient,
     Symptom.SCALE: _scale,
@@ -428,6 +461,7 @@ _QUESTIONS: dict[Symptom, _Question] = {
     Symptom.ATTACHED: _attached,
     Symptom.GROWING: _growing,
     Symptom.STUCK: _stuck,
+    Symptom.SKIPPED: _skipped,
 }
 
 _MENDED = {
@@ -437,6 +471,8 @@ _MENDED = {
     "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
     "equal average": "gradients averaged over the ranks before each step",
     "equal": "equal numbers of targets, whole windows",
+    "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
+    "equal mend": "the window's own gradient put in place right before each step",
 }
 _BROKEN = {
     "equal forget": "every other micro-batch's gradient thrown away",

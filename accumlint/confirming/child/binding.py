@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,8 +16,8 @@ from torch import nn
 
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import Pattern
-from accumlint.confirming.child.standins import Batch, Criterion, Data, Enough, Loader, Model, Output
-from accumlint.confirming.child.stub import UNKNOWN, Absent, Answers, Stub
+from accumlint.confirming.child.standins import Batch, Criterion, Data, Engine, Loader, Model, Output
+from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
 _DATA = re.compile(
@@ -93,7 +92,9 @@ class Binding:
         if text in self.choices:
             choice = self.choices[text]
             return choice == "true" if choice in ("true", "false") else _literal(choice)
-        if last.endswith(")") or last.endswith("]"):
+        if self.choices.get(f"{text} is None") == "true":
+            return None
+        if last.endswith((")", "]")):
             return UNKNOWN
         if names.is_steps(last):
             self.tell(text, f"the accumulation steps, {self.steps_}")
@@ -146,7 +147,9 @@ class Binding:
     def thing(self, role: str, text: str) -> Any:
         """A stand-in for a thing with a role."""
         match role:
-            case "model" | "engine":
+            case "engine":
+                return self.model(text, engine=True)
+            case "model":
                 return self.model(text)
             case "optimizer":
                 return self.optimizer(text)
@@ -164,12 +167,15 @@ class Binding:
             case _:
                 return UNKNOWN
 
-    def model(self, text: str) -> Model:
+    def model(self, text: str, engine: bool = False) -> Model:
         key = text.rpartition(".")[2]
         if key not in self.models:
-            self.models[key] = made = Model(self.data, seed=17 + len(self.models))
+            seed = 17 + len(self.models)
+            made = Engine(self.data, seed, self.steps_) if engine else Model(self.data, seed)
+            self.models[key] = made
             self.recorder.models.append(made)
-            self.tell(text, "a network of about a hundred parameters")
+            what = "DeepSpeed's contract around a" if engine else "a"
+            self.tell(text, f"{what} network of about a hundred parameters")
         return self.models[key]
 
     def optimizer(self, text: str) -> torch.optim.Optimizer:
@@ -193,6 +199,14 @@ class Binding:
             return self._named(bound, value)
         return self._taken_apart(bound, value)
 
+    def item(self, bound: Pattern, value: Any) -> Any:
+        """What a loop gives its target: a count of rounds is no setting, whatever its name."""
+        if isinstance(value, int):
+            return value
+        if isinstance(bound, tuple) and isinstance(value, tuple) and len(bound) == len(value):
+            return tuple(self.item(n, v) for n, v in zip(bound, value, strict=True))
+        return self.entering(bound, value)
+
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
         if bound in self.given:
@@ -207,6 +221,8 @@ class Binding:
                 return self.steps_
             return value
         if isinstance(value, Stub):
+            if value._text.endswith(ITEM):
+                return self._unknown(bound, value)
             found = self.value(bound)
             if found is not UNKNOWN:
                 return found
@@ -243,12 +259,20 @@ class Binding:
         if isinstance(value, torch.Tensor) and len(bound) == 2 and value.dim() == 0:
             return value, {}
         if isinstance(value, Stub):
-            return self._missing(bound)
+            return self._unknown(bound, value)
         items = list(value)
         starred = [i for i, n in enumerate(bound) if isinstance(n, str) and n.startswith("*")]
         if not starred and len(items) == len(bound):
             return tuple(self.entering(n, v) for n, v in zip(bound, items, strict=True))
         return items
+
+    def _unknown(self, bound: Pattern, value: Stub) -> Any:
+        """Names for an unknown value: what `next` takes from an unknown source is a micro-batch."""
+        if not value._text.endswith(ITEM):
+            return self._missing(bound)
+        self.tell(value._text.removesuffix(ITEM), "micro-batches made on the spot")
+        batch = self.data.fetch().use()
+        return batch if isinstance(bound, str) else batch.parts(bound)
 
     def built(self, bound: Pattern, mentions: tuple[str, ...], later: Callable[[], Any]) -> Any:
         """A call that may build a thing with a role: made for real only from things that are here already."""
@@ -262,13 +286,14 @@ class Binding:
 
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Stand-ins for the names of a statement that failed."""
-        if isinstance(failure, Unbound):
+        if isinstance(failure, Unbound | StopIteration):
             raise failure
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
         flat = list(_flat(bound))
-        if any(re.search(r"loss|logit|output|pred", n.lower()) for n in flat) and _in_data(failure, self.recorder.settings.file):
+        # A loss is never made up.
+        if any(re.search(r"loss|logit|output|pred", n.lower()) for n in flat):
             raise failure
         return self._missing(bound)
 
@@ -411,15 +436,3 @@ def _is_thing(value: Any) -> bool:
     )
 
 
-def _in_data(failure: Exception, file: str) -> bool:
-    """True when a failure came up while tensors were worked on, and not for want of a name or a package."""
-    return isinstance(failure, RuntimeError | ValueError | IndexError | TypeError) and not isinstance(
-        failure, FileNotFoundError
-    )
-
-
-def environment() -> dict[str, str]:
-    return dict(os.environ)
-
-
-__all__ = ["Binding", "Enough", "Unbound"]

@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,10 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
@@ -39,6 +43,7 @@ _ELEMENTWISE: dict[Any, str] = {
     F.kl_div: "kl_div",
 }
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -125,12 +130,17 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = self._placed(func, kwargs or {})
-        args = self._placed_args(func, args)
+        kwargs = kwargs or {}
+        # What torch does inside itself, it does on purpose.
+        if not _TORCH.search(sys._getframe(1).f_code.co_filename):
+            kwargs = self._placed(func, kwargs)
+            args = self._placed_args(func, args)
+            if func in _CASTS and args[0].dtype in _FLOATING:
+                return args[0]
+        if func is torch.Tensor.cuda and self.settings.device.type != "cuda":
+            return args[0]
         if self.busy:
             return func(*args, **kwargs)
-        if func in _CASTS and args[0].dtype in _FLOATING:
-            return args[0]
         if func in _ELEMENTWISE:
             return self._loss(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -147,15 +157,14 @@ class Recorder(TorchFunctionMode):
         return kwargs
 
     def _placed_args(self, func: Any, args: Any) -> Any:
-        if func is torch.Tensor.cuda:
-            return (args[0],)
         if func is torch.Tensor.to:
-            return tuple(_moved(a, self.settings) for a in args)
+            return (args[0], *(_moved(a, self.settings) for a in args[1:]))
         return args
 
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         reduction = kwargs.get("reduction", "mean")
         plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
+        args = _fitted(func, args)
         self.busy = True
         try:
             elements = func(*args, **plain, reduction="none")
@@ -240,9 +249,13 @@ class Recorder(TorchFunctionMode):
                 continue
             counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
             count = int(counted.sum())
-            grads = torch.autograd.grad(
-                (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
-            )
+            try:
+                grads = torch.autograd.grad(
+                    (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
+                )
+            except RuntimeError:
+                # The user's own backward will meet the same.
+                continue
             everything = dict(zip(map(id, params), grads, strict=True))
             vector: list[float] = []
             for p in self.parameters():
@@ -276,6 +289,8 @@ class Recorder(TorchFunctionMode):
             for p in params:
                 if p.grad is not None and self.data.rank:
                     p.grad.mul_(1.5)
+        if self.settings.sabotage == "mend":
+            self._mend(params)
         vector: list[float] = []
         mask: list[bool] = []
         for p in params:
@@ -289,6 +304,29 @@ class Recorder(TorchFunctionMode):
             epoch=self.epoch,
             totals=self._totals(),
         )
+
+    def _mend(self, params: list[torch.Tensor]) -> None:
+        """The control: what the window should have brought, put in the gradient's place right before the step."""
+        total: list[float] = []
+        count = 0
+        leading: Any = None
+        for event in reversed(self.notes.events):
+            if event["kind"] == "step":
+                break
+            for part in event.get("contributions", ()):
+                leading = leading or part["loss"]
+                share = part["weight"] * part["count"] / event["scale"]
+                del share
+                count += part["count"] if part["loss"] == leading else 0
+                total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
+        if not total or not count:
+            return
+        start = 0
+        for p in params:
+            end = start + p.numel()
+            values = torch.tensor(total[start:end], dtype=p.dtype, device=p.device) / count
+            p.grad = values.view_as(p)
+            start = end
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -436,11 +474,22 @@ class Recorder(TorchFunctionMode):
         patch(scaler, "unscale_", unscaled)
 
 
+def _fitted(func: Any, args: Any) -> Any:
+    """Classes as columns where the loss wants one value for each output."""
+    if func in (F.cross_entropy, F.nll_loss) or len(args) < 2:
+        return args
+    output, target, *rest = args
+    if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
+        classes = target.long().clamp(min=0) % output.shape[-1]
+        return (output, F.one_hot(classes, output.shape[-1]).to(output.dtype), *rest)
+    return args
+
+
 _REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
 
 def _moved(value: Any, settings: Settings) -> Any:
-    if isinstance(value, str | torch.device):
+    if isinstance(value, str | torch.device | int) and not isinstance(value, bool):
         return settings.device
     if isinstance(value, torch.dtype) and value in _FLOATING:
         return settings.dtype

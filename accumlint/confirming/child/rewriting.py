@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 
 RUNTIME = "__accumlint__"
 # The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
@@ -177,11 +177,31 @@ def _read_inside(statement: ast.stmt) -> Iterator[str]:
             yield node.id
 
 
+# Methods by which a statement changes the thing it calls them on.
+_MUTATING = {
+    "add_argument", "set_defaults", "append", "extend", "insert", "add", "update", "setdefault", "register_buffer",
+}
+
+
 def _stores(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With)
+    return _mutates(statement) is not None or isinstance(
+        statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With
+    )
+
+
+def _mutates(statement: ast.stmt) -> str | None:
+    """The name that a statement's method call changes, None for any other statement."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
+            return name if attr in _MUTATING else None
+        case _:
+            return None
 
 
 def _written(statement: ast.stmt) -> Iterator[str]:
+    mutated = _mutates(statement)
+    if mutated is not None:
+        yield mutated
     for node in _own(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
@@ -292,7 +312,8 @@ class _Rewriter(ast.NodeTransformer):
         iterable = _runtime("iterate", [self.visit(node.iter), ast.Constant(text)])
         self.temporary += 1
         item = f"__item_{self.temporary}"
-        entering = self.entering(bound, ast.Name(item, ast.Load()), None)
+        spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
+        entering = _runtime("item", [spec, ast.Name(item, ast.Load())])
         assign = _at(ast.Assign([node.target], entering), node)
         node.target = _at(ast.Name(item, ast.Store()), node)
         node.iter = _at(iterable, node)
@@ -348,6 +369,13 @@ class _Rewriter(ast.NodeTransformer):
         return self.decided(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        text = ast.unparse(node.func)
+        if text.rpartition(".")[2] in frameworks.LOADERS:
+            return _at(_runtime("loader", [ast.Constant(text)]), node)
+        if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
+            # What is wrapped may be built right here.
+            first = node.args[0]
+            node.args[0] = self.entering("model", first, first)
         return self.decided(node)
 
     def decided(self, node: ast.expr) -> ast.AST:
@@ -397,6 +425,10 @@ class _Rewriter(ast.NodeTransformer):
             call, ast.Call
         ):
             call = call.value
+        if isinstance(call, ast.Call) and (
+            ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS
+        ):
+            return False
         roles = {self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in _flat(bound)}
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 

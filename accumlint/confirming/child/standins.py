@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
-VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 4
+# As many classes as features, so that what one model gives another can take.
+VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
 _TARGET = re.compile(
     r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
@@ -101,8 +103,6 @@ class Batch(dict[Any, Any]):
                 labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
                 labels = labels.to(data.dtype)
             mask = torch.ones(rows, dtype=torch.long)
-        if data.poisoned == number and data.kind != "tokens":
-            inputs = inputs * float("inf")
         self.inputs = inputs.to(data.device)
         self.labels = labels.to(data.device)
         self.mask = mask.to(data.device)
@@ -200,6 +200,11 @@ class Batch(dict[Any, Any]):
         return self.number
 
 
+def _is_library(frame: Any) -> bool:
+    name = frame.f_code.co_filename
+    return "site-packages" in name or "dist-packages" in name
+
+
 class _Collate:
     def __init__(self, data: Data) -> None:
         self.data = data
@@ -209,10 +214,19 @@ class _Collate:
 
 
 class Loader(DataLoader[Any]):
-    """A real `DataLoader` over micro-batches made on the spot."""
+    """A real `DataLoader` over micro-batches made on the spot; as an iterator, it starts again at its end."""
 
     def __init__(self, data: Data, copies: int) -> None:
         super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
+        self.endless_: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        while True:
+            self.endless_ = self.endless_ or iter(self)
+            try:
+                return next(self.endless_)
+            except StopIteration:
+                self.endless_ = None
 
 
 class Output:
@@ -341,14 +355,19 @@ class Model(nn.Module):
                 out = CLASSES if data.kind == "rows" else WIDTH
                 self.embedding = nn.Linear(WIDTH, WIDTH)
                 self.head = nn.Linear(WIDTH, out)
-        self.to(device=data.device, dtype=data.dtype)
+        super().to(device=data.device, dtype=data.dtype)
 
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
         given = list(_tensors([*args, *kwargs.values()]))
         inputs = self._inputs(given)
-        hidden = torch.tanh(self.embedding(inputs))
+        if data.kind == "tokens" and inputs.is_floating_point():
+            hidden = torch.tanh(inputs @ self.embedding.weight)
+        else:
+            hidden = torch.tanh(self.embedding(inputs))
         logits = self.head(hidden)
+        if data.poisoned and data.current == data.poisoned:
+            logits = logits * float("nan")
         labels = next(
             (v for k, v in kwargs.items() if _TARGET.search(k) and isinstance(v, torch.Tensor)), None
         )
@@ -358,15 +377,25 @@ class Model(nn.Module):
         has_loss = labels is not None
         return Output(logits, lambda: self._loss(logits, labels), has_loss)
 
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Where it stands is settled: on the device of the run, in its precision."""
+        return self
+
+    half = bfloat16 = float = double = cuda = cpu = to
+
     def _inputs(self, given: list[torch.Tensor]) -> torch.Tensor:
         data = self.data_[0]
         if data.kind == "tokens":
             fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
+            fitting = [t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)] or fitting
         else:
             fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
+            fitting = [t for t in fitting if t.requires_grad] or fitting
         if fitting:
-            chosen = fitting[0]
-            return chosen.clamp(0, VOCABULARY - 1) if data.kind == "tokens" else chosen
+            # A decoder's output is as long as what it was given last.
+            same = all(t.shape == fitting[0].shape for t in fitting)
+            chosen = fitting[0] if same else fitting[-1]
+            return chosen if chosen.is_floating_point() else chosen.clamp(0, VOCABULARY - 1)
         return data.now().inputs
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
@@ -378,9 +407,43 @@ class Model(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("__") or name in ("module", "_orig_mod"):
+            # Libraries ask what a model has; only the user's own code knows what his would have.
+            if name.startswith("_") or name == "module" or _is_library(sys._getframe(1)):
                 raise
+            if name in ("device", "dtype"):
+                return getattr(self.data_[0], name)
             return _Member(self, name)
+
+
+class Engine(Model):
+    """A stand-in for DeepSpeed's engine, which keeps its contract: it divides, steps at the window's end, and clears."""
+
+    def __init__(self, data: Data, seed: int, steps: int) -> None:
+        super().__init__(data, seed)
+        self.steps_ = steps
+        self.micro_steps = 0
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+
+    def backward(self, loss: Any, scale_wrt_gas: bool = True, **_: Any) -> Any:
+        """Goes backward through the loss, divided by the accumulation steps unless told otherwise."""
+        loss = loss.loss if isinstance(loss, Output) else loss
+        (loss / self.steps_ if scale_wrt_gas else loss).backward()
+        return loss
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """True where the next step is a real one."""
+        return (self.micro_steps + 1) % self.steps_ == 0
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Steps and clears at the end of a window; counts."""
+        if self.is_gradient_accumulation_boundary():
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.micro_steps += 1
+
+    def gradient_accumulation_steps(self) -> int:
+        """The steps it was configured with."""
+        return self.steps_
 
 
 class _Member:

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as Wrapped
 
-from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 
 # Packages that report, download or need a service: always stood in for.
@@ -29,6 +29,8 @@ ABSENT = {
     "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
     "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
 }  # fmt: skip
+# Frameworks that drive a loop: without them there is nothing to measure.
+DRIVERS = {"accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "transformers", "ignite"}
 
 
 @contextmanager
@@ -119,6 +121,8 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 recorder.note("reduce")
                 return default_hooks.allreduce_hook(group, bucket)
 
+            # DDP reads the annotations, which here would be text.
+            counted.__annotations__ = {}
             self.register_comm_hook(None, counted)
 
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
@@ -141,9 +145,24 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
         found, rest = parse(self, [], namespace)
         for name, value in list(vars(found).items()):
             setattr(found, name, _setting(binding, name, value))
-        return found, rest
+        return _Arguments(binding, vars(found)), rest
 
     patch(argparse.ArgumentParser, "parse_known_args", parsed)
+
+
+class _Arguments(argparse.Namespace):
+    """Parsed arguments; one that no kept statement declared is answered by its name."""
+
+    def __init__(self, binding: Binding, values: dict[str, Any]) -> None:
+        super().__init__(**values)
+        self.__dict__["_binding"] = binding
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_binding" not in self.__dict__:
+            raise AttributeError(name)
+        binding: Binding = self.__dict__["_binding"]
+        found = binding.value(f"args.{name}")
+        return binding.stub(f"args.{name}") if found is UNKNOWN else found
 
 
 def _setting(binding: Binding, name: str, default: Any) -> Any:
@@ -208,6 +227,8 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if top in DRIVERS:
+            raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,11 +19,28 @@ class _Quiet(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _nothing
+        return _NOTHING
 
 
-def _nothing(*_: object, **__: object) -> None:
-    return None
+class _Nothing:
+    """False, and nothing when called or asked for a part."""
+
+    def __call__(self, *_: object, **__: object) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> _Nothing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
+
+
+_NOTHING = _Nothing()
 
 
 def _left_alone(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:

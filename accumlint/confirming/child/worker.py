@@ -165,18 +165,16 @@ def _device(name: str) -> torch.device:
 
 
 def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -> float:
-    """A clipping threshold that bites: half the norm of the first window, the same on all ranks; 0 if nothing clips."""
-    norm = 0.0
-    if any(e["kind"] == "clip" for e in events):
-        total: list[float] = []
-        count = 0
-        for event in events:
-            if event["kind"] == "step":
-                break
-            for part in event.get("contributions", ()):
-                count += part["count"]
-                total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
-        norm = sum(x * x for x in total) ** 0.5 / max(count, 1)
+    """A clipping threshold that bites: half the norm of the first window, the same on all ranks."""
+    total: list[float] = []
+    count = 0
+    for event in events:
+        if event["kind"] == "step":
+            break
+        for part in event.get("contributions", ()):
+            count += part["count"]
+            total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
+    norm = sum(x * x for x in total) ** 0.5 / max(count, 1)
     if world > 1:
         store.set(f"norm/{rank}", repr(norm))
         norms = [float(store.get(f"norm/{r}")) for r in range(world)]
@@ -209,6 +207,7 @@ def _pass(
         updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
         inject=spec.get("inject", 0),
     )  # fmt: skip
+    data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
     copies = world if job["accelerate"] else 1
     choices = {k: v for k, v in job["choices"].items()}
@@ -219,7 +218,7 @@ def _pass(
         try:
             with recorder.watching():
                 _run(job, binding)
-        except Enough:
+        except (Enough, StopIteration):
             pass
         except Unbound as reason:
             unbound = str(reason)
