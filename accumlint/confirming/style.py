@@ -173,6 +173,9 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
   article { break-before: page; border-top: 0; margin: 0; padding: 0; }
   article:first-child { break-before: auto; margin-top: 2rem; }
   figure, table, pre, .control { break-inside: avoid; }
+  h2, h3, section > .reason { break-after: avoid; }
+  .charts { gap: 0 1.5rem; }
+  .charts figure { max-width: 30%; }
   .scroll, pre { overflow: visible; }
   .scroll svg { max-width: 100%; height: auto; }
 }
