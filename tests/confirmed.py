@@ -363,12 +363,34 @@ UNDIVIDED = finding(
             PASS,
             updates=(
                 replace(
-                    UPDATE, weights=(4.0,) * 4, applied=0.4688, error=3.0, scale=4.0, factor="K"
+                    UPDATE,
+                    weights=(4.0,) * 4,
+                    applied=0.4688,
+                    error=3.0,
+                    scale=4.0,
+                    factor="K",
+                    direction=2e-16,
                 ),
                 replace(
-                    SECOND, weights=(4.0,) * 4, applied=0.4372, error=3.0, scale=4.0, factor="K"
+                    SECOND,
+                    weights=(4.0,) * 4,
+                    applied=0.4372,
+                    error=3.0,
+                    scale=4.0,
+                    factor="K",
+                    direction=2e-16,
                 ),
             ),
+        ),
+    ),
+)
+HALVED = replace(
+    UNDIVIDED,
+    reason="The applied gradient is 0.51 times the large batch's",
+    passes=(
+        replace(
+            PASS,
+            updates=(replace(UPDATE, applied=0.0586, error=0.5, scale=0.51, direction=1.1e-9),),
         ),
     ),
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 import confirmed
 import pytest
 
-from accumlint.confirming.fates import fates, story
+from accumlint.confirming.fates import fates, holding, story
 from accumlint.confirming.page import page
 from accumlint.confirming.result import Confirmation, Control
 from accumlint.confirming.style import STYLE
@@ -224,6 +224,25 @@ def test_the_timeline_tells_which_micro_batches_got_lost(one: Confirmation, told
     lost = sum(fate.name in ("LOST", "LEFT") for fate in fates(one.passes[0]).values())
     assert drawn.count('class="strike"') == lost
     assert told in html.unescape(drawn)
+
+
+# Moments that do not explain the measured gradients.
+UNSEEN = [
+    ("clears that left no trace", confirmed.CLEARED, "clear"),
+    ("clears of a right loop that left none", confirmed.CLEARED_FIXED, "clear"),
+    ("steps that left none", confirmed.CLEARED, "step"),
+]
+
+
+@pytest.mark.parametrize(
+    ("one", "kind"), [row[1:] for row in UNSEEN], ids=[row[0] for row in UNSEEN]
+)
+def test_what_the_moments_do_not_explain_is_not_told(one: Confirmation, kind: str) -> None:
+    (done, *_) = one.passes
+    blind = replace(done, moments=tuple(m for m in done.moments if m.kind != kind))
+    assert holding(done) is not None
+    assert holding(blind) is None
+    assert story(blind) == ""
 
 
 EVIL = "</style></title><script>alert(1)</script><b onclick='x'>&\"\x1b[2J\u202e\0]]>--><!--"

@@ -56,9 +56,11 @@ def figure(value: float) -> str:
 
 
 def factor(update: Update) -> str:
-    """The factor from the large batch's gradient to the applied one, by its name if it has one; "" for one."""
-    named = "" if update.factor == "1" else update.factor
-    return named or (figure(update.scale) if _off(update.scale, 0.01) else "")
+    """The factor from the large batch's gradient to the applied one, where they differ by it alone; else ""."""
+    if update.factor:
+        return "" if update.factor == "1" else update.factor
+    pure = update.direction <= TELLING
+    return figure(update.scale) if pure and _off(update.scale) else ""
 
 
 def _columns(done: Pass) -> Iterator[Column]:
@@ -112,9 +114,9 @@ def _columns(done: Pass) -> Iterator[Column]:
     yield whole("schedules", [u.schedules for u in updates], (0, 1))
 
 
-def _off(value: float, tolerance: float = TELLING) -> bool:
+def _off(value: float) -> bool:
     """Whether a figure that should be one is not."""
-    return not abs(value - 1) <= tolerance
+    return not abs(value - 1) <= TELLING
 
 
 def _merged(before: Column, after: Column) -> Iterator[Column]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from accumlint.confirming.cases import TELLING
 from accumlint.confirming.result import Pass, Regime
 
 
@@ -32,7 +33,11 @@ class Holding:
 
 
 def holding(done: Pass) -> Holding | None:
-    """The moments of a pass replayed; None where several optimizers make it unknown whose gradients a clear clears."""
+    """The moments of a pass replayed.
+
+    None where several optimizers make it unknown whose gradients a clear clears, and where the moments do not explain
+    what was measured, so that a clear may have gone unseen.
+    """
     if len({update.optimizer for update in done.updates}) > 1 or not done.moments:
         return None
     held: list[int] = []
@@ -56,13 +61,30 @@ def holding(done: Pass) -> Holding | None:
             (skipped if on_purpose else wiped).update(pending)
             held = []
         after.append(tuple(held))
+    if not _explained(done, steps):
+        return None
     return Holding(tuple(after), tuple(steps), frozenset(wiped), frozenset(skipped))
+
+
+def _explained(done: Pass, steps: Sequence[Sequence[int]]) -> bool:
+    """Whether updates that hold other micro-batches than their own are wrong and, where nothing clears, no others."""
+    if len(steps) != len(done.updates):
+        return False
+    clears = any(moment.kind == "clear" for moment in done.moments)
+    for update, step in zip(done.updates, steps, strict=True):
+        as_measured = update.error <= TELLING
+        as_replayed = set(step) == set(update.microbatches)
+        if as_measured and not as_replayed:
+            return False
+        if as_replayed and not as_measured and not clears:
+            return False
+    return True
 
 
 def stepped(done: Pass) -> dict[int, tuple[int, ...]]:
     """The micro-batches that `.grad` held at each update, by its number; empty where that is not known."""
     told = holding(done)
-    if told is None or len(told.steps) != len(done.updates):
+    if told is None:
         return {}
     return {update.number: step for update, step in zip(done.updates, told.steps, strict=True)}
 

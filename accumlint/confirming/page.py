@@ -72,8 +72,8 @@ def _contents(run: Sequence[Case]) -> Markup:
             element(
                 "a",
                 element("span", case.found.verdict.value, class_=f"verdict {_tone(case)}"),
-                element("span", _place(case.found), class_="place"),
                 element("span", f"{case.found.code} {case.found.name}"),
+                element("span", _place(case.found), class_="place"),
                 href=f"#finding-{number}",
             ),
         )

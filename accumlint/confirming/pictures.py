@@ -24,10 +24,8 @@ def norms(done: Pass, most: float, name: str) -> Markup:
         yield _bar("reference", x, 30, update.reference, most)
         yield _bar(f"bar {tone}", x, 16, update.applied, most)
         if words := factor(update):
-            y = _y(max(update.applied, update.reference), most) - 5
-            yield element(
-                "text", f"\N{MULTIPLICATION SIGN} {words}", class_=f"small middle {tone}", x=x, y=y
-            )
+            top = _y(max(update.applied, update.reference), most)
+            yield _text(f"\N{MULTIPLICATION SIGN} {words}", tone, x, top - 5)
 
     told = "; ".join(
         f"update {u.number} applies {figure(u.applied)}, the large batch {figure(u.reference)}"
@@ -42,8 +40,7 @@ def spreads(done: Pass, most: float, name: str) -> Markup:
     def bars(update: Update, x: float) -> Iterator[Markup]:
         tone = _tone(update.spread)
         yield _bar(f"bar {tone}", x, 16, update.spread, most)
-        y = _y(update.spread, most) - 5
-        yield element("text", figure(update.spread), class_=f"small middle {tone}", x=x, y=y)
+        yield _text(figure(update.spread), tone, x, _y(update.spread, most) - 5)
 
     told = "; ".join(f"update {u.number}: {figure(u.spread)}" for u in done.updates[:_MOST])
     return _chart(done.updates, bars, name, "Largest difference between ranks", told)
@@ -54,33 +51,23 @@ def weights(update: Update, most: float, name: str) -> Markup:
     whole = sum(update.targets) or 1
     room = max(_WIDE, 24 * len(update.microbatches))
     x = float(_MARGIN)
-    parts: list[Markup] = []
+    bars: list[Markup] = []
+    labels: list[Markup] = []
     for number, targets, weight in zip(
         update.microbatches, update.targets, update.weights, strict=False
     ):
         width = targets / whole * room
         tone = _tone(weight - 1)
         middle = x + width / 2
-        parts += [
-            element(
-                "g",
-                element(
-                    "title", f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
-                ),
-                _bar(f"bar {tone}", middle, max(width - 3, 1), weight, most),
-            ),
-            element("text", str(number), class_="small middle", x=middle, y=_BASE + 15),
-        ]
+        title = f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
+        bar = _bar(f"bar {tone}", middle, max(width - 3, 1), weight, most)
+        bars.append(element("g", element("title", title), bar))
+        labels.append(_text(str(number), "", middle, _BASE + 15))
         if width > 26:
-            y = _y(weight, most) - 5
-            parts += [
-                element("text", figure(weight), class_=f"small middle {tone}", x=middle, y=y),
-                element("text", str(targets), class_="small middle quiet", x=middle, y=_BASE + 30),
-            ]
+            labels.append(_text(figure(weight), tone, middle, _y(weight, most) - 5))
+            labels.append(_text(str(targets), "quiet", middle, _BASE + 30))
         x += width
-    one = _y(1, most)
-    parts.append(element("path", class_="one", d=f"M{_MARGIN} {one:g}H{x:g}"))
-    parts.append(_baseline(x))
+    one = element("path", class_="one", d=f"M{_MARGIN} {_y(1, most):g}H{x:g}")
     told = "; ".join(
         f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
         for number, targets, weight in zip(
@@ -88,6 +75,7 @@ def weights(update: Update, most: float, name: str) -> Markup:
         )
     )
     title = f"Weight of a target in each micro-batch of update {update.number}"
+    parts = [*bars, _baseline(x), one, *labels]
     return picture(parts, x + _MARGIN, _HEIGHT, name, title, told)
 
 
@@ -126,7 +114,7 @@ def _label(text: str, tone: str, x: float, y: float) -> Markup:
     """A word at a tip, kept within the picture."""
     half = len(text) * 3.1
     inside = min(max(x, half), _WIDE + 2 * _MARGIN - half)
-    return element("text", text, class_=f"small middle {tone}", x=inside, y=y)
+    return _text(text, tone, inside, y)
 
 
 def _chart(
@@ -142,12 +130,14 @@ def _chart(
     for update in updates[:_MOST]:
         middle = x + _STRIDE / 2
         parts += bars(update, middle)
-        parts.append(
-            element("text", str(update.number), class_="small middle", x=middle, y=_BASE + 15)
-        )
+        parts.append(_text(str(update.number), "", middle, _BASE + 15))
         x += _STRIDE
     parts.append(_baseline(x))
     return picture(parts, max(x, 120) + _MARGIN, _HEIGHT, name, title, told)
+
+
+def _text(words: str, tone: str, middle: float, y: float) -> Markup:
+    return element("text", words, class_=f"small middle {tone}".strip(), x=middle, y=y)
 
 
 def _baseline(right: float) -> Markup:

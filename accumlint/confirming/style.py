@@ -38,11 +38,11 @@ pre, code, .place { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monos
 nav { margin-top: 1.25rem; }
 nav ul { list-style: none; }
 nav a {
-  display: grid; grid-template-columns: 7rem minmax(8rem, 16rem) 1fr; gap: 0 1rem;
+  display: grid; grid-template-columns: 7rem minmax(min-content, 24rem) 1fr; gap: 0 1rem;
   align-items: baseline; padding: .3rem 0; border-top: 1px solid var(--faint);
   color: inherit; text-decoration: none;
 }
-nav a:hover span:last-child { text-decoration: underline; }
+nav a:hover span:nth-child(2) { text-decoration: underline; }
 :focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; border-radius: 3px; }
 article { margin-top: 3.5rem; padding-top: 2rem; border-top: 1px solid var(--line); }
 .verdict { font-size: .9rem; font-weight: 650; }
@@ -79,7 +79,10 @@ figcaption strong { color: var(--ink); font-weight: 600; }
 .scroll { overflow-x: auto; }
 svg { display: block; }
 svg text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; fill: var(--ink); }
-svg .small { font-size: 11px; }
+svg .small {
+  font-size: 11px; paint-order: stroke;
+  stroke: var(--paper); stroke-width: 3px; stroke-linejoin: round;
+}
 svg .middle, svg .number { text-anchor: middle; }
 svg .end { text-anchor: end; }
 svg .number { font-weight: 600; }
@@ -152,7 +155,7 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
 @media (max-width: 40rem) {
   body { padding: 1.5rem 1rem 3rem; }
   nav a { grid-template-columns: 6rem 1fr; }
-  nav a .place { grid-column: 2; grid-row: 2; }
+  nav a .place { grid-column: 2; }
   dl { display: block; }
   dt { margin-top: .5rem; }
   .charts figcaption { min-height: 0; }
@@ -170,6 +173,9 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
   article { break-before: page; border-top: 0; margin: 0; padding: 0; }
   article:first-child { break-before: auto; margin-top: 2rem; }
   figure, table, pre, .control { break-inside: avoid; }
+  h2, h3, section > .reason { break-after: avoid; }
+  .charts { gap: 0 1.5rem; }
+  .charts figure { max-width: 30%; }
   .scroll, pre { overflow: visible; }
   .scroll svg { max-width: 100%; height: auto; }
 }

@@ -119,7 +119,9 @@ def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple
     yield "control, fixed", controlled(case.fixed) if case.fixed else ""
     standins = ("as above",) if same_standins and found.standins else found.standins
     yield from (("stand-in", standin) for standin in standins)
-    yield from (("also run", summed(other)) for other in found.passes if other is not done)
+    yield from (
+        ("also run", sentence(summed(other))) for other in found.passes if other is not done
+    )
     yield from (("also seen", sentence(note)) for note in found.also)
 
 

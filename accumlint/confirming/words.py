@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.confirming.cases import worst
 from accumlint.confirming.columns import figure
-from accumlint.confirming.result import Confirmation, Pass, Regime, Verdict
+from accumlint.confirming.result import Confirmation, Pass, Regime
 
 _REGIMES = {
     Regime.EQUAL: "equal target counts",
@@ -55,15 +55,11 @@ def controlled(one: Confirmation) -> str:
     """What was changed for the control and what it gave; "" without one."""
     if one.control is None:
         return ""
-    seen = "the defect is seen" if one.control.detected else "no defect is seen"
-    same = one.verdict is not Verdict.UNDECIDED and one.control.detected is (
-        one.verdict is Verdict.CONFIRMED
-    )
-    doubt = ", as here, so that it decides nothing" if same else ""
-    return f"{sentence(one.control.what)} Then {seen}{doubt} ({figure(one.control.value)})."
+    shows = "The defect shows then" if one.control.detected else "No defect shows then"
+    return f"{sentence(one.control.what)} {shows} ({figure(one.control.value)})."
 
 
 def sentence(text: str) -> str:
-    """Text with a full stop at its end."""
-    bare = text.rstrip()
-    return bare if not bare or bare[-1] in ".!?:" else f"{bare}."
+    """Text that begins like a sentence and ends like one."""
+    bare = text.strip()
+    return bare if not bare else f"{bare[0].upper()}{bare[1:]}{'' if bare[-1] in '.!?:' else '.'}"
