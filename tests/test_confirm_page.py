@@ -21,7 +21,7 @@ import pytest
 
 from accumlint.confirming.fates import fates, holding, story
 from accumlint.confirming.page import page
-from accumlint.confirming.result import Confirmation, Control
+from accumlint.confirming.result import Confirmation, Control, Moment
 from accumlint.confirming.style import STYLE
 
 SOURCE = "\n".join(f"    line_{number} = None" for number in range(1, 100))
@@ -279,6 +279,23 @@ def test_nothing_written_in_it_becomes_part_of_it() -> None:
     assert {n.name for n in everything(written)} <= {n.name for n in everything(plain)} | {"h3"}
     assert written.count("&lt;script&gt;") > 20
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", written)
+
+
+def test_a_long_pass_says_that_it_is_cut() -> None:
+    updates = tuple(
+        replace(confirmed.UPDATE, number=n, microbatches=tuple(range(4 * n - 3, 4 * n + 1)))
+        for n in range(1, 31)
+    )
+    called = tuple(
+        Moment(kind, 4 * u.number - 3 + i, 7)
+        for u in updates
+        for i in range(4)
+        for kind in (("backward",) if i < 3 else ("backward", "step", "clear"))
+    )
+    done = replace(confirmed.PASS, updates=updates, moments=called)
+    text = read(page([replace(confirmed.HARMLESS, passes=(done,))])).text
+    assert "The first 48 of 120 are drawn." in text
+    assert "The first 12 are drawn." in text
 
 
 def test_nothing_to_confirm_is_a_page_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,8 @@ from dataclasses import replace
 import confirmed
 import pytest
 
+from accumlint.confirming.columns import figure
+from accumlint.confirming.fates import ranges
 from accumlint.confirming.result import Confirmation, Control, Regime, Verdict
 from accumlint.confirming.table import table
 from accumlint.reporting.look import Look
@@ -212,3 +215,39 @@ def test_nothing_that_a_terminal_obeys_gets_through() -> None:
     )
     for width in (40, 200):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text(one, width=width))
+
+
+FIGURES = [
+    (0.0, "0"),
+    (-0.0, "0"),
+    (1.0, "1"),
+    (4, "4"),
+    (0.76623, "0.766"),
+    (0.00123, "0.00123"),
+    (0.00099, "9.9e-04"),
+    (3.1e-16, "3.1e-16"),
+    (-0.25, "-0.25"),
+    (1234.56, "1235"),
+    (65536.0, "65536"),
+    (1e7, "1.0e+07"),
+    (math.nan, "nan"),
+    (-math.inf, "-inf"),
+]
+
+
+@pytest.mark.parametrize(("value", "shown"), FIGURES)
+def test_figures_have_three_digits_that_count(value: float, shown: str) -> None:
+    assert figure(value) == shown
+
+
+RUNS: list[tuple[list[int], str]] = [
+    ([], ""),
+    ([3], "3"),
+    ([1, 2], "1-2"),
+    ([4, 2, 1, 4, 7], "1-2, 4, 7"),
+]
+
+
+@pytest.mark.parametrize(("numbers", "shown"), RUNS)
+def test_runs_of_numbers_are_drawn_together(numbers: list[int], shown: str) -> None:
+    assert ranges(numbers) == shown

@@ -143,7 +143,7 @@ def story(done: Pass) -> str:
     return f"Of {len(told)} micro-batches, {'; '.join(parts)}." if parts else ""
 
 
-def ranges(numbers: Sequence[int], dash: str = "-") -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """Numbers with their runs drawn together: "1-4, 7"."""
     runs: list[list[int]] = []
     for number in sorted(set(numbers)):
@@ -151,7 +151,7 @@ def ranges(numbers: Sequence[int], dash: str = "-") -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(f"{r[0]}{dash}{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
+    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
 
 
 def _named(numbers: Sequence[int]) -> str:

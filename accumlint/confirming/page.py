@@ -13,9 +13,10 @@ from accumlint.confirming.cases import TELLING, Case, cases, decisive, tally, wo
 from accumlint.confirming.columns import Column, columns, compared, figure
 from accumlint.confirming.fates import holding, story
 from accumlint.confirming.markup import Markup, element, joined, lines
-from accumlint.confirming.pictures import arrows, norms, spreads, weights
+from accumlint.confirming.pictures import MOST, arrows, norms, spreads, weights
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.style import STYLE
+from accumlint.confirming.timeline import MOST as LONGEST
 from accumlint.confirming.timeline import happenings, timeline
 from accumlint.confirming.words import (
     besides,
@@ -179,7 +180,9 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
     )
     known = holding(done) and not done.raised
     told = story(done) or ("Every micro-batch is applied once." if known else "Timeline.")
+    cut = {m.microbatch for m in done.moments}
     keys = [
+        f" The first {LONGEST} of {len(cut)} are drawn." if len(cut) > LONGEST else "",
         " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else "",
         " A dotted line marks the end of an epoch."
         if any(m.kind == "epoch" for m in done.moments)
@@ -214,6 +217,8 @@ def _charts(arms: Sequence[Pass]) -> Charts:
     heaviest = _most((1.2, *(weight for u in furthest for weight in u.weights)))
     weighed = any(abs(weight - 1) > _VISIBLE for u in updates for weight in u.weights)
 
+    cut = f" The first {MOST} are drawn." if any(len(d.updates) > MOST for d in arms) else ""
+
     def charts(done: Pass, name: str) -> Iterator[Markup]:
         update = worst(done)
         if update is None:
@@ -227,7 +232,7 @@ def _charts(arms: Sequence[Pass]) -> Charts:
         yield _chart(
             norms(done, tallest, f"{name}-norms"),
             "Gradient norm of each update",
-            "Outline: the large batch. Bar: what the step applies.",
+            f"Outline: the large batch. Bar: what the step applies.{cut}",
         )
         if weighed:
             yield _chart(
@@ -239,7 +244,7 @@ def _charts(arms: Sequence[Pass]) -> Charts:
             yield _chart(
                 spreads(done, widest, f"{name}-spread"),
                 "Largest difference between ranks",
-                "By update, relative to the large batch's gradient.",
+                f"By update, relative to the large batch's gradient.{cut}",
             )
 
     return charts

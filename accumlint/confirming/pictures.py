@@ -13,7 +13,7 @@ from accumlint.confirming.result import Pass, Update
 _HEIGHT, _TOP, _BASE, _STRIDE, _MARGIN = 168, 26, 132, 46, 8
 _WIDE = 260
 # More updates than these are left to the table.
-_MOST = 12
+MOST = 12
 
 
 def norms(done: Pass, most: float, name: str) -> Markup:
@@ -29,7 +29,7 @@ def norms(done: Pass, most: float, name: str) -> Markup:
 
     told = "; ".join(
         f"update {u.number} applies {figure(u.applied)}, the large batch {figure(u.reference)}"
-        for u in done.updates[:_MOST]
+        for u in done.updates[:MOST]
     )
     return _chart(done.updates, bars, name, "Gradient norm of each update", told)
 
@@ -42,7 +42,7 @@ def spreads(done: Pass, most: float, name: str) -> Markup:
         yield _bar(f"bar {tone}", x, 16, update.spread, most)
         yield _text(figure(update.spread), tone, x, _y(update.spread, most) - 5)
 
-    told = "; ".join(f"update {u.number}: {figure(u.spread)}" for u in done.updates[:_MOST])
+    told = "; ".join(f"update {u.number}: {figure(u.spread)}" for u in done.updates[:MOST])
     return _chart(done.updates, bars, name, "Largest difference between ranks", told)
 
 
@@ -127,7 +127,7 @@ def _chart(
     """Bars over the number of each update."""
     parts: list[Markup] = []
     x = float(_MARGIN)
-    for update in updates[:_MOST]:
+    for update in updates[:MOST]:
         middle = x + _STRIDE / 2
         parts += bars(update, middle)
         parts.append(_text(str(update.number), "", middle, _BASE + 15))

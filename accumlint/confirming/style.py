@@ -170,10 +170,11 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   body { padding: 0; max-width: none; font-size: 10pt; }
   nav, details { display: none; }
-  article { break-before: page; border-top: 0; margin: 0; padding: 0; }
-  article:first-child { break-before: auto; margin-top: 2rem; }
+  article { margin: 0; padding: 1.5rem 0; }
+  article > header { break-inside: avoid; }
+  article > header, .reason, .source { break-after: avoid; }
   figure, table, pre, .control { break-inside: avoid; }
-  h2, h3, section > .reason { break-after: avoid; }
+  h2, h3 { break-after: avoid; }
   .charts { gap: 0 1.5rem; }
   .charts figure { max-width: 30%; }
   .scroll, pre { overflow: visible; }

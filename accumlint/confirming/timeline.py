@@ -19,7 +19,7 @@ _BRACKET, _TILE, _STAIRS, _LANE, _GAP = 22, 44, 46, 20, 12
 _STAIR = 32
 _LETTER = 6.2
 # A longer pass is drawn up to here.
-_MOST = 48
+MOST = 48
 _CAPTIONS = {Fate.AGAIN: "again", Fate.LOST: "lost", Fate.LEFT: "left", Fate.SKIPPED: "skipped"}
 _CLASSES = {
     Fate.APPLIED: "applied",
@@ -139,13 +139,13 @@ def _score(done: Pass) -> _Score:
 def _measures(done: Pass, numbers: Sequence[int]) -> list[tuple[int, list[tuple[int, Moment]]]]:
     """The micro-batches with the moments to be drawn in each, by their place in the pass."""
     if not done.moments:
-        return [(number, []) for number in numbers[:_MOST]]
+        return [(number, []) for number in numbers[:MOST]]
     groups = groupby(enumerate(done.moments), key=lambda pair: pair[1].microbatch)
     drawn = [
         (number, [pair for pair in group if pair[1].kind not in _HIDDEN])
         for number, group in groups
     ]
-    return drawn[:_MOST]
+    return drawn[:MOST]
 
 
 def _brackets(score: _Score, y: float) -> Iterator[Markup]:
