@@ -92,7 +92,9 @@ def launch(
         plan = Path(folder, "jobs.json")
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
-        code = _run(_command(ranks, options, plan), folder, log, total + 30, out, len(jobs), progress)
+        code = _run(
+            _command(ranks, options, plan), folder, log, total + 30, out, len(jobs), progress
+        )
         world = ranks * nodes
         found = [_read(out, number, world, options.limit) for number in range(len(jobs))]
         if code and all(x.failure and not x.ranks for x in found):
@@ -169,7 +171,9 @@ def _read(out: Path, number: int, world: int, limit: float) -> Launched:
             return Launched(failure=f"rank {rank} left no result")
         found = json.loads(file.read_text(encoding="utf-8"))
         if found.get("fault"):
-            return Launched(failure="accumlint failed here, which is its own fault", fault=found["fault"])
+            return Launched(
+                failure="accumlint failed here, which is its own fault", fault=found["fault"]
+            )
         if found.get("ended"):
             reason = found["ended"]
             if reason == "did not end in time":

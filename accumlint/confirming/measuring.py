@@ -25,7 +25,7 @@ class Unmeasurable(Exception):
 
 @dataclass(frozen=True)
 class _Part:
-    """What one backward brought to one update: the loss, its counted targets, their weight, the gradient of their sum."""
+    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient."""
 
     microbatch: int
     loss: tuple[int, int]
@@ -140,7 +140,9 @@ def _window(step: Notes, since: Sequence[Notes]) -> _Window:
             # A loss that goes backward twice is one loss of the large batch.
             parts.setdefault(
                 (found["microbatch"], loss),
-                _Part(found["microbatch"], loss, found["count"], found["weight"], event["scale"], own),
+                _Part(
+                    found["microbatch"], loss, found["count"], found["weight"], event["scale"], own
+                ),
             )
     thresholds = [e["threshold"] for e in since if e["kind"] == "clip"]
     return _Window(
@@ -209,7 +211,10 @@ def _reference(windows: Sequence[_Window]) -> Vector:
         leading = leading or abs(share)
         proportion = share / leading if leading else 1.0
         count = sum(p.count for p in parts)
-        mean = [sum(column) * proportion / max(count, 1) for column in zip(*(p.gradient for p in parts), strict=True)]
+        mean = [
+            sum(column) * proportion / max(count, 1)
+            for column in zip(*(p.gradient for p in parts), strict=True)
+        ]
         total = [a + b for a, b in zip(total, mean, strict=True)] if total else mean
     return total
 
@@ -217,7 +222,7 @@ def _reference(windows: Sequence[_Window]) -> Vector:
 def _weights(
     windows: Sequence[_Window], world: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
-    """The micro-batches of an update, their targets on all ranks, and what one target weighs against the large batch."""
+    """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
     leading = next((p.loss for p in windows[0].parts.values()), None)
     by_microbatch: dict[int, list[_Part]] = {}
     for window in windows:
@@ -227,7 +232,10 @@ def _weights(
     everything = sum(p.count for parts in by_microbatch.values() for p in parts)
     targets = {m: sum(p.count for p in parts) for m, parts in by_microbatch.items()}
     weights = {
-        m: sum(p.weight * p.count / p.scale for p in parts) * everything / world / max(targets[m], 1)
+        m: sum(p.weight * p.count / p.scale for p in parts)
+        * everything
+        / world
+        / max(targets[m], 1)
         for m, parts in by_microbatch.items()
     }
     order = sorted(by_microbatch)
@@ -239,7 +247,8 @@ def _factor(scale: float, steps: int, world: int, targets: int, scaler: float) -
     k, w, n = float(steps), float(world), float(targets)
     named = {
         "1": 1.0, "K": k, "1/K": 1 / k, "1/K²": 1 / k**2, "W": w, "1/W": 1 / w, "K·W": k * w, "1/(K·W)": 1 / (k * w),
-        "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w), "the loss scale": scaler, "1/the loss scale": 1 / scaler,
+        "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w),
+        "the loss scale": scaler, "1/the loss scale": 1 / scaler,
     }  # fmt: skip
     for name, value in named.items():
         if value and abs(scale - value) <= 1e-6 * value:
@@ -249,8 +258,7 @@ def _factor(scale: float, steps: int, world: int, targets: int, scaler: float) -
 
 def _moments(events: Sequence[Notes]) -> Iterator[Moment]:
     for event in events:
-        if event["kind"] != "epoch":
-            yield Moment(event["kind"], event["microbatch"], event["line"])
+        yield Moment(event["kind"], event["microbatch"], event["line"])
 
 
 def _totals(rank: _Rank) -> Iterator[Total]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from accumlint.reading import program as p
 from accumlint.reading.relevance import relevance
 from accumlint.report import Report
 from accumlint.rule import Finding, Rule, Symptom
-from accumlint.source import decode
 from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t
 
@@ -27,8 +26,8 @@ class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
-    `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is what the recorder breaks or mends:
-    "forget", "part", "average", "schedule", "sync", "keep".
+    `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
+    what the recorder breaks or mends: "forget", "part", "average", "mend", "schedule", "sync", "keep".
     """
 
     regime: str
@@ -82,14 +81,19 @@ class Plan:
     job: Job | None
     reason: str = ""
     arm: str = "found"
-    pinned: int | None = field(default=None)
 
 
-def plans(target: Target, text: str, lines: frozenset[int], ranks: int | None) -> Iterator[Plan]:
-    """The plans for the findings in a source, for those at `lines` where any are named.
+@dataclass(frozen=True)
+class Wish:
+    """What the user wants otherwise than the loop's own use suggests: ranks, accumulation steps, updates to see."""
 
-    `ranks` overrides the number of ranks that the loop's own use asks for.
-    """
+    ranks: int | None = None
+    steps: int = STEPS
+    updates: int = UPDATES
+
+
+def planned(target: Target, text: str, lines: frozenset[int], wish: Wish) -> Iterator[Plan]:
+    """The plans for the findings in a source, for those at `lines` where any are named."""
     checked = check.check_bytes(text.encode(), target)
     wanted = [r for r in checked.reports if not lines or r.mark.place.line in lines]
     if not wanted:
@@ -107,7 +111,28 @@ def plans(target: Target, text: str, lines: frozenset[int], ranks: int | None) -
         if finding is None:
             continue
         trace = _trace(finding, exploration)
-        yield _plan(report, finding, trace, program, text, target, ranks)
+        yield _plan(
+            report, finding.rule, _totals(finding, trace), trace, program, text, target, wish
+        )
+
+
+def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
+    """The same question put to another text of the file, in which the finding may be gone."""
+    program = reading.read(text, target.shown)
+    exploration = tracing.explore(program, check.SECONDS)
+    trace = next((traces[0] for traces in exploration.traces if not traces[0].exceptional), None)
+    choices = dict(plan.job.choices) if plan.job else {}
+    for traces in exploration.traces:
+        # The path that the finding was seen on, or the one most like it.
+        for other in traces:
+            if trace is None or _likeness(other, choices) > _likeness(trace, choices):
+                trace = other
+    totals = plan.job.totals if plan.job else ()
+    return _plan(plan.report, plan.rule, totals, trace, program, text, target, wish)
+
+
+def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
+    return sum(choices.get(key) == choice for key, choice in trace.assumptions)
 
 
 def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
@@ -123,20 +148,21 @@ def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
 
 def _plan(
     report: Report,
-    finding: Finding,
+    rule: Rule,
+    totals: tuple[str, ...],
     trace: t.Trace | None,
     program: p.Program,
     text: str,
     target: Target,
-    ranks: int | None,
+    wish: Wish,
 ) -> Plan:
-    symptom = finding.rule.shows
+    symptom = rule.shows
     if trace is None:
         reason = "no loop around it could be followed, so there is nothing to run"
-        return Plan(report, finding.rule, symptom, 1, None, reason)
+        return Plan(report, rule, symptom, 1, None, reason)
     events = trace.main.events
     distributed = _is_distributed(trace, program)
-    world = ranks or (2 if distributed else 1)
+    world = wish.ranks or (2 if distributed else 1)
     slice_ = relevance(program)
     entry = trace.entry
     root, package = _package(Path(target.file))
@@ -173,12 +199,12 @@ def _plan(
         choices=dict(trace.assumptions),
         kind=_kind(text),
         ignored=_ignored(program),
-        totals=_totals(finding, trace),
+        totals=totals,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        passes=tuple(_passes(symptom, world)),
+        passes=tuple(_passes(symptom, world, wish)),
     )
-    return Plan(report, finding.rule, symptom, world, job, pinned=trace.main.literal)
+    return Plan(report, rule, symptom, world, job)
 
 
 def _is_distributed(trace: t.Trace, program: p.Program) -> bool:
@@ -212,9 +238,21 @@ def _kind(text: str) -> str:
     low = text.lower()
     tokens = sum(
         low.count(w)
-        for w in ("input_ids", "vocab", "token", "ignore_index", "attention_mask", "seq_len", "block_size", "-100")
+        for w in (
+            "input_ids",
+            "vocab",
+            "token",
+            "ignore_index",
+            "attention_mask",
+            "seq_len",
+            "block_size",
+            "-100",
+        )
     )
-    values = sum(low.count(w) for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber"))
+    values = sum(
+        low.count(w)
+        for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber")
+    )
     rows = sum(low.count(w) for w in ("image", "num_classes", "pixel", "label", "bce", "softplus"))
     if "cross_entropy" in low or "crossentropy" in low or "nll_loss" in low:
         return "tokens" if tokens > rows else "rows"
@@ -249,8 +287,10 @@ def _ignored(program: p.Program) -> int:
     return -100
 
 
-def _totals(finding: Finding, trace: t.Trace) -> tuple[str, ...]:
+def _totals(finding: Finding, trace: t.Trace | None) -> tuple[str, ...]:
     """The running totals that a finding speaks of: those added to where it stands."""
+    if trace is None:
+        return ()
     found = [
         e.total
         for e in trace.main.of(t.Add)
@@ -269,7 +309,15 @@ def _package(file: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
-def _passes(symptom: Symptom, ranks: int) -> Iterator[Spec]:
+def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
+    """The passes to make, with the user's steps and updates where a pass does not need its own."""
+    for spec in _usual(symptom, ranks):
+        steps = wish.steps if spec.steps == STEPS else spec.steps
+        updates = wish.updates if spec.updates == UPDATES else spec.updates
+        yield replace(spec, steps=steps, updates=updates)
+
+
+def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     """The three regimes, what the symptom needs besides, and its controls."""
     yield Spec("equal")
     yield Spec("ragged")
@@ -290,6 +338,8 @@ def _passes(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     yield Spec("equal", unscaled=True, pressure=True)
     # Deliberately broken.
     yield Spec("equal", sabotage="forget")
+    if symptom is Symptom.CLIPPED:
+        yield Spec("equal", pressure=True, sabotage="forget")
     if ranks > 1:
         yield Spec("equal", sabotage="average")
         yield Spec("equal", sabotage="part")
@@ -301,11 +351,3 @@ def _passes(symptom: Symptom, ranks: int) -> Iterator[Spec]:
         yield Spec("equal", sabotage="keep")
     if symptom in (Symptom.LEFT, Symptom.PARTIAL):
         yield Spec("trailing", sabotage="forget")
-
-
-def source_of(target: Target) -> str:
-    """The text of a target's file."""
-    return decode(Path(target.file).read_bytes())
-
-
-__all__ = ["Job", "Plan", "Sequence", "Spec", "plans", "source_of"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from accumlint.confirming.launch import Launched
@@ -18,7 +19,12 @@ from accumlint.rule import Symptom
 
 # Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
 # under 4e-16 in float64, the mildest defect measured makes 6e-2.
-LIMITS = {"float64": (1e-3, 1e-6), "float32": (1e-3, 1e-5), "bfloat16": (5e-2, 1e-2), "float16": (5e-2, 1e-2)}
+LIMITS = {
+    "float64": (1e-3, 1e-6),
+    "float32": (1e-3, 1e-5),
+    "bfloat16": (5e-2, 1e-2),
+    "float16": (5e-2, 1e-2),
+}
 
 
 class Undecided(Exception):
@@ -69,7 +75,10 @@ class Evidence:
         found = self.passes.get("equal")
         if found and not found.updates and found.raised and _is_expected(found.raised.message):
             for name in ("", " pressure"):
-                if f"equal unscaled{name}" in self.passes and self.passes[f"equal unscaled{name}"].updates:
+                if (
+                    f"equal unscaled{name}" in self.passes
+                    and self.passes[f"equal unscaled{name}"].updates
+                ):
                     self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
 
     def has(self, key: str) -> bool:
@@ -95,20 +104,31 @@ def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
     if launched.failure:
         return _undecided(plan, launched.failure)
     evidence = Evidence(launched, plan.job.line, dtype)
-    passes = tuple(p for key, p in evidence.passes.items() if "one" not in key.split())
     try:
-        _usable(evidence, plan)
-        question = _QUESTIONS[plan.symptom]
-        if plan.symptom is not Symptom.RAISES:
-            evidence.stand_in()
-        answer = question(evidence)
-        control = _control(question, evidence, answer.shows, plan.symptom)
-        if control is None:
-            raise Undecided(f"{answer.sentence}, but no control could show that this check can come out otherwise")
+        answer, control = _answered(evidence, plan)
     except Undecided as reason:
-        return _undecided(plan, str(reason), evidence, passes)
+        return _undecided(plan, str(reason), evidence)
     verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
-    return _confirmation(plan, verdict, answer.sentence, answer.figures, control, passes, evidence)
+    return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
+
+
+def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
+    """What the passes say to the claim, and the control.
+
+    Raises:
+        Undecided: where they say nothing, or where nothing shows that they could have said otherwise.
+    """
+    _usable(evidence, plan)
+    if plan.symptom is not Symptom.RAISES:
+        evidence.stand_in()
+    question = _QUESTIONS[plan.symptom]
+    answer = question(evidence)
+    control = _control(question, evidence, answer.shows, plan.symptom)
+    if control is None:
+        raise Undecided(
+            f"{answer.sentence}, but no control could show that this check can come out otherwise"
+        )
+    return answer, control
 
 
 def _usable(evidence: Evidence, plan: Plan) -> None:
@@ -125,7 +145,12 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         raise Undecided(first["unbound"])
     raised = first["raised"]
     loud = raised and _is_expected(raised["message"])
-    if raised and not loud and plan.symptom is not Symptom.RAISES and not evidence.passes["equal"].updates:
+    if (
+        raised
+        and not loud
+        and plan.symptom is not Symptom.RAISES
+        and not evidence.passes["equal"].updates
+    ):
         raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
     if not notes["losses"]:
         hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
@@ -227,7 +252,12 @@ def _weights(evidence: Evidence, key: str = "ragged") -> Answer:
         shows,
         ratio - 1,
         sentence,
-        {"weight ratio": ratio, "relative error": worst.error, "cosine": worst.cosine, "update": worst.number},
+        {
+            "weight ratio": ratio,
+            "relative error": worst.error,
+            "cosine": worst.cosine,
+            "update": worst.number,
+        },
     )
 
 
@@ -242,8 +272,12 @@ def _clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
     if not any(u.clips for u in found.updates):
         raise Undecided("nothing was clipped")
     answer = _gradient(evidence, key)
-    sentence = answer.sentence.replace("the large batch's gradient", "the clipped gradient of the large batch")
-    return Answer(answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures)
+    sentence = answer.sentence.replace(
+        "the large batch's gradient", "the clipped gradient of the large batch"
+    )
+    return Answer(
+        answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures
+    )
 
 
 def _raises(evidence: Evidence, key: str = "equal") -> Answer:
@@ -254,9 +288,14 @@ def _raises(evidence: Evidence, key: str = "equal") -> Answer:
         if raised is not None:
             where = f" at line {raised.line}" if raised.line else ""
             if not _is_expected(raised.message):
-                raise Undecided(f"the loop raised something else{where}: {raised.kind}: {raised.message}")
+                raise Undecided(
+                    f"the loop raised something else{where}: {raised.kind}: {raised.message}"
+                )
             return Answer(
-                True, 1.0, f"the loop raises {raised.kind}{where}: {raised.message}", {"exception": raised.message}
+                True,
+                1.0,
+                f"the loop raises {raised.kind}{where}: {raised.message}",
+                {"exception": raised.message},
             )
     answer = _gradient(evidence, key)
     if answer.shows:
@@ -315,15 +354,21 @@ def _left(evidence: Evidence, key: str = "trailing") -> Answer:
     later = [u for u in found.updates if u.epoch > 1]
     sizes = [len(u.microbatches) for u in found.updates if u.epoch <= 1]
     usual = max(sizes, key=sizes.count, default=0)
-    leaked = next((u for u in later[:1] if len(u.microbatches) > usual and found.left), None)
+    # What an epoch left is part of the next update where that one is a multiple of their common mean.
+    leaked = next(
+        (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
+    )
     if not found.left:
         return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
     names = _listed(found.left)
-    fate = (
-        f"and leak into update {leaked.number} of the next epoch" if leaked else "and no update of that epoch applies them"
-    )
+    fate = "and no update of that epoch applies them"
+    if leaked:
+        fate = f"and leak into update {leaked.number} of the next epoch"
     return Answer(
-        True, float(len(found.left)), f"micro-batches {names} go backward {fate}", {"left": len(found.left)}
+        True,
+        float(len(found.left)),
+        f"micro-batches {names} go backward {fate}",
+        {"left": len(found.left)},
     )
 
 
@@ -345,12 +390,19 @@ def _partial(evidence: Evidence, key: str = "trailing") -> Answer:
         if shows
         else "partial windows apply their own mean"
     )
-    return Answer(shows, abs(worst.scale - 1), sentence, {"scale": worst.scale, "micro-batches": len(worst.microbatches)})
+    return Answer(
+        shows,
+        abs(worst.scale - 1),
+        sentence,
+        {"scale": worst.scale, "micro-batches": len(worst.microbatches)},
+    )
 
 
 def _sizes(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
-    sizes = [len(u.microbatches) for u in _whole(found) if u.epoch <= 1 or found.updates[-1].epoch == 0]
+    sizes = [
+        len(u.microbatches) for u in _whole(found) if u.epoch <= 1 or found.updates[-1].epoch == 0
+    ]
     odd = next((s for s in sizes if s != found.steps), None)
     shows = odd is not None
     sentence = (
@@ -366,8 +418,15 @@ def _steps(evidence: Evidence, key: str = "equal") -> Answer:
     updates = _whole(found)
     mean = sum(len(u.microbatches) for u in updates) / len(updates)
     shows = mean < found.steps
-    sentence = f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
-    return Answer(shows, found.steps - mean, sentence, {"micro-batches per update": mean, "asked for": found.steps})
+    sentence = (
+        f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
+    )
+    return Answer(
+        shows,
+        found.steps - mean,
+        sentence,
+        {"micro-batches per update": mean, "asked for": found.steps},
+    )
 
 
 def _schedules(evidence: Evidence, key: str = "equal") -> Answer:
@@ -403,12 +462,14 @@ def _growing(evidence: Evidence, key: str = "equal") -> Answer:
     if len(totals) < 2:
         raise Undecided("the running total was not found while the loop ran")
     values = [x.value for x in totals if x.name == totals[0].name]
-    grown = all(b > a for a, b in zip(values, values[1:], strict=False))
-    sentence = (
-        f"`{totals[0].name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates and is never set back"
-        if grown
-        else f"`{totals[0].name}` is set back"
-    )
+    grown = all(b > a for a, b in pairwise(values))
+    name = totals[0].name
+    sentence = f"`{name}` is set back"
+    if grown:
+        sentence = (
+            f"`{name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates"
+            " and is never set back"
+        )
     return Answer(grown, values[-1], sentence, {"first": values[0], "last": values[-1]})
 
 
@@ -428,7 +489,12 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     if key != "overflow":
         shows = not finite
         sentence = "without an overflow every step is taken"
-    return Answer(shows, min(found.scales, default=before), sentence, {"scale before": before, "updates": steps})
+    return Answer(
+        shows,
+        min(found.scales, default=before),
+        sentence,
+        {"scale before": before, "updates": steps},
+    )
 
 
 def _skipped(evidence: Evidence, key: str = "overflow") -> Answer:
@@ -478,6 +544,7 @@ _MENDED = {
     "equal mend": "the window's own gradient put in place right before each step",
 }
 _BROKEN = {
+    "equal pressure forget": "every other micro-batch's gradient thrown away",
     "equal forget": "every other micro-batch's gradient thrown away",
     "equal part": "the gradients of every rank but the first made half as large again",
     "equal schedule": "the scheduler moved once more after every backward",
@@ -487,12 +554,14 @@ _BROKEN = {
 }
 
 
-def _control(question: _Question, evidence: Evidence, shows: bool, symptom: Symptom) -> Control | None:
+def _control(
+    question: _Question, evidence: Evidence, shows: bool, symptom: Symptom
+) -> Control | None:
     """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
         return _counted(evidence, shows)
     for key, what in (_MENDED if shows else _BROKEN).items():
-        if not evidence.has(key):
+        if not evidence.has(key) or ("pressure" in key) != (symptom is Symptom.CLIPPED):
             continue
         try:
             answer = question(evidence, key)
@@ -508,18 +577,26 @@ def _counted(evidence: Evidence, shows: bool) -> Control | None:
     values = [x.value for x in evidence.get("equal").totals]
     if len(set(values)) < 2:
         return None
-    return Control(
-        f"read at {len(values)} updates, the total has {len(set(values))} different values", shows, float(len(set(values)))
-    )
+    different = len(set(values))
+    what = f"read at {len(values)} updates, the total has {different} different values"
+    return Control(what, shows, float(different))
 
 
 # Confirmations
 
 
-def _undecided(
-    plan: Plan, reason: str, evidence: Evidence | None = None, passes: tuple[Pass, ...] = ()
-) -> Confirmation:
-    return _confirmation(plan, Verdict.UNDECIDED, reason, {}, None, passes, evidence)
+def _undecided(plan: Plan, reason: str, evidence: Evidence | None = None) -> Confirmation:
+    return _confirmation(plan, Verdict.UNDECIDED, reason, {}, None, evidence)
+
+
+def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
+    """The passes to show: the one that decides first, then the other regimes; controls tell themselves."""
+    first = {
+        Symptom.CLIPPED: "equal pressure", Symptom.WEIGHTS: "ragged", Symptom.LEFT: "trailing",
+        Symptom.PARTIAL: "trailing", Symptom.STUCK: "overflow", Symptom.SKIPPED: "overflow",
+    }.get(symptom, "equal")  # fmt: skip
+    order = dict.fromkeys((first, "equal", "ragged", "trailing", "overflow"))
+    return tuple(evidence.passes[key] for key in order if key in evidence.passes)
 
 
 def _confirmation(
@@ -528,14 +605,15 @@ def _confirmation(
     reason: str,
     figures: dict[str, float | int | str],
     control: Control | None,
-    passes: tuple[Pass, ...],
     evidence: Evidence | None,
 ) -> Confirmation:
     report = plan.report
     place = report.mark.place
     standins = ()
     if evidence is not None and "equal" in evidence.raw:
-        standins = tuple(f"`{k}`: {v}" for k, v in sorted(evidence.raw["equal"]["standins"].items()))
+        standins = tuple(
+            f"`{k}`: {v}" for k, v in sorted(evidence.raw["equal"]["standins"].items())
+        )
     return Confirmation(
         file=report.shown,
         line=place.line,
@@ -548,7 +626,7 @@ def _confirmation(
         reason=reason,
         measured=figures,
         control=control,
-        passes=passes,
+        passes=_shown(plan.symptom, evidence) if evidence is not None else (),
         standins=standins,
         also=tuple(_also(plan, evidence)) if evidence is not None else (),
         arm=plan.arm,
@@ -558,8 +636,12 @@ def _confirmation(
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """What else was seen, besides the claim."""
     asked = {plan.symptom}
+    if asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
+        asked.add(Symptom.GRADIENT)
     for symptom in (Symptom.SPREAD, Symptom.GRADIENT, Symptom.WEIGHTS, Symptom.LEFT):
-        if symptom in asked or (symptom is Symptom.GRADIENT and asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}):
+        if symptom in asked or (
+            symptom is Symptom.GRADIENT and asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}
+        ):
             continue
         try:
             answer = _QUESTIONS[symptom](evidence)

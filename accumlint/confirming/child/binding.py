@@ -1,7 +1,8 @@
 """Binds the names of a user's source to stand-ins while it runs, by the roles that the reading gave them."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
 
 from __future__ import annotations
 
@@ -13,35 +14,58 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import Pattern
-from accumlint.confirming.child.standins import Batch, Criterion, Data, Engine, Loader, Model, Output
+from accumlint.confirming.child.standins import (
+    CLASSES,
+    LENGTH,
+    VOCABULARY,
+    Batch,
+    Criterion,
+    Data,
+    Engine,
+    Loader,
+    Model,
+    Output,
+)
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
 _DATA = re.compile(
     r"batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp"
 )
-_HUGE = 10**9
-# Settings that every training script has, by their last name.
-_SETTINGS: tuple[tuple[re.Pattern[str], Any], ...] = (
-    (re.compile(r"learning_rate|(^|_)lr($|_)|base_lr"), 0.05),
-    (re.compile(r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$"), 0.0),
-    (re.compile(r"beta\d?$"), 0.9),
-    (re.compile(r"(^|_)eps(ilon)?$"), 1e-8),
-    (re.compile(r"clip|max_norm|grad_norm"), 1.0),
-    (re.compile(r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"), _HUGE),
-    (re.compile(r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$"), 2),
-    (re.compile(r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)"), 0),
-    (re.compile(r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$|^(steps|iterations|iters|updates)$"), 1000),
-    (re.compile(r"vocab"), 11),
-    (re.compile(r"num_class|n_class|num_labels"), 4),
-    (re.compile(r"block_size|seq_?len|context_len|max_len|(^|_)width$"), 6),
-    (re.compile(r"batch_?size|(^|_)bsz?$"), 2),
-    (re.compile(r"seed|num_workers|local_rank$|(^|_)rank$"), 0),
-    (re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx"), -100),
+# Settings that every training script has, by their last name: what they mean to a run of a few updates.
+_NOW_AND_THEN = (
+    r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
+    r"(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"
+)
+_LONG = (
+    r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
+    r"|^(steps|iterations|iters|updates)$"
+)
+_SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
+    (re.compile(pattern), value)
+    for pattern, value in (
+        (r"learning_rate|(^|_)lr($|_)|base_lr", 0.05),
+        (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
+        (r"beta\d?$", 0.9),
+        (r"(^|_)eps(ilon)?$", 1e-8),
+        (r"clip|max_norm|grad_norm", 1.0),
+        (_NOW_AND_THEN, 10**9),
+        (r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$", 2),
+        (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),
+        (_LONG, 1000),
+        (r"vocab", VOCABULARY),
+        (r"num_class|n_class|num_labels", CLASSES),
+        (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
+        (r"batch_?size|(^|_)bsz?$", 2),
+        (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
+    )
+)
+_IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
+_ROUNDS = (
+    "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
 )  # fmt: skip
 
 
@@ -118,10 +142,9 @@ class Binding:
             return self.data.rank == 0
         if low in ("sync_gradients",):
             return UNKNOWN
-        for pattern, value in _SETTINGS:
-            if pattern.search(low):
-                return self.data.ignored if value == -100 else value
-        return UNKNOWN
+        if _IGNORED.search(low):
+            return self.data.ignored
+        return next((value for pattern, value in _SETTINGS if pattern.search(low)), UNKNOWN)
 
     def choice(self, text: str) -> bool:
         if text in self.choices:
@@ -131,7 +154,9 @@ class Binding:
             return self.choices.get(symbol) == literal.strip("'\"")
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
-        return not names.is_off_by_default(text) and not re.search(r"fsdp|deepspeed|compile|\(\)$", text)
+        return not names.is_off_by_default(text) and not re.search(
+            r"fsdp|deepspeed|compile|\(\)$", text
+        )
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:
@@ -216,7 +241,11 @@ class Binding:
             return value.use()
         if isinstance(value, Output):
             return value.named(last)
-        if names.is_steps(last) and isinstance(value, int | float | Stub) and not isinstance(value, bool):
+        if (
+            names.is_steps(last)
+            and isinstance(value, int | float | Stub)
+            and not isinstance(value, bool)
+        ):
             if isinstance(value, Stub) or self.steps_ == 1 or not 2 <= value <= 16:
                 self.tell(bound, f"the accumulation steps, {self.steps_}")
                 return self.steps_
@@ -246,7 +275,9 @@ class Binding:
     def _piece(self, bound: str) -> Any:
         """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
         low = bound.lower()
-        if "batch" in low or low.lstrip("_").startswith(("x", "inp", "image", "img", "data", "token")):
+        if "batch" in low or low.lstrip("_").startswith(
+            ("x", "inp", "image", "img", "data", "token")
+        ):
             batch = self.data.fetch()
             self.tell(bound, "micro-batches made on the spot")
             return batch.use() if "batch" in low else batch.tensor(bound)
@@ -325,15 +356,16 @@ class Binding:
                 iterable = self.loader(text)
             else:
                 iterable = range(2)
-        loads = isinstance(iterable, DataLoader)
-        if loads:
-            self.recorder.epoch += 1
+        epoch = False
         for item in iterable:
             self.turn(True)
+            if not epoch and _holds_batch(item):
+                epoch = True
+                self.recorder.epoch += 1
             if isinstance(item, Batch):
                 item.use()
             yield item
-        if loads:
+        if epoch:
             self.recorder.note("epoch")
 
     def turn(self, value: Any) -> Any:
@@ -360,8 +392,14 @@ class Binding:
         kwargs: dict[str, Any] = {}
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         # Models first: an optimizer's stand-in holds their parameters.
-        order = sorted(parameters, key=lambda p: (self.roles.get(p.name) or names.role_of(p.name)) != "model")
-        values = {p.name: self.parameter(p) for p in order if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        order = sorted(
+            parameters, key=lambda p: (self.roles.get(p.name) or names.role_of(p.name)) != "model"
+        )
+        values = {
+            p.name: self.parameter(p)
+            for p in order
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        }
         for p in parameters:
             if p.name not in values or values[p.name] is UNKNOWN:
                 continue
@@ -382,7 +420,9 @@ class Binding:
         found = self.value(p.name)
         if found is not UNKNOWN:
             return found
-        if p.default is not p.empty and not (p.default is None and self.choices.get(f"{p.name} is None") == "false"):
+        if p.default is not p.empty and not (
+            p.default is None and self.choices.get(f"{p.name} is None") == "false"
+        ):
             return UNKNOWN
         if re.search(r"^params$|parameters$", p.name):
             return [q for m in self.models.values() for q in m.parameters()]
@@ -395,13 +435,29 @@ class Binding:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         for p in parameters:
             low = p.name.lower()
-            if low in ("batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step"):
+            if low in (
+                "batch_idx",
+                "batch_index",
+                "step",
+                "i",
+                "idx",
+                "it",
+                "iteration",
+                "n_iter",
+                "iter_num",
+                "global_step",
+            ):
                 kwargs[p.name] = batch.number - 1
             elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
                 kwargs[p.name] = batch
             elif _DATA.search(low) and not self.roles.get(p.name) and not names.role_of(p.name):
                 kwargs[p.name] = batch.tensor(p.name)
         return args, kwargs
+
+
+def _holds_batch(item: Any) -> bool:
+    """True for a micro-batch, also with its number or inside of what `zip` gives."""
+    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
 
 
 def _literal(choice: str) -> Any:
@@ -435,5 +491,3 @@ def _is_thing(value: Any) -> bool:
     return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
         type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
     )
-
-

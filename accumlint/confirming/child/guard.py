@@ -11,9 +11,18 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-_PROCESSES = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn")
+_PROCESSES = (
+    "subprocess.Popen",
+    "os.system",
+    "os.fork",
+    "os.forkpty",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "pty.spawn",
+)
 _CHANGES = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
     "os.chown", "shutil.rmtree", "shutil.move", "shutil.copyfile",
@@ -52,7 +61,9 @@ def stay_inside(folders: tuple[str, ...]) -> None:
         if isinstance(path, int):
             return True
         text = os.path.realpath(os.fsdecode(path))
-        return (text + os.sep).startswith(inside) or text == os.devnull or text.startswith("/dev/shm/")
+        return (
+            (text + os.sep).startswith(inside) or text == os.devnull or text.startswith("/dev/shm/")
+        )
 
     def opened(args: tuple[Any, ...]) -> None:
         path, mode, flags = args
@@ -64,7 +75,7 @@ def stay_inside(folders: tuple[str, ...]) -> None:
 
     def connected(args: tuple[Any, ...]) -> None:
         address = args[1]
-        host = address[0] if isinstance(address, tuple) else ""
+        host = cast("tuple[object, ...]", address)[0] if isinstance(address, tuple) else ""
         if isinstance(host, str) and host and not host.startswith(_LOOPBACK):
             raise Forbidden(f"connects to {host!r}")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,6 +103,7 @@ class Recorder(TorchFunctionMode):
         self.scale = 1.0
         self.backwards = 0
         self.schedulers: list[Any] = []
+        self.held = False
 
     # Parameters: one vector over all stand-in models, in the order in which they were made
 
@@ -165,7 +166,9 @@ class Recorder(TorchFunctionMode):
 
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         reduction = kwargs.get("reduction", "mean")
-        plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
+        plain = {
+            k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")
+        }
         args = _fitted(func, args)
         self.busy = True
         try:
@@ -227,6 +230,7 @@ class Recorder(TorchFunctionMode):
         params = [p for p in self.parameters() if p.requires_grad]
         if not params:
             return
+        self.look()
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
         self.busy = True
@@ -241,7 +245,9 @@ class Recorder(TorchFunctionMode):
         self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
         self.note("backward", contributions=found, scale=self.scale)
 
-    def _contributions(self, root: torch.Tensor, params: list[torch.Tensor]) -> Iterator[dict[str, Any]]:
+    def _contributions(
+        self, root: torch.Tensor, params: list[torch.Tensor]
+    ) -> Iterator[dict[str, Any]]:
         by_hand = not any(not x.by_hand and _reaches(root, x.elements) for x in self.losses)
         for loss in self.losses:
             if loss.by_hand != by_hand:
@@ -273,6 +279,7 @@ class Recorder(TorchFunctionMode):
             }
 
     def after_backward(self) -> None:
+        self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 1:
             # The control: what this micro-batch brought is lost, as if it had been cleared.
             for p in self.parameters():
@@ -290,6 +297,7 @@ class Recorder(TorchFunctionMode):
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not owned & {id(p) for p in params}:
             return
+        self.look()
         if self.settings.sabotage == "part":
             for p in params:
                 if p.grad is not None and self.data.rank:
@@ -330,7 +338,11 @@ class Recorder(TorchFunctionMode):
             for part in event.get("contributions", ()):
                 leading = leading or part["loss"]
                 count += part["count"] if part["loss"] == leading else 0
-                total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
+                total = (
+                    [a + b for a, b in zip(total, part["gradient"], strict=True)]
+                    if total
+                    else part["gradient"]
+                )
         if not total or not count:
             return
         start = 0
@@ -400,7 +412,9 @@ class Recorder(TorchFunctionMode):
                 kwargs.pop("error_if_nonfinite", None)
                 threshold = pressure if pressure is not None else float("inf")
                 # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
-                return original(params, threshold, **{k: v for k, v in kwargs.items() if k == "norm_type"})
+                return original(
+                    params, threshold, **{k: v for k, v in kwargs.items() if k == "norm_type"}
+                )
             finally:
                 self.busy = False
 
@@ -409,7 +423,7 @@ class Recorder(TorchFunctionMode):
     # Everything together
 
     @contextmanager
-    def watching(self) -> Iterator[Recorder]:
+    def watching(self) -> Generator[Recorder, None, None]:
         """Records whatever runs inside."""
         backward = torch.autograd.backward
 
@@ -423,12 +437,16 @@ class Recorder(TorchFunctionMode):
 
         clip_norm = nn.utils.clip_grad_norm_
         with ExitStack() as stack:
-            patch = lambda owner, name, new: stack.enter_context(mock.patch.object(owner, name, new))  # noqa: E731
+
+            def patch(owner: Any, name: str, new: Any) -> None:
+                stack.enter_context(mock.patch.object(owner, name, new))
+
             patch(torch.autograd, "backward", recorded)
             for owner in (nn.utils, nn.utils.clip_grad):
                 for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
                     if hasattr(owner, name):
                         patch(owner, name, self.clip(clip_norm, "value" in name))
+            self._watch_clears(patch)
             self._watch_scheduler(patch)
             self._watch_scaler(patch)
             handles: list[RemovableHandle] = [
@@ -438,6 +456,31 @@ class Recorder(TorchFunctionMode):
             stack.callback(lambda: [h.remove() for h in handles])
             stack.enter_context(self)
             yield self
+
+    def _watch_clears(self, patch: Callable[..., Any]) -> None:
+        recorder = self
+
+        def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
+            def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
+                result = clear(self, *args, **kwargs)
+                if not recorder.busy:
+                    recorder.note("clear")
+                    recorder.held = recorder.holds()
+                return result
+
+            return clearing
+
+        for owner in (torch.optim.Optimizer, nn.Module):
+            patch(owner, "zero_grad", watched(owner.zero_grad))
+
+    def holds(self) -> bool:
+        return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+
+    def look(self) -> None:
+        """Notes a clear that was done by hand, when what was held is gone."""
+        if self.held and not self.holds():
+            self.note("clear")
+            self.held = False
 
     def _watch_scheduler(self, patch: Callable[..., Any]) -> None:
         scheduler = torch.optim.lr_scheduler.LRScheduler
@@ -513,7 +556,9 @@ def _moved(value: Any, settings: Settings) -> Any:
 
 def _grad(root: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
     try:
-        return torch.autograd.grad(root, of, torch.ones_like(root), retain_graph=True, allow_unused=True)[0]
+        return torch.autograd.grad(
+            root, of, torch.ones_like(root), retain_graph=True, allow_unused=True
+        )[0]
     except RuntimeError:
         # Its graph has been freed by an earlier backward; what the user's own backward makes of that is seen next.
         return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from accumlint.reading import frameworks, names
 
 RUNTIME = "__accumlint__"
+N = TypeVar("N", bound=ast.AST)
 # The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
 Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 _DECORATORS = {
@@ -125,8 +126,8 @@ class _Slice:
             if not any(s in self.kept for s in _with_inner(statement)):
                 continue
             for name in ("body", "orelse", "finalbody"):
-                inner = getattr(statement, name, None)
-                if isinstance(inner, list):
+                inner: list[ast.stmt] | None = getattr(statement, name, None)
+                if inner is not None:
                     rest = self.block(inner)
                     setattr(statement, name, rest or ([ast.Pass()] if name == "body" else []))
             for handler in getattr(statement, "handlers", ()):
@@ -150,7 +151,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         for child in ast.iter_child_nodes(statement):
             if isinstance(child, ast.stmt):
                 yield from _statements([child])
-            elif isinstance(child, ast.excepthandler | ast.match_case):
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
                 yield from _statements(child.body)
 
 
@@ -179,7 +180,15 @@ def _read_inside(statement: ast.stmt) -> Iterator[str]:
 
 # Methods by which a statement changes the thing it calls them on.
 _MUTATING = {
-    "add_argument", "set_defaults", "append", "extend", "insert", "add", "update", "setdefault", "register_buffer",
+    "add_argument",
+    "set_defaults",
+    "append",
+    "extend",
+    "insert",
+    "add",
+    "update",
+    "setdefault",
+    "register_buffer",
 }
 
 
@@ -248,7 +257,7 @@ class _Rewriter(ast.NodeTransformer):
 
     # Statements
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
         node.decorator_list = [
             d for d in node.decorator_list if _decorator(d) in _DECORATORS or _sets(d)
         ]
@@ -259,7 +268,8 @@ class _Rewriter(ast.NodeTransformer):
                 argument.annotation = None
         self.generic_visit(node)
         made = _runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
-        return _many([node, _at(ast.Expr(made), node)])
+        # A transformer may give several statements for one.
+        return [node, _at(ast.Expr(made), node)]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         node.decorator_list = [d for d in node.decorator_list if _decorator(d) in _DECORATORS]
@@ -388,7 +398,9 @@ class _Rewriter(ast.NodeTransformer):
     def chosen(self, node: ast.expr) -> ast.expr:
         text, choice = self.choices[_normal(ast.unparse(node))]
         if choice in ("true", "false"):
-            return _at(_runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node)
+            return _at(
+                _runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
+            )
         try:
             literal = ast.literal_eval(choice)
         except (ValueError, SyntaxError):
@@ -397,9 +409,7 @@ class _Rewriter(ast.NodeTransformer):
 
     # Names
 
-    def entering(
-        self, bound: Pattern, value: ast.expr, original: ast.expr | None
-    ) -> ast.expr:
+    def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
         """The value as it enters names: through the runtime, which may put a stand-in there."""
         # A generator and a coroutine only work where they stand.
         if original is not None and any(
@@ -409,11 +419,11 @@ class _Rewriter(ast.NodeTransformer):
             return value
         spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
         mentions = (
-            _constant(tuple(sorted(set(_mentions(original))))) if original is not None else _constant(())
+            _constant(tuple(sorted(set(_mentions(original)))))
+            if original is not None
+            else _constant(())
         )
-        later = ast.Lambda(
-            ast.arguments([], [], None, [], [], None, []), value
-        )
+        later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
         if original is None or not self.builds(bound, original):
             return _at(_runtime("entering", [spec, value]), value)
         return _at(_runtime("built", [spec, mentions, later]), value)
@@ -429,7 +439,9 @@ class _Rewriter(ast.NodeTransformer):
             ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS
         ):
             return False
-        roles = {self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in _flat(bound)}
+        roles = {
+            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in _flat(bound)
+        }
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.AST:
@@ -475,16 +487,14 @@ def _runtime(name: str, args: list[ast.expr]) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load()), args, [])
 
 
-def _at(node: ast.AST, place: ast.AST) -> ast.AST:
+def _at(node: N, place: ast.AST) -> N:
     """A made node, put where the user's stands."""
     for inner in ast.walk(node):
-        if not hasattr(inner, "lineno") and isinstance(inner, ast.expr | ast.stmt | ast.excepthandler):
+        if not hasattr(inner, "lineno") and isinstance(
+            inner, ast.expr | ast.stmt | ast.excepthandler
+        ):
             ast.copy_location(inner, place)
     return node
-
-
-def _many(statements: list[ast.stmt]) -> list[ast.stmt]:
-    return statements
 
 
 def _listed(result: object) -> list[ast.stmt]:

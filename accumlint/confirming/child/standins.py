@@ -1,6 +1,7 @@
 """Tiny stand-ins for what a training loop works on: a model, batches, a loader, a criterion."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
 # torch's own annotations are partial.
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
 _TARGET = re.compile(
     r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
-_INPUT = re.compile(r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$")
+_INPUT = re.compile(
+    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
+)
 _MASK = re.compile(r"mask")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
@@ -78,9 +81,7 @@ class Batch(dict[Any, Any]):
     def __init__(self, data: Data, number: int) -> None:
         self.data_ = data
         self.number = number
-        generator = torch.Generator().manual_seed(
-            data.seed * 7919 + data.rank * 104729 + number
-        )
+        generator = torch.Generator().manual_seed(data.seed * 7919 + data.rank * 104729 + number)
         count = data.counts(number)
         if data.kind == "tokens":
             rows = 2
@@ -205,7 +206,7 @@ class Batch(dict[Any, Any]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.number
 
 
@@ -273,7 +274,9 @@ class Output:
             low = name.lower()
             if re.search(r"loss|^nll|elbo", low):
                 made.append(self.named(low))
-            elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|aux|info", low):
+            elif name == "_" or re.search(
+                r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|aux|info", low
+            ):
                 made.append({})
             else:
                 made.append(self.logits)
@@ -381,7 +384,8 @@ class Model(nn.Module):
         if data.poisoned and data.current == data.poisoned:
             logits = logits * float("nan")
         labels = next(
-            (v for k, v in kwargs.items() if _TARGET.search(k) and isinstance(v, torch.Tensor)), None
+            (v for k, v in kwargs.items() if _TARGET.search(k) and isinstance(v, torch.Tensor)),
+            None,
         )
         if labels is None and len(given) > 1:
             others = [t for t in given if t is not inputs]
@@ -399,7 +403,9 @@ class Model(nn.Module):
         data = self.data_[0]
         if data.kind == "tokens":
             fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
-            fitting = [t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)] or fitting
+            fitting = [
+                t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)
+            ] or fitting
         else:
             fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
             fitting = [t for t in fitting if t.requires_grad] or fitting
@@ -428,7 +434,7 @@ class Model(nn.Module):
 
 
 class Engine(Model):
-    """A stand-in for DeepSpeed's engine, which keeps its contract: it divides, steps at the window's end, and clears."""
+    """A stand-in for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
 
     def __init__(self, data: Data, seed: int, steps: int) -> None:
         super().__init__(data, seed)
@@ -466,7 +472,9 @@ class _Member:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if re.search(r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name):
+        if re.search(
+            r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
+        ):
             return self._model
         output = self._model(*args, **kwargs)
         return output.named(self._name)

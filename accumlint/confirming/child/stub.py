@@ -3,6 +3,7 @@
 A stub knows the text that it came from ("args.trainer.amp"). What a name tells (accumulation steps, a role, a setting
 that every training run has) is answered by the `Answers` given to it; all else is another stub.
 """
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The world around a loop that runs with stand-ins: devices, process groups, arguments and packages that are not here."""
+"""The world around a loop that runs with stand-ins: devices, process groups, arguments and absent packages."""
+# pyright: reportPrivateUsage=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
 # torch's own annotations are partial.
@@ -8,10 +9,9 @@ from __future__ import annotations
 import argparse
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
@@ -19,6 +19,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as Wrapped
+from torch.nn.parallel import distributed
 
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.stub import UNKNOWN, Stub
@@ -30,23 +31,35 @@ ABSENT = {
     "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
 }  # fmt: skip
 # Frameworks that drive a loop: without them there is nothing to measure.
-DRIVERS = {"accelerate", "lightning", "lightning_fabric", "pytorch_lightning", "transformers", "ignite"}
+DRIVERS = {
+    "accelerate",
+    "lightning",
+    "lightning_fabric",
+    "pytorch_lightning",
+    "transformers",
+    "ignite",
+}
 
 
 @contextmanager
-def surroundings(binding: Binding, scale: float) -> Iterator[None]:
+def surroundings(binding: Binding, scale: float) -> Generator[None, None, None]:
     """Puts the stand-ins for hardware, processes and packages in place; takes them away again."""
     with ExitStack() as stack:
-        patch = lambda owner, name, new: stack.enter_context(  # noqa: E731
-            mock.patch.object(owner, name, new, create=True)
-        )
+
+        def patch(owner: Any, name: str, new: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, new, create=True))
+
         device = binding.data.device
         if device.type != "cuda":
             _without_cuda(patch, device)
         _scalers(patch, device, scale)
         _processes(patch, binding)
         _arguments(patch, binding)
-        patch(torch, "compile", lambda model=None, *_, **__: model if model is not None else (lambda m: m))
+        patch(
+            torch,
+            "compile",
+            lambda model=None, *_, **__: model if model is not None else (lambda m: m),
+        )
         patch(sys, "argv", ["train.py"])
         finder = _Finder(binding)
         sys.meta_path.insert(0, finder)
@@ -56,16 +69,20 @@ def surroundings(binding: Binding, scale: float) -> Iterator[None]:
 
 
 def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
-    nothing = lambda *_, **__: None  # noqa: E731
     for name in (
         "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "init",
         "reset_peak_memory_stats", "set_stream",
     ):  # fmt: skip
-        patch(torch.cuda, name, nothing)
+        patch(torch.cuda, name, lambda *_, **__: None)
     patch(torch.cuda, "is_available", lambda: False)
     patch(torch.cuda, "current_device", lambda: device)
     patch(torch.cuda, "device_count", lambda: 1)
-    for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
+    for name in (
+        "memory_allocated",
+        "max_memory_allocated",
+        "memory_reserved",
+        "max_memory_reserved",
+    ):
         patch(torch.cuda, name, lambda *_, **__: 0)
     patch(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
     # Autocast leaves float64 alone; for a device that is not here it would only warn.
@@ -111,9 +128,14 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
         """DDP over the ranks that are here, its all-reduces counted."""
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
-            kept = {k: kwargs[k] for k in ("gradient_as_bucket_view",) if isinstance(kwargs.get(k), bool)}
+            kept = {
+                k: kwargs[k]
+                for k in ("gradient_as_bucket_view",)
+                if isinstance(kwargs.get(k), bool)
+            }
             super().__init__(module, **kept)
             group = dist.group.WORLD
+            assert group is not None
 
             def counted(state: Any, bucket: Any) -> Any:
                 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -125,10 +147,10 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
             counted.__annotations__ = {}
             self.register_comm_hook(None, counted)
             if recorder.settings.sabotage == "sync":
-                self.no_sync = nullcontext
+                self.no_sync = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
 
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
-    patch(torch.nn.parallel.distributed, "DistributedDataParallel", Counted)
+    patch(distributed, "DistributedDataParallel", Counted)
     if dist.is_initialized():
         patch(dist, "init_process_group", lambda *_, **__: None)
         patch(dist, "destroy_process_group", lambda *_, **__: None)
@@ -175,7 +197,11 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
         if text.rpartition(".")[2] == name and choice in ("true", "false"):
             return choice == "true"
     if names.is_steps(name) and not isinstance(default, bool | str):
-        return default if binding.steps_ > 1 and isinstance(default, int) and 2 <= default <= 16 else binding.steps_
+        return (
+            default
+            if binding.steps_ > 1 and isinstance(default, int) and 2 <= default <= 16
+            else binding.steps_
+        )
     found = binding.value(f"args.{name}")
     if isinstance(default, bool) or (default is not None and not isinstance(default, int | float)):
         return default
@@ -248,10 +274,9 @@ def _asked_by_the_user(file: str) -> bool:
 
 
 class _StubModule(types.ModuleType):
-    __path__: Sequence[str] = []
-
     def __init__(self, name: str, binding: Binding) -> None:
         super().__init__(name)
+        self.__path__ = []
         self.__dict__["_binding"] = binding
 
     def __getattr__(self, name: str) -> Any:

@@ -44,7 +44,7 @@ _NOTHING = _Nothing()
 
 
 def _left_alone(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:
-    return function if function is not None else lambda inner: inner
+    return function if function is not None else _left_alone
 
 
 def keep_out() -> None:

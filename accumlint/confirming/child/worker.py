@@ -4,6 +4,7 @@ Started by torchrun with the path of a file of jobs. torch is imported once; eac
 so that what one loop does to the interpreter, the memory or the process group touches no other.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
 # torch's own annotations are partial.
 
 from __future__ import annotations
@@ -119,10 +120,14 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     device = _device(order["device"])
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
+    )
     prefixed = dist.PrefixStore(f"job/{number}", store)
     if world > 1 or job["distributed"]:
-        per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+        per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(
+            os.environ["LOCAL_WORLD_SIZE"]
+        )
         backend = "nccl" if per_rank else "gloo"
         dist.init_process_group(
             backend, store=prefixed, rank=rank, world_size=world,
@@ -185,7 +190,11 @@ def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -
             break
         for part in event.get("contributions", ()):
             count += part["count"]
-            total = [a + b for a, b in zip(total, part["gradient"], strict=True)] if total else part["gradient"]
+            total = (
+                [a + b for a, b in zip(total, part["gradient"], strict=True)]
+                if total
+                else part["gradient"]
+            )
     norm = sum(x * x for x in total) ** 0.5 / max(count, 1)
     if world > 1:
         store.set(f"norm/{rank}", repr(norm))
@@ -205,7 +214,14 @@ def _counts(regime: str, kind: str, rank: int) -> Any:
 
 
 def _pass(
-    job: Any, spec: Any, kind: str, order: Any, rank: int, world: int, device: torch.device, pressure: float
+    job: Any,
+    spec: Any,
+    kind: str,
+    order: Any,
+    rank: int,
+    world: int,
+    device: torch.device,
+    pressure: float,
 ) -> dict[str, Any]:
     torch.manual_seed(order["seed"])
     steps = spec["steps"]
@@ -224,8 +240,7 @@ def _pass(
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
     copies = world if job["accelerate"] else 1
-    choices = {k: v for k, v in job["choices"].items()}
-    binding = Binding(recorder, data, steps, job["roles"], choices, world, {}, copies)
+    binding = Binding(recorder, data, steps, job["roles"], job["choices"], world, {}, copies)
     raised: dict[str, Any] | None = None
     unbound = ""
     with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
@@ -280,7 +295,9 @@ def _run(job: Any, binding: Binding) -> None:
         frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
         frozenset(map(tuple, job["leave_out"])),
     )  # fmt: skip
-    code = compile(rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True)
+    code = compile(
+        rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
+    )
     space: dict[str, Any] = {
         "__name__": "__main__" if entry["function"] is None else job["module"],
         "__file__": job["file"],
@@ -325,7 +342,7 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
-    made = cls.__new__(cls)
+    made: Any = object.__new__(cls)
     if isinstance(made, torch.nn.Module):
         torch.nn.Module.__init__(made)
     start = cls.__init__
