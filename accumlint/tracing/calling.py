@@ -257,9 +257,9 @@ class Calling:
         self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
     ) -> None:
         """`p.grad /= n`."""
-        if op in "*/" and any(
-            isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)
-        ):
+        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
+        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
+        if op in "*/" and (named or alias):
             self.things.multiplied(old, op, value, node)
 
     def modulus(self, right: int) -> None:
