@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from readers import Suite, findings_of, junit_suites, sarif_run
 from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Cell, Checked, Mark, Report, Silenced, Untraced
+from accumlint.report import Cell, Checked, Edit, Fix, Mark, Report, Silenced, Untraced
 from accumlint.reporting import REPORTERS, schema
 from accumlint.reporting.look import Look
 from accumlint.reporting.paths import relative, repository
@@ -201,6 +202,58 @@ def test_rdjson_counts_bytes() -> None:
     data = line.text.encode()
     assert (start["line"], end["line"], diagnostic["severity"]) == (2, 2, "ERROR")
     assert data[start["column"] - 1 : end["column"] - 1].decode() == "größe"
+
+
+# Fixes
+
+SOURCE = "größe = 1\nif größe: x.clear()  # größe\ny.step()\n"
+EDIT = Edit(Place(2, 11, 3, 2), 20, 41, "z")
+EDITED = "größe = 1\nif größe: z.step()\n"
+
+
+def fixed(applicability: str = "unsafe") -> Report:
+    lines = SOURCE.splitlines()
+    return replace(
+        report(), fix=Fix(applicability, "clear it", (replace(EDIT, lines=(lines[1], lines[2])),))
+    )
+
+
+def edited(lines: list[Any], start: tuple[int, int], end: tuple[int, int], new: Any) -> Any:
+    """The lines, which are text or bytes, with what stands between two places exchanged."""
+    (top, left), (bottom, right) = start, end
+    changed = lines[top - 1][: left - 1] + new + lines[bottom - 1][right - 1 :]
+    return [*lines[: top - 1], changed, *lines[bottom:]]
+
+
+def test_a_sarif_fix_makes_the_edit() -> None:
+    (result,) = sarif_results(checked(fixed()))
+    (change,) = result["fixes"][0]["artifactChanges"]
+    (replacement,) = change["replacements"]
+    region = replacement["deletedRegion"]
+    start, end = (
+        (region["startLine"], region["startColumn"]),
+        (region["endLine"], region["endColumn"]),
+    )
+    new = replacement["insertedContent"]["text"]
+    assert change["artifactLocation"] == {"uri": "lib/train.py", "uriBaseId": "%SRCROOT%"}
+    assert "".join(edited(SOURCE.splitlines(keepends=True), start, end, new)) == EDITED
+
+
+def test_an_rdjson_suggestion_makes_the_edit() -> None:
+    (diagnostic,) = json.loads(told("rdjson", checked(fixed())))["diagnostics"]
+    (suggestion,) = diagnostic["suggestions"]
+    start, end = (
+        (p["line"], p["column"]) for p in (suggestion["range"]["start"], suggestion["range"]["end"])
+    )
+    lines = [line.encode() for line in SOURCE.splitlines(keepends=True)]
+    assert b"".join(edited(lines, start, end, suggestion["text"].encode())).decode() == EDITED
+
+
+def test_what_is_only_a_suggestion_is_not_to_be_applied() -> None:
+    shown = checked(fixed("display"))
+    assert "fixes" not in sarif_results(shown)[0]
+    assert json.loads(told("rdjson", shown))["diagnostics"][0]["suggestions"] == []
+    assert findings_of(told("json", shown))[0]["fix"]["applicability"] == "display"
 
 
 # Commands in logs, decoded as GitHub's runner (actions/runner, ActionCommand.cs) and Azure's agent decode them.
