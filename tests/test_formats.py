@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from conftest import Run
 from helpers import FLAGGED, LOOP
-from readers import Suite, findings_of, junit_suites, sarif_run
+from readers import Suite, findings_of, junit_suites, sarif_run, table_rows
 
 from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Cell, Checked, Edit, Fix, Mark, Report, Silenced, Untraced
 from accumlint.reporting import REPORTERS, schema
-from accumlint.reporting.look import Look
+from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative, repository
 
 LOOK = Look(root=Path("/src"))
@@ -299,13 +299,14 @@ def test_github_gets_its_ten_surest_annotations_and_the_rest_as_lines() -> None:
     assert [line.split(":")[0] for line in rest] == [f"/src/b{n:02}.py" for n in range(7, 12)]
 
 
-def test_the_summary_of_the_run_has_a_row_for_each_finding() -> None:
-    rows = [line for line in told("markdown", *MANY).split("\n") if line.startswith("| warning")]
-    (row,) = rows
-    cells = re.split(r"(?<!\\)\|", row)
-    assert len(cells) == 6
-    assert "<code>lib/train.py:3:5</code>" in row
-    assert "<code>losses[i](x)</code> is summed" in row
+@pytest.mark.parametrize(
+    "file", ["lib/train.py", "a|b`c<d>&.py", "*a* _b_ [c](d) \\.py", "a\nb.py"]
+)
+def test_the_summary_of_the_run_has_a_row_for_each_finding(file: str) -> None:
+    (row,) = table_rows(told("markdown", checked(report(file)), BROKEN))
+    told_of = ("<code>losses[i](x)</code> is summed, 100%0A of it", *report().gradients)
+    assert row[:3] == ["warning", "ACC102 loss-not-divided", f"<code>{printable(file)}:3:5</code>"]
+    assert row[3].replace(f" ({report().condition})", "") == "<br>".join(told_of)
 
 
 def test_a_summary_stays_below_what_github_takes() -> None:
