@@ -208,7 +208,8 @@ class Calling:
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
-        if not value.tensor and "(" in value.text and not value.attributes and not value.count:
+        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        if not value.tensor and from_call and not value.attributes and not value.count:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
         return value
