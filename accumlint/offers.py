@@ -88,4 +88,5 @@ def _plain(fix: Fix, edits: Sequence[editing.Edit], layout: editing.Layout) -> r
 
 def _edit(edit: editing.Edit, layout: editing.Layout) -> report.Edit:
     start, end = layout.position(edit.start), layout.position(edit.end)
-    return report.Edit(Place(*start, *end), edit.start, edit.end, edit.content)
+    lines = (layout.program.lines[start[0] - 1], layout.program.lines[end[0] - 1])
+    return report.Edit(Place(*start, *end), edit.start, edit.end, edit.content, lines)

@@ -57,12 +57,16 @@ class Mark:
 
 @dataclass(frozen=True)
 class Edit:
-    """`content` in the place of the text at `place`, whose offsets in the decoded file are `start` and `end`."""
+    """`content` in the place of the text at `place`, whose offsets in the decoded file are `start` and `end`.
+
+    `lines` are the texts of the lines in which the place starts and ends.
+    """
 
     place: Place
     start: int
     end: int
     content: str
+    lines: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,13 @@ class Report:
     fingerprint: str = ""
     line_hash: str = ""
     fix: Fix | None = None
+
+    @property
+    def applicable_fix(self) -> Fix | None:
+        """The fix that a tool may apply to the file; what stands in a notebook's cell stands elsewhere in its file."""
+        if self.fix is None or self.fix.applicability == "display" or self.mark.cell:
+            return None
+        return self.fix
 
     @property
     def headline(self) -> str:

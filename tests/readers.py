@@ -12,6 +12,7 @@ import check_jsonschema
 import jsonschema
 import junitparser
 from click.testing import CliRunner
+from markdown_it import MarkdownIt
 from ruamel.yaml import YAML
 from sarif_pydantic import Sarif
 
@@ -73,3 +74,14 @@ def complaints(file: str, schema: str, *options: str) -> str:
 def yaml(file: Path) -> Any:
     """A YAML file as plain values."""
     return YAML(typ="safe").load(file)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The rows of a Markdown page's tables, without their heads, as the text and tags in their cells."""
+    rows: list[list[str]] = []
+    for token in MarkdownIt("commonmark").enable("table").parse(text):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline" and rows:
+            rows[-1].append("".join(child.content for child in token.children or ()))
+    return rows[1:]

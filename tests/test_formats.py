@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Run
 from helpers import FLAGGED, LOOP
-from readers import Suite, findings_of, junit_suites, sarif_run
+from readers import Suite, findings_of, junit_suites, sarif_run, table_rows
 
 from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Cell, Checked, Mark, Report, Silenced, Untraced
+from accumlint.report import Cell, Checked, Edit, Fix, Mark, Report, Silenced, Untraced
 from accumlint.reporting import REPORTERS, schema
-from accumlint.reporting.look import Look
+from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative, repository
 
 LOOK = Look(root=Path("/src"))
@@ -203,6 +204,58 @@ def test_rdjson_counts_bytes() -> None:
     assert data[start["column"] - 1 : end["column"] - 1].decode() == "größe"
 
 
+# Fixes
+
+SOURCE = "größe = 1\nif größe: x.clear()  # größe\ny.step()\n"
+EDIT = Edit(Place(2, 11, 3, 2), 20, 41, "z")
+EDITED = "größe = 1\nif größe: z.step()\n"
+
+
+def fixed(applicability: str = "unsafe") -> Report:
+    lines = SOURCE.splitlines()
+    return replace(
+        report(), fix=Fix(applicability, "clear it", (replace(EDIT, lines=(lines[1], lines[2])),))
+    )
+
+
+def edited(lines: list[Any], start: tuple[int, int], end: tuple[int, int], new: Any) -> Any:
+    """The lines, which are text or bytes, with what stands between two places exchanged."""
+    (top, left), (bottom, right) = start, end
+    changed = lines[top - 1][: left - 1] + new + lines[bottom - 1][right - 1 :]
+    return [*lines[: top - 1], changed, *lines[bottom:]]
+
+
+def test_a_sarif_fix_makes_the_edit() -> None:
+    (result,) = sarif_results(checked(fixed()))
+    (change,) = result["fixes"][0]["artifactChanges"]
+    (replacement,) = change["replacements"]
+    region = replacement["deletedRegion"]
+    start, end = (
+        (region["startLine"], region["startColumn"]),
+        (region["endLine"], region["endColumn"]),
+    )
+    new = replacement["insertedContent"]["text"]
+    assert change["artifactLocation"] == {"uri": "lib/train.py", "uriBaseId": "%SRCROOT%"}
+    assert "".join(edited(SOURCE.splitlines(keepends=True), start, end, new)) == EDITED
+
+
+def test_an_rdjson_suggestion_makes_the_edit() -> None:
+    (diagnostic,) = json.loads(told("rdjson", checked(fixed())))["diagnostics"]
+    (suggestion,) = diagnostic["suggestions"]
+    start, end = (
+        (p["line"], p["column"]) for p in (suggestion["range"]["start"], suggestion["range"]["end"])
+    )
+    lines = [line.encode() for line in SOURCE.splitlines(keepends=True)]
+    assert b"".join(edited(lines, start, end, suggestion["text"].encode())).decode() == EDITED
+
+
+def test_what_is_only_a_suggestion_is_not_to_be_applied() -> None:
+    shown = checked(fixed("display"))
+    assert "fixes" not in sarif_results(shown)[0]
+    assert json.loads(told("rdjson", shown))["diagnostics"][0]["suggestions"] == []
+    assert findings_of(told("json", shown))[0]["fix"]["applicability"] == "display"
+
+
 # Commands in logs, decoded as GitHub's runner (actions/runner, ActionCommand.cs) and Azure's agent decode them.
 
 
@@ -246,13 +299,14 @@ def test_github_gets_its_ten_surest_annotations_and_the_rest_as_lines() -> None:
     assert [line.split(":")[0] for line in rest] == [f"/src/b{n:02}.py" for n in range(7, 12)]
 
 
-def test_the_summary_of_the_run_has_a_row_for_each_finding() -> None:
-    rows = [line for line in told("markdown", *MANY).split("\n") if line.startswith("| warning")]
-    (row,) = rows
-    cells = re.split(r"(?<!\\)\|", row)
-    assert len(cells) == 6
-    assert "<code>lib/train.py:3:5</code>" in row
-    assert "<code>losses[i](x)</code> is summed" in row
+@pytest.mark.parametrize(
+    "file", ["lib/train.py", "a|b`c<d>&.py", "*a* _b_ [c](d) \\.py", "a\nb.py"]
+)
+def test_the_summary_of_the_run_has_a_row_for_each_finding(file: str) -> None:
+    (row,) = table_rows(told("markdown", checked(report(file)), BROKEN))
+    told_of = ("<code>losses[i](x)</code> is summed, 100%0A of it", *report().gradients)
+    assert row[:3] == ["warning", "ACC102 loss-not-divided", f"<code>{printable(file)}:3:5</code>"]
+    assert row[3].replace(f" ({report().condition})", "") == "<br>".join(told_of)
 
 
 def test_a_summary_stays_below_what_github_takes() -> None:

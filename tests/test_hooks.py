@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,11 +53,15 @@ def test_the_example_names_hooks_that_exist() -> None:
 @pytest.mark.parametrize("tool", ["pre-commit", "prek"])
 def test_the_hook_runs_in_a_repository(tool: str, tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    bad = ROOT / "fixtures" / "acc205"
+    before = re.sub("  # error: .*", "", (bad / "bad_outside_boundary.py").read_text())
+    after = (bad / "bad_outside_boundary.fixed.py").read_text()
     ours.mkdir()
     theirs.mkdir()
     for name in ("accumlint", "rules", "pyproject.toml", "README.md", "LICENSE", HOOKS.name):
         assert ran(tmp_path, "cp", "-r", str(ROOT / name), str(ours)).returncode == 0
-    config = f"repos: [{{repo: {ours}, rev: {repository(ours)}, hooks: [{{id: accumlint}}]}}]\n"
+    hooks = ", ".join(f"{{id: {hook['id']}}}" for hook in yaml(HOOKS))
+    config = f"repos: [{{repo: {ours}, rev: {repository(ours)}, hooks: [{hooks}]}}]\n"
     (theirs / ".pre-commit-config.yaml").write_text(config)
     (theirs / "model.py").write_text("import torch\n")
     (theirs / "notes.txt").write_text(LOOP)
@@ -70,6 +75,10 @@ def test_the_hook_runs_in_a_repository(tool: str, tmp_path: Path) -> None:
     assert found.returncode == 1
     assert f"train.py:{FLAGGED}:13: ACC102".encode() in found.stdout
     assert "notes.txt" not in found.stdout.decode()
+    (theirs / "fixable.py").write_text(before)
+    assert ran(theirs, "git", "add", "fixable.py").returncode == 0
+    ran(theirs, str(BIN / tool), "run", "accumlint-fix", "--files", "fixable.py")
+    assert (theirs / "fixable.py").read_text() == after
     installed = {path.name for path in (tmp_path / "home").rglob("site-packages/*")}
     assert "libcst" in installed
     assert "torch" not in installed

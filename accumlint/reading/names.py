@@ -179,3 +179,16 @@ _NORM = re.compile(
 def is_norm(called: str) -> bool:
     """True when a function's name reads like the size of a model's gradient."""
     return bool(_NORM.search(called.lower())) or called in ("get_total_norm",)
+
+
+_SKIPPED = "step_was_skipped({})"
+
+
+def skipped_step(scaler: str) -> str:
+    """The text of the question whether a scaler left out its last step."""
+    return _SKIPPED.format(scaler)
+
+
+def is_skipped_step(text: str) -> bool:
+    """True for the question whether a scaler left out its last step."""
+    return text.startswith(_SKIPPED.partition("(")[0] + "(")

@@ -276,6 +276,11 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.strong |= last in frameworks.STRONG
                 elif not frameworks.is_harmless(last) and _takes_optimizer(node):
                     fact.event = True
+                if last.startswith("_foreach_"):
+                    fact.event = True
+                elif isinstance(func, p.Attr) and last.endswith("_") and last[-2:] != "__":
+                    # What works in place writes its receiver.
+                    fact.writes.add(_last(func.base))
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
                     fact.event = fact.backward = fact.strong = True
                     fact.step |= "loss_scaler" in last

@@ -13,7 +13,7 @@ from accumlint.reporting.words import count
 
 # GitHub refuses a summary of more than 1 MiB.
 _MOST = 900_000
-_MARKS = re.compile(r"([\\*_{}\[\]<>|~&$])")
+_MARKS = re.compile(r"([\\*_{}\[\]<>|~&$`:])")
 
 
 def markdown(results: Iterable[Checked], look: Look) -> Iterator[str]:
@@ -51,24 +51,17 @@ def _row(report: Report, look: Look) -> str:
 
 
 def _text(text: str) -> str:
-    """Text of which nothing but code between backticks is taken for Markdown."""
-    pieces = printable(text).split("`")
+    """Text in which code between backticks stays code, and nothing else is taken for Markdown."""
+    pieces = text.split("`")
     if len(pieces) % 2 == 0:
-        return _MARKS.sub(r"\\\1", "'".join(pieces))
-    inside = (
-        _code(piece) if index % 2 else _MARKS.sub(r"\\\1", piece)
-        for index, piece in enumerate(pieces)
-    )
-    return "".join(inside)
+        return _plain(text)
+    return "".join(_code(p) if index % 2 else _plain(p) for index, p in enumerate(pieces))
 
 
 def _code(text: str) -> str:
-    """Code for a cell of a table, where a bar would end the cell even between backticks."""
-    safe = (
-        printable(text)
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace("|", "&#124;")
-        .replace("`", "&#96;")
-    )
-    return f"<code>{safe}</code>" if safe else ""
+    """Code that may hold backticks and bars; Markdown is read inside of tags, too."""
+    return f"<code>{_plain(text)}</code>" if text else ""
+
+
+def _plain(text: str) -> str:
+    return _MARKS.sub(r"\\\1", printable(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Mark, Report
+from accumlint.report import Checked, Edit, Mark, Report
 from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 from accumlint.reporting.paths import relative
@@ -21,6 +21,7 @@ def rdjson(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 def _diagnostic(report: Report, look: Look) -> dict[str, object]:
     path = relative(report.file, look.root)
+    fix = report.applicable_fix
     return {
         "message": "\n".join((report.headline, *report.gradients)),
         "location": _location(path, report.mark),
@@ -29,6 +30,7 @@ def _diagnostic(report: Report, look: Look) -> dict[str, object]:
         "related_locations": [
             {"message": mark.message, "location": _location(path, mark)} for mark in report.related
         ],
+        "suggestions": [_suggestion(edit) for edit in fix.edits] if fix else [],
     }
 
 
@@ -45,6 +47,17 @@ def _location(path: str, mark: Mark) -> dict[str, object]:
             "end": {"line": place.line, "column": start + width + _extra(held)},
         },
     }
+
+
+def _suggestion(edit: Edit) -> dict[str, object]:
+    place = edit.place
+    (first, last) = edit.lines
+    start = {"line": place.line, "column": place.column + _extra(first[: place.column - 1])}
+    end = {
+        "line": place.end_line,
+        "column": place.end_column + _extra(last[: place.end_column - 1]),
+    }
+    return {"range": {"start": start, "end": end}, "text": edit.content}
 
 
 def _extra(text: str) -> int:

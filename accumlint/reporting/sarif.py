@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accumlint import __version__, packs
 from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, Mark, Report, Silenced
+from accumlint.report import Checked, Fix, Mark, Report, Silenced
 from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 from accumlint.reporting.pages import sentence
@@ -114,7 +114,20 @@ def _result(report: Report, codes: Sequence[str], look: Look) -> _Object:
             for mark in report.timeline
         ]
         result["codeFlows"] = [{"threadFlows": [{"locations": steps}]}]
+    if report.applicable_fix:
+        result["fixes"] = [_fix(report.applicable_fix, uri)]
     return result
+
+
+def _fix(fix: Fix, uri: _Object) -> _Object:
+    replacements = [
+        {"deletedRegion": _region(edit.place), "insertedContent": {"text": edit.content}}
+        for edit in fix.edits
+    ]
+    return {
+        "description": {"text": _text(fix.message)},
+        "artifactChanges": [{"artifactLocation": uri, "replacements": replacements}],
+    }
 
 
 def _suppression(item: Silenced) -> _Object:

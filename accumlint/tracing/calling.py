@@ -208,7 +208,8 @@ class Calling:
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
-        if not value.tensor and "(" in value.text and not value.attributes and not value.count:
+        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        if not value.tensor and from_call and not value.attributes and not value.count:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
         return value
@@ -257,9 +258,9 @@ class Calling:
         self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
     ) -> None:
         """`p.grad /= n`."""
-        if op in "*/" and any(
-            isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target)
-        ):
+        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
+        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
+        if op in "*/" and (named or alias):
             self.things.multiplied(old, op, value, node)
 
     def modulus(self, right: int) -> None:

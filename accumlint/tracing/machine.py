@@ -622,6 +622,9 @@ class Machine:
         window = self.calling.threshold(op, left, right)
         if window is not None:
             return window
+        skipped = _skipped(op, left, right)
+        if skipped is not None:
+            return skipped
         far = self._beyond(op, left, right, shown, other)
         if far is not None:
             return far
@@ -875,6 +878,8 @@ class Machine:
             return bool(self.state.last and self.state.last[-1]) != negated
         if value.tensor:
             return self._data_guard(value, key, negated, node)
+        if names.is_skipped_step(key):
+            return self._skipped_step(key, expression) != negated
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
@@ -884,6 +889,14 @@ class Machine:
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
         return (choice == "true") != negated
+
+    def _skipped_step(self, key: str, expression: p.Expr) -> bool:
+        """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
+        choice = self.chosen.get(key, "ordinary")
+        self.decisions[key] = Decision(key, choice, (choice, "exceptional"), True, True)
+        if choice == "exceptional":
+            self.emit(t.SkippedStep(*self.stamp(expression, key), p.render(expression)))
+        return choice == "exceptional"
 
     def _matters(self, node: p.Node) -> bool:
         """True for a guard worth trying both ways: something happens to the gradient on one side."""
@@ -1126,6 +1139,19 @@ def _data(value: Value) -> tuple[frozenset[Batch], frozenset[str]]:
     if isinstance(value, Unknown):
         return value.batches, value.networks
     return frozenset(), frozenset()
+
+
+def _skipped(op: str, left: Value, right: Value) -> Unknown | None:
+    """Two scales of one scaler compared: it falls when a step was left out."""
+    if not isinstance(left, Unknown) or not isinstance(right, Unknown):
+        return None
+    if left.scale is None or right.scale is None or left.scale[0] is not right.scale[0]:
+        return None
+    if left.scale[1] > right.scale[1]:
+        return _skipped(_MIRRORED[op], right, left) if op in _MIRRORED else None
+    key = names.skipped_step(left.scale[0].text)
+    text = {">": key, "!=": key, "<=": f"not {key}", "==": f"not {key}"}.get(op)
+    return Unknown(text) if text is not None and left.scale[1] < right.scale[1] else None
 
 
 def _stripped(text: str) -> tuple[str, bool]:

@@ -166,7 +166,9 @@ class Things:
             ):
                 return Unknown(f"{base.text}.{name}", hint=True)
             case "accelerator", "optimizer_step_was_skipped":
-                return False
+                return Unknown(names.skipped_step(base.text))
+            case "optimizer", "step_was_skipped":
+                return Unknown(names.skipped_step(base.text))
             case "model" | "engine", "module":
                 if base.inner is not None:
                     return base.inner
@@ -599,7 +601,10 @@ class Things:
                 if base.enabled:
                     machine.emit(t.Update(*machine.stamp(node, base.text), thing))
                 return True, None
-            case "get_scale" | "state_dict" | "load_state_dict" | "is_enabled":
+            case "get_scale":
+                scale = (base, len(state.events))
+                return True, Unknown(f"{base.text}.get_scale()", scale=scale)
+            case "state_dict" | "load_state_dict" | "is_enabled":
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
                 return False, None

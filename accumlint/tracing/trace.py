@@ -318,6 +318,13 @@ class Skip(Event):
     jump: str
 
 
+@dataclass(frozen=True, eq=False)
+class SkippedStep(Event):
+    """The code learns that the scaler has left out its last step, and takes `guard` to be so."""
+
+    guard: str
+
+
 @dataclass(frozen=True)
 class Unread:
     """A call that could not be followed and received the loss, a model, an optimizer or a scaler.

@@ -80,7 +80,8 @@ class Unknown:
     the call that made it, which it may hand back. `hint` is the value it has unless somebody chooses otherwise.
     `ranks`: the number of ranks, or a multiple. `over` tells how other ranks' values came in: "sum", "mean" (of the
     value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
-    it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row.
+    it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row. `scale`:
+    the scaler that was asked for its scale, and when.
     """
 
     text: str
@@ -106,6 +107,7 @@ class Unknown:
     counted: Counted | None = None
     divisor: Divisor | None = None
     whole: Unknown | None = None
+    scale: tuple[Object, int] | None = None
 
     @property
     def linear(self) -> tuple[Term, ...]:

@@ -1,0 +1,151 @@
+"""Gradients are summed over ranks and never divided, or summed more than once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import Attr, Comprehension, walk
+from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
+
+from ._ranks import averaged_by, due_ranks, has_other_factors, reduced_windows
+from ._weights import is_scale_free
+
+
+class GradientAllReduceUnscaled(Rule):
+    """Gradients are summed over ranks by hand without a division, or summed again with every micro-batch.
+
+    A sum over W ranks is W times the average. With SGD that is a learning rate W times too high, and one that changes
+    with the number of machines. Inside a window of N micro-batches it is worse: `.grad` holds the sum so far, and each
+    reduction sums what was already summed, so the first micro-batch ends with W to the power N and the last with W.
+    On 2 ranks with N = 4 the applied gradient is 7.5 times too long, on 4 ranks 84 times, and points elsewhere.
+
+    Bad:
+
+    ```python
+    import torch.distributed as dist
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulation_steps).backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)  # error: ACC308
+            optimizer.step()
+    ```
+
+    Good:
+
+    ```python
+    import torch.distributed as dist
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for _ in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                images, labels = next(batches)
+                loss = F.cross_entropy(model(images), labels)
+                (loss / accumulation_steps).backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+            optimizer.step()
+    ```
+
+    When it stays silent: on `ReduceOp.AVG`; when the loss or the gradients are divided by the world size, before or
+    after; on a summed loss, whose sum over ranks is what was asked for, and on one divided by the tokens of all ranks;
+    on a reduction or a factor that could not be followed, among them buffers and lists of gradients; and where a call
+    that could not be followed received the model, the gradients or the optimizer. An average that is taken again with
+    every micro-batch is right and only costs communication.
+
+    The finding is `certain` when the loss is seen to be a mean, `likely` when its reduction could not be seen. A sum
+    that is never divided is a warning with Adam and its like, which divide a constant factor out again.
+
+    When the fix is not offered: without `--unsafe-fixes` where the sum is only undivided, because the learning rate was
+    tuned with it.
+
+    Measured (N = 4): not divided, length 2 on 2 ranks and 4 on 4, parameters .95 and 2.7 times the distance trained
+    away; reduced with every micro-batch, length 7.5 and 84, parameters 5 to 261 times. Divided, or `AVG`: 1e-16.
+
+    See: [`torch.distributed.all_reduce`][reduce], whose default is the sum; `average_gradients` in
+    [writing distributed applications][tutorial], which divides.
+
+    [reduce]: https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
+    [tutorial]: https://docs.pytorch.org/tutorials/intermediate/dist_tuto.html
+    """
+
+    code = "ACC308"
+    name = "gradient-all-reduce-unscaled"
+    severity = Severity.ERROR
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        if trace.main.hides("loss", "model", "gradients", "optimizer") or lists_gradients(trace):
+            return
+        for window in reduced_windows(trace):
+            rescales = window.of(Rescale)
+            summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]
+            if not summed or any(rescale.factor is None for rescale in rescales):
+                continue
+            powers = {power(c, rescales) for c in window.contributions}
+            beyond = [excess(c) for c in window.contributions]
+            known = [extra for extra in beyond if extra is not None]
+            if len(known) < len(beyond) or max(powers) + max(known) <= 0:
+                continue
+            again = len(powers) > 1
+            mild = is_scale_free(window.step.optimizer) and not again
+            yield self.at(
+                summed[0],
+                told(window, again),
+                confidence=Confidence.CERTAIN
+                if all(c.reduction != "unknown" for c in window.contributions)
+                else Confidence.LIKELY,
+                severity=Severity.WARNING if mild else Severity.ERROR,
+                window=window,
+            )
+
+
+def lists_gradients(trace: Trace) -> bool:
+    """True when gradients are kept under other names, where they may be divided unseen."""
+    return any(
+        isinstance(node, Comprehension)
+        and isinstance(node.element, Attr)
+        and node.element.name == "grad"
+        for node in walk(trace.program.body)
+    )
+
+
+def power(c: Contribution, rescales: tuple[Rescale, ...]) -> int:
+    """The power of the world size that the code gives a gradient beyond the average over ranks."""
+    place = (c.microbatch, c.network)
+    return sum(
+        rescale.ranks
+        for rescale in rescales
+        if place in {(held.microbatch, held.network) for held in rescale.pending}
+    )
+
+
+def excess(c: Contribution) -> int | None:
+    """The power that its loss has beyond what an average over ranks wants; None where it cannot be told."""
+    due = due_ranks(c)
+    if due is None and c.reduction == "unknown" and c.divisor is None:
+        due = 0
+    return None if due is None or has_other_factors(c) or c.over else c.ranks - due
+
+
+def told(window: Window, again: bool) -> str:
+    step = f"`{window.step.subject}.step()`"
+    if again:
+        return f"gradients are summed over ranks again with each micro-batch before {step}"
+    who = next((averaged_by(c) for c in window.contributions if averaged_by(c)), "")
+    if who:
+        return f"gradients are summed over ranks before {step}, although {who} has averaged them"
+    return f"gradients are summed over ranks and never divided before {step}"
