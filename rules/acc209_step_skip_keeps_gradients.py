@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, SkippedStep, Step, Trace
 
 
@@ -82,6 +82,7 @@ class StepSkipKeepsGradients(Rule):
     code = "ACC209"
     name = "step-skip-keeps-gradients"
     severity = Severity.ERROR
+    symptom = Symptom.STUCK
     exceptional = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
