@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.editing import Before, Move
+from accumlint.rule import Applicability, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Trace
 
 from ._clips import follows_step, idle_clips
@@ -75,6 +76,7 @@ class ClipMisplaced(Rule):
     code = "ACC208"
     name = "clip-misplaced"
     severity = Severity.WARNING
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -88,4 +90,5 @@ class ClipMisplaced(Rule):
                     if follows_step(run, clip)
                     else f"gradients are clipped before the backward, so {step} applies them unbounded"
                 )
-                yield self.at(clip, told, window=window)
+                fix = safe("Clip right before the step", Move(clip.node, Before(window.step.node)))
+                yield self.at(clip, told, window=window, fixes=[fix])
