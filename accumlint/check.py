@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import packs, patterns, prefilter, suppress
+from accumlint import baseline, packs, patterns, prefilter, suppress
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
@@ -56,7 +56,7 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
         return Problem(target.shown, f"cannot be read: {problem.strerror or problem}")
     try:
         return work(data, target)
-    except packs.PackError:
+    except (packs.PackError, baseline.BaselineError):
         raise
     # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
     except Exception:  # noqa: BLE001
@@ -248,9 +248,11 @@ def _about_ignores(
 def _sifted(
     reports: Sequence[_Matched], data: bytes, target: Target
 ) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
-    """The reports in order, and those that a comment or `per-file-ignores` silences."""
+    """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
     ordered = sorted(reports, key=lambda pair: pair[0].key)
     named = fingerprinted([report for report, _ in ordered], data) if ordered else ()
+    file = target.settings.baseline
+    known = Counter(baseline.load(file)) if file and ordered else Counter[baseline.Known]()
     kept: list[Report] = []
     silenced: list[Silenced] = []
     for report, (_, ignores) in zip(named, ordered, strict=True):
@@ -258,6 +260,9 @@ def _sifted(
             silenced.append(Silenced(report, by_comment=True, reason=ignores[0].ignore.reason))
         elif report.code in _ignored(target.file, target.settings):
             silenced.append(Silenced(report, by_comment=False))
+        elif file and known[baseline.known(report, file)] > 0:
+            known[baseline.known(report, file)] -= 1
+            silenced.append(Silenced(report, by_comment=False, known=True))
         else:
             kept.append(report)
     return tuple(kept), tuple(silenced)
@@ -301,6 +306,7 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         ),
         scope=around.scope,
         statement=around.statement,
+        loop=Place(around.first, 1, around.last, 1),
     )
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -16,17 +16,29 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from accumlint import __version__, check, config, fixing, keys, packs, reporting
+from accumlint import (
+    __version__,
+    baseline,
+    changes,
+    check,
+    config,
+    fixing,
+    ignoring,
+    keys,
+    packs,
+    reporting,
+)
 from accumlint.discovery import Target, find
 from accumlint.fixing import Fixed
 from accumlint.problem import Kind, Problem
 from accumlint.progress import Progress
-from accumlint.report import Checked
+from accumlint.report import Checked, Report
 from accumlint.reporting import mending, pages
 from accumlint.reporting.difference import difference
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import repository
 from accumlint.reporting.settings import settings as told
+from accumlint.reporting.words import count
 from accumlint.source import decode
 
 if TYPE_CHECKING:
@@ -35,6 +47,14 @@ if TYPE_CHECKING:
     from accumlint.confirming.result import Confirmation
 
 FINDINGS, USAGE, UNDECIDED, INTERRUPTED = 1, 2, 4, 130
+# What the user can mend, told in one line.
+FAULTS_OF_USE = (
+    config.ConfigError,
+    packs.PackError,
+    packs.UnknownSelector,
+    baseline.BaselineError,
+    changes.ChangesError,
+)
 
 
 class _Unusable(click.ClickException):
@@ -58,7 +78,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
-    except (config.ConfigError, packs.PackError, packs.UnknownSelector) as problem:
+    except FAULTS_OF_USE as problem:
         print(f"accumlint: {printable(str(problem))}", file=sys.stderr)
         return USAGE
     except (KeyboardInterrupt, click.Abort):
@@ -120,6 +140,12 @@ _CONFIG = click.option(
     help="Take the settings from this file, or set one; may be repeated.",
 )
 _ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration file.")
+_BASELINE = click.option(
+    "--baseline",
+    "known",
+    type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+    help="The file of known findings.",
+)
 _COLOR = click.option(
     "--color",
     "look",
@@ -165,7 +191,16 @@ def accumlint(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@accumlint.command("check", short_help="Checks files and folders.")
+class _CheckCommand(click.Command):
+    """The command `check`, whose option `--add-ignore` takes a reason behind `=` only: what follows it is a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, ["--add-ignore=" if word == "--add-ignore" else word for word in args]
+        )
+
+
+@accumlint.command("check", cls=_CheckCommand, short_help="Checks files and folders.")
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
 @click.option(
     "--select",
@@ -221,6 +256,18 @@ def accumlint(context: click.Context) -> None:
 )
 @_CONFIG
 @_ISOLATED
+@_BASELINE
+@click.option(
+    "--diff-base",
+    default="",
+    metavar="REV",
+    help="Report on lines only that changed since REV (git).",
+)
+@click.option(
+    "--add-ignore",
+    metavar="[=REASON]",
+    help="Write ignore comments for all findings, with the reason behind.",
+)
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely, and write the files.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the unsafe fixes, too.")
 @click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
@@ -247,6 +294,9 @@ def check_command(
     sarif_silenced: bool,
     configs: tuple[Path | None, tuple[str, ...]],
     isolated: bool,
+    known: Path | None,
+    diff_base: str,
+    add_ignore: str | None,
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
@@ -275,8 +325,16 @@ def check_command(
     if printed and output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
     options = config.Options(
-        select, extend_select, ignore, min_confidence or "", file, isolated, inline
+        select, extend_select, ignore, min_confidence or "", file, isolated, inline, known
     )
+    if add_ignore is not None:
+        _refuse_together(
+            "--add-ignore", fix=fix, diff=diff, diff_base=diff_base, stdin="-" in paths
+        )
+        if len(add_ignore.splitlines()) > 1:
+            raise click.BadParameter("a reason is one line.", param_hint="--add-ignore")
+    if diff_base:
+        _refuse_together("--diff-base", fix=fix, diff=diff)
     here = config.settings(Path.cwd(), options)
     targets, problems = find(
         paths or (".",), options, force_exclude=force_exclude, stdin_filename=stdin_filename
@@ -298,15 +356,25 @@ def check_command(
     results: list[Checked] = []
     progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
+    for settings in asked:
+        if settings.baseline:
+            baseline.load(settings.baseline)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
     coming_targets = progress.through(targets)
     if diff:
-        changes = fixing.fix_files(coming_targets, unsafe=unsafe_fixes)
-        _print(_differences(changes, results, progress, look))
+        fixes = fixing.fix_files(coming_targets, unsafe=unsafe_fixes)
+        _print(_differences(fixes, results, progress, look))
         _print(mending.outlook(results, names=show_fixes), sys.stderr)
         changed = any(result.mended for result in results) and not exit_zero
         return max(_verdict(results, worst, True), FINDINGS if changed else 0)
-    found = _fixed(coming_targets, unsafe_fixes) if fix else check.check(coming_targets)
+    if fix:
+        found = _fixed(coming_targets, unsafe_fixes)
+    elif add_ignore is not None:
+        found = _ignored(coming_targets, add_ignore.strip())
+    else:
+        found = check.check(coming_targets)
+    if diff_base:
+        found = _changed(found, changes.since(diff_base, str(Path.cwd())))
     coming = _kept(chain(of_settings, found), results, progress)
     fixed_stdin = fix and any(target.stdin for target in targets)
     first, *others = printed or [usual]
@@ -533,6 +601,136 @@ def config_command(
     options = config.Options(config=configs[0], inline=configs[1], isolated=isolated)
     held = config.settings(path if path.is_dir() else path.parent, options)
     _print(told(held.all, look))
+
+
+@accumlint.group("baseline")
+def baseline_group() -> None:
+    """Keeps known findings in a file, so that only new ones are reported.
+
+    The file is named by the setting `baseline` or by --baseline, else it is accumlint-baseline.json.
+    """
+
+
+@baseline_group.command("write")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@_CONFIG
+@_ISOLATED
+@_BASELINE
+def baseline_write(
+    paths: tuple[str, ...],
+    configs: tuple[Path | None, tuple[str, ...]],
+    isolated: bool,
+    known: Path | None,
+) -> int:
+    """Makes what is found now in PATHS (default: the current folder) the known findings.
+
+    What is known of other files stays.
+    """
+    return _renew(paths, _options(configs, isolated, known), baseline.rewritten)
+
+
+@baseline_group.command("prune")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@_CONFIG
+@_ISOLATED
+@_BASELINE
+def baseline_prune(
+    paths: tuple[str, ...],
+    configs: tuple[Path | None, tuple[str, ...]],
+    isolated: bool,
+    known: Path | None,
+) -> int:
+    """Forgets known findings that are no longer found in PATHS (default: the current folder), and gone files."""
+    return _renew(paths, _options(configs, isolated, known), baseline.pruned)
+
+
+@baseline_group.command("show")
+@_CONFIG
+@_ISOLATED
+@_BASELINE
+def baseline_show(
+    configs: tuple[Path | None, tuple[str, ...]], isolated: bool, known: Path | None
+) -> None:
+    """Lists the known findings."""
+    settings = config.settings(Path.cwd(), _options(configs, isolated, known))
+    file = settings.baseline or Path.cwd() / baseline.USUAL
+    items = baseline.load(file)
+    for item, number in sorted(items.items()):
+        where = f"{item.file}: {item.code}{f' in {item.scope}' if item.scope else ''}"
+        times = f" ({number} times)" if number > 1 else ""
+        click.echo(printable(f"{where}: {item.statement}{times}"))
+    click.echo(f"{count(sum(items.values()), 'finding')} known in {config.shown(file)}")
+
+
+def _options(
+    configs: tuple[Path | None, tuple[str, ...]], isolated: bool, known: Path | None
+) -> config.Options:
+    if isolated and configs[0]:
+        raise click.UsageError("--isolated and --config FILE exclude each other.")
+    return config.Options(config=configs[0], inline=configs[1], isolated=isolated, baseline=known)
+
+
+def _renew(
+    paths: Sequence[str],
+    options: config.Options,
+    renewed: Callable[
+        [Mapping[baseline.Known, int], Iterable[Report], Collection[str], Path],
+        Mapping[baseline.Known, int],
+    ],
+) -> int:
+    """Checks files without their baselines, and writes each baseline anew."""
+    packs.require(config.typed(options))
+    here = config.settings(Path.cwd(), options)
+    targets, problems = find(paths or (".",), options, force_exclude=True)
+    by_file: dict[Path, list[Target]] = {here.baseline or Path.cwd() / baseline.USUAL: []}
+    for target in targets:
+        if target.stdin:
+            raise click.UsageError("a baseline knows files, and `-` is none.")
+        file = target.settings.baseline or Path.cwd() / baseline.USUAL
+        bare = replace(target, settings=replace(target.settings, baseline=None))
+        by_file.setdefault(file, []).append(bare)
+    # A baseline that cannot be read is not written over.
+    old: dict[Path, Mapping[baseline.Known, int]] = {
+        file: baseline.load(file) if file.exists() else {} for file in by_file
+    }
+    results: list[Checked] = []
+    for file, held in by_file.items():
+        done = [(target, result) for target, result in zip(held, check.check(held), strict=True)]
+        results += (result for _, result in done)
+        read = {t.file for t, r in done if all(p.kind is Kind.WARNING for p in r.problems)}
+        reports = [report for _, result in done for report in result.reports]
+        new = renewed(old[file], reports, read, file)
+        if new != old[file] or not file.exists():
+            baseline.save(file, new)
+        click.echo(f"{count(sum(new.values()), 'finding')} known in {config.shown(file)}")
+    if here.baseline is None:
+        click.echo(f'To use it, name it in the settings: baseline = "{baseline.USUAL}"', err=True)
+    for problem in (*problems, *(problem for result in results for problem in result.problems)):
+        _tell(problem)
+    return _verdict(results, max((p.kind for p in problems), default=Kind.WARNING), True)
+
+
+def _refuse_together(option: str, **others: object) -> None:
+    for name, given in others.items():
+        if given:
+            other = "-" if name == "stdin" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and {other} exclude each other.")
+
+
+def _changed(results: Iterable[Checked], since: changes.Changes) -> Iterator[Checked]:
+    """The results with those findings only that stand on what changed."""
+    for result in results:
+        yield replace(result, reports=tuple(filter(since.touch, result.reports)))
+
+
+def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:
+    """What is left to report once ignores were written."""
+    files = comments = 0
+    for done in ignoring.ignore(targets, reason):
+        files += bool(done.added)
+        comments += done.added
+        yield done.checked
+    print(f"Ignored {count(comments, 'finding')} in {count(files, 'file')}", file=sys.stderr)
 
 
 def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -> Iterator[Checked]:

@@ -90,7 +90,8 @@ class Report:
     `severity` and `confidence` are in words. `condition` says when it holds, `timeline` tells its window. `scope` is
     the qualified name of the function or class around it ("" for the module), `statement` the flagged statement in one
     normal form: with the code they recognise a finding after its lines have moved, and `fingerprint` is their hash.
-    `line_hash` is what GitHub knows an alert by.
+    `line_hash` is what GitHub knows an alert by. `loop` is where the loop around it stands in the file, or else the
+    function.
     """
 
     shown: str
@@ -108,6 +109,7 @@ class Report:
     timeline: tuple[Mark, ...] = ()
     scope: str = ""
     statement: str = ""
+    loop: Place | None = None
     fingerprint: str = ""
     line_hash: str = ""
     fix: Fix | None = None
@@ -137,11 +139,15 @@ class Report:
 
 @dataclass(frozen=True)
 class Silenced:
-    """A finding that a comment or the settings silence; `reason` is what the comment gives as one."""
+    """A finding that a comment or the settings silence; `reason` is what the comment gives as one.
+
+    One that is `known` stands in the baseline.
+    """
 
     report: Report
     by_comment: bool
     reason: str = ""
+    known: bool = False
 
 
 @dataclass(frozen=True)

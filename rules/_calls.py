@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Insert, Move, Verb, Where
-from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, dotted
+from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, dotted, walk
 from accumlint.tracing.trace import Backward, Run, Step, Update
 
 
@@ -26,6 +26,13 @@ def argument_of(node: Node) -> str:
 def takes_nothing(node: Node) -> bool:
     """True for a call without arguments."""
     return isinstance(node, Call) and not node.args
+
+
+def accelerators(program: Program) -> list[str]:
+    """What is called as `….accumulate(model)` somewhere in the file, each name once."""
+    calls = (node for node in walk(program.body) if isinstance(node, Call))
+    found = (receiver_of(c) for c in calls if dotted(c.func).endswith(".accumulate"))
+    return [name for name in dict.fromkeys(found) if name]
 
 
 def taken(program: Program, call: Node, where: Where) -> Iterator[tuple[Verb, ...]]:

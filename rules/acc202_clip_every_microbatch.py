@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Guard, Move
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Clip, Trace, Window
 
-from ._calls import receiver_of
+from ._calls import accelerators
 from ._clips import idle_clips
 
 
@@ -99,7 +100,7 @@ class ClipEveryMicrobatch(Rule):
                         related=[
                             Related(window.step.node, "applies what is added afterwards, too")
                         ],
-                        fixes=clip_once(window, clip),
+                        fixes=clip_once(trace.program, window, clip),
                     )
 
 
@@ -113,10 +114,9 @@ def is_partial(window: Window, clip: Clip) -> bool:
     )
 
 
-def clip_once(window: Window, clip: Clip) -> Iterator[Fix]:
+def clip_once(program: Program, window: Window, clip: Clip) -> Iterator[Fix]:
     """Clips at the boundary: by Accelerate's own flag where the step waits for it, else right before the step."""
-    accelerator = receiver_of(clip.node)
-    if clip.via == "accelerator" and accelerator:
+    for accelerator in accelerators(program) if window.step.gated else ():
         test = f"{accelerator}.sync_gradients"
         yield safe(f"Clip only when `{test}`", Guard(clip.node, test))
     yield safe("Clip once, right before the step", Move(clip.node, Before(window.step.node)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
+from accumlint.editing import Before, Move
+from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Trace
 
 from ._clips import follows_step, idle_clips
@@ -76,6 +77,7 @@ class ClipMisplaced(Rule):
     name = "clip-misplaced"
     severity = Severity.WARNING
     symptom = Symptom.CLIPPED
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -89,4 +91,5 @@ class ClipMisplaced(Rule):
                     if follows_step(run, clip)
                     else f"gradients are clipped before the backward, so {step} applies them unbounded"
                 )
-                yield self.at(clip, told, window=window)
+                fix = safe("Clip right before the step", Move(clip.node, Before(window.step.node)))
+                yield self.at(clip, told, window=window, fixes=[fix])

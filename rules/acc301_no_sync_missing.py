@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import NoSync, SyncFlag, Trace
+from accumlint.reading.program import Program
+from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
+from accumlint.tracing.trace import NoSync, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
+from ._syncing import under_no_sync
 
 
 class NoSyncMissing(Rule):
@@ -53,8 +55,7 @@ class NoSyncMissing(Rule):
             optimizer.zero_grad()
             for micro_step in range(accumulation_steps):
                 inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
+                with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
                     loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
                     loss.backward()
             optimizer.step()
@@ -85,6 +86,7 @@ class NoSyncMissing(Rule):
     name = "no-sync-missing"
     severity = Severity.INFO
     claim = Claim.COMMUNICATION
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -100,4 +102,11 @@ class NoSyncMissing(Rule):
                     f"every micro-batch of the window all-reduces its gradients, "
                     f"`{window.step.subject}.step()` needs them reduced once",
                     window=window,
+                    fixes=silenced(trace.program, window),
                 )
+
+
+def silenced(program: Program, window: Window) -> Iterator[Fix]:
+    """Puts forward and backward under `no_sync` unless the boundary is reached."""
+    for verbs in under_no_sync(program, window):
+        yield unsafe("Reduce the gradients at the boundary only", *verbs)

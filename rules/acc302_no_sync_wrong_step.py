@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import Forward, SyncFlag, Trace
+from accumlint.editing import Replace
+from accumlint.reading.program import Choice, Function, Program, walk
+from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Forward, SyncFlag, Trace, Window
 
+from ._boundaries import boundary_tests, mentions
 from ._ranks import forward_of, unshared
 
 
@@ -90,6 +93,7 @@ class NoSyncWrongStep(Rule):
     name = "no-sync-wrong-step"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for run in trace.runs:
@@ -107,4 +111,28 @@ class NoSyncWrongStep(Rule):
                         f"the last micro-batch before `{window.step.subject}.step()` runs without "
                         "gradient synchronisation, so each rank applies its own gradients",
                         window=window,
+                        fixes=sync_at_boundary(trace.program, window),
                     )
+
+
+def sync_at_boundary(program: Program, window: Window) -> Iterator[Fix]:
+    """Asks for the boundary where `no_sync` is chosen: the other way round, or by the boundary's own test."""
+    inverted = all(c.synced for c in window.contributions[:-1])
+    for choice in choices(program, window):
+        body, orelse = program.code(choice.body), program.code(choice.orelse)
+        if inverted:
+            swapped = f"{orelse} if {program.code(choice.test)} else {body}"
+            yield safe("Synchronise at the boundary only", Replace(choice, swapped))
+        silent, loud = (body, orelse) if mentions(choice.body, "no_sync") else (orelse, body)
+        for test in boundary_tests(program, window):
+            chosen = f"{loud} if {test} else {silent}"
+            yield safe("Synchronise at every boundary", Replace(choice, chosen))
+
+
+def choices(program: Program, window: Window) -> list[Choice]:
+    """The conditional expressions in the forward's function of which one arm is a `no_sync`."""
+    forwards = {forward.node for forward in window.of(Forward)}
+    functions = {n for f in forwards for n in program.above(f) if isinstance(n, Function)}
+    nodes = [n for f in functions for n in walk(f.body)] if functions else walk(program.body)
+    found = (n for n in nodes if isinstance(n, Choice))
+    return [n for n in found if mentions(n.body, "no_sync") != mentions(n.orelse, "no_sync")]

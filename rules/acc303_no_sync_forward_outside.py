@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.editing import Before, Move
+from accumlint.reading.program import Node, Program, With
+from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import NoSync, Trace
 
 
@@ -78,6 +80,7 @@ class NoSyncForwardOutside(Rule):
     name = "no-sync-forward-outside"
     severity = Severity.INFO
     claim = Claim.COMMUNICATION
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
@@ -89,4 +92,20 @@ class NoSyncForwardOutside(Rule):
                         f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
                         "forward, where DDP decides to reduce",
                         window=window,
+                        fixes=[
+                            safe(
+                                "Take the forward into `no_sync`",
+                                Move(c.forward.node, Before(context.body[0]), "users"),
+                            )
+                            for context in contexts(trace.program, backward.node)
+                            for c in backward.contributions
+                            if c.forward is not None
+                        ],
                     )
+
+
+def contexts(program: Program, backward: Node) -> Iterator[With]:
+    """The contexts around a backward that may be `no_sync`."""
+    for outer in program.above(backward):
+        if isinstance(outer, With):
+            yield outer

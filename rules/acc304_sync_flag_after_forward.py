@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import SyncFlag, Trace
+from accumlint.editing import Before, Move
+from accumlint.reading.program import Node, Program, With
+from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
+from accumlint.tracing.trace import Forward, SyncFlag, Trace
 
 from ._ranks import unshared
 
@@ -53,7 +55,8 @@ class SyncFlagAfterForward(Rule):
             optimizer.zero_grad()
             for micro_step in range(accumulation_steps):
                 inputs, targets = next(batches)
-                ddp.require_backward_grad_sync = micro_step + 1 == accumulation_steps
+                last = micro_step + 1 == accumulation_steps
+                ddp.require_backward_grad_sync = last
                 loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
                 loss.backward()
             optimizer.step()
@@ -76,6 +79,7 @@ class SyncFlagAfterForward(Rule):
     name = "sync-flag-after-forward"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
@@ -88,4 +92,18 @@ class SyncFlagAfterForward(Rule):
                         f"`{flag.subject}` is set after the forward that reads it: "
                         f"`{window.step.subject}.step()` applies what one rank holds alone",
                         window=window,
+                        fixes=[
+                            safe(
+                                "Set the flag before the forward",
+                                Move(flag.node, Before(place), "needs"),
+                            )
+                            for forward in window.of(Forward)
+                            if forward.microbatch == flag.microbatch
+                            for place in places(trace.program, forward.node)
+                        ],
                     )
+
+
+def places(program: Program, forward: Node) -> list[Node]:
+    """The contexts around a forward, the outermost first, and the forward itself."""
+    return [*reversed([n for n in program.above(forward) if isinstance(n, With)]), forward]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Finding, Rule, Severity
-from accumlint.tracing.trace import Trace
+from accumlint.editing import Replace
+from accumlint.reading.program import Assign, Attr, Call, Node, Program, dotted, walk
+from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
+from accumlint.tracing.trace import Trace, Window
 
 from ._ranks import forward_of, unshared
+from ._syncing import under_no_sync
 
 
 class DdpWrapperBypassed(Rule):
@@ -53,8 +56,7 @@ class DdpWrapperBypassed(Rule):
             optimizer.zero_grad()
             for micro_step in range(accumulation_steps):
                 inputs, targets = next(batches)
-                last = micro_step + 1 == accumulation_steps
-                with nullcontext() if last else ddp.no_sync():
+                with nullcontext() if micro_step + 1 == accumulation_steps else ddp.no_sync():
                     loss = F.cross_entropy(ddp(inputs), targets)
                     (loss / accumulation_steps).backward()
             optimizer.step()
@@ -82,6 +84,7 @@ class DdpWrapperBypassed(Rule):
     name = "ddp-wrapper-bypassed"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -97,4 +100,34 @@ class DdpWrapperBypassed(Rule):
                     f"the forward through `{forward.subject}` goes past the DDP wrapper, "
                     "so its gradients are never reduced over ranks",
                     window=window,
+                    fixes=through_wrapper(trace.program, window, forward.node),
                 )
+
+
+def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:
+    """Calls the wrapper: what `.module` is asked of, or what wraps or gives the alias that is called."""
+    if not isinstance(forward, Call):
+        return
+    if isinstance(forward.func, Attr) and forward.func.name == "module":
+        wrappers = [program.code(forward.func.base)]
+    else:
+        wrappers = list(dict.fromkeys(wrappers_of(program, dotted(forward.func))))
+    for wrapper in wrappers:
+        call = Replace(forward.func, wrapper)
+        yield unsafe(f"Call `{wrapper}`", call)
+        for verbs in under_no_sync(program, window, wrapper):
+            yield unsafe(f"Call `{wrapper}`, and reduce at the boundary only", call, *verbs)
+
+
+def wrappers_of(program: Program, alias: str) -> Iterator[str]:
+    """The names of what is built from an alias, or of what the alias is the module of."""
+    for node in walk(program.body):
+        match node:
+            case Assign(targets=[target], value=Call(func=func, args=[model, *_])):
+                if dotted(model.value) == alias and "Parallel" in dotted(func):
+                    yield program.code(target)
+            case Assign(targets=[target], value=Attr(base=base, name="module")):
+                if dotted(target) == alias:
+                    yield program.code(base)
+            case _:
+                pass

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity, Symptom
-from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace
+from accumlint.editing import Replace
+from accumlint.reading.program import Call, Const, Node, Program, Unary
+from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
+from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace, Window
 
+from ._boundaries import boundary_tests
 from ._ranks import reduced_by_hand
 
 
@@ -79,7 +82,7 @@ class FsdpSyncNotRestored(Rule):
     code = "ACC309"
     name = "fsdp-sync-not-restored"
     severity = Severity.ERROR
-    symptom = Symptom.GRADIENT
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for run in trace.runs:
@@ -101,6 +104,7 @@ class FsdpSyncNotRestored(Rule):
                     told if restored else f"{told}, and nothing switches it on",
                     window=window,
                     related=[Related(window.step.node, "finds no gradient of that micro-batch")],
+                    fixes=sync_at_boundary(trace.program, window, flag.node),
                 )
 
 
@@ -115,3 +119,12 @@ def switched_off(run: Run) -> dict[Backward, SyncFlag]:
             flags = [state[c.network] for c in event.contributions if c.network in state]
             found.update((event, flag) for flag in flags if flag.on is False)
     return found
+
+
+def sync_at_boundary(program: Program, window: Window, flag: Node) -> Iterator[Fix]:
+    """Switches on at the boundary: the other way round, or by the boundary's own test."""
+    if isinstance(flag, Call) and len(flag.args) == 1 and not isinstance(flag.args[0].value, Const):
+        wanted = flag.args[0].value
+        opposite = [program.code(wanted.operand)] if isinstance(wanted, Unary) else []
+        for test in (*opposite, *boundary_tests(program, window)):
+            yield safe("Synchronise at the boundary", Replace(wanted, test))

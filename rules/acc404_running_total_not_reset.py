@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.editing import Sink
 from accumlint.reading.program import Attr, Binary, Call, Name, Program, render, walk, walk_expr
-from accumlint.rule import Claim, Finding, Rule, Severity
+from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace
+
+from ._boundaries import loop_of
+from ._totals import first_values
 
 
 class RunningTotalNotReset(Rule):
@@ -63,6 +67,7 @@ class RunningTotalNotReset(Rule):
     name = "running-total-not-reset"
     severity = Severity.INFO
     claim = Claim.LOG
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         averaged = divided_by_length(trace.program)
@@ -75,6 +80,7 @@ class RunningTotalNotReset(Rule):
                         read,
                         f"`{read.total}` is reported as the mean of one epoch and still holds "
                         "the epochs before",
+                        fixes=reset_per_epoch(trace.program, read),
                     )
 
 
@@ -88,3 +94,11 @@ def divided_by_length(program: Program) -> frozenset[str]:
         for part in walk_expr(node.left)
         if isinstance(part, Attr | Name)
     )
+
+
+def reset_per_epoch(program: Program, read: Read) -> Iterator[Fix]:
+    """Takes the first value into the loop over epochs at whose end the total is read."""
+    loop = loop_of(program, read.node)
+    for start in first_values(program, read.total) if loop is not None else ():
+        if loop is not None:
+            yield safe("Start every epoch from nothing", Sink(start, loop))

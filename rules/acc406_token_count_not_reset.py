@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from accumlint.rule import Finding, Rule, Severity
-from accumlint.tracing.trace import Read, Trace
+from accumlint.editing import After, Insert
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Backward, Clear, Read, Trace, Window
+
+from ._calls import ends_of_update
+from ._totals import first_values
 
 
 class TokenCountNotReset(Rule):
@@ -46,9 +50,9 @@ class TokenCountNotReset(Rule):
 
     def train(model, loader, optimizer, accumulation_steps):
         batches = iter(loader)
+        tokens = 0
         for _ in range(len(loader) // accumulation_steps):
             optimizer.zero_grad()
-            tokens = 0
             for _ in range(accumulation_steps):
                 inputs, labels = next(batches)
                 logits = model(inputs).flatten(0, 1)
@@ -58,6 +62,7 @@ class TokenCountNotReset(Rule):
             for parameter in model.parameters():
                 parameter.grad /= tokens
             optimizer.step()
+            tokens = 0
     ```
 
     When it stays silent: when the count is set back in every window, and when it is only reported,
@@ -75,6 +80,7 @@ class TokenCountNotReset(Rule):
     code = "ACC406"
     name = "token-count-not-reset"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -89,4 +95,20 @@ class TokenCountNotReset(Rule):
                             f"`{read.total}` divides the window and still counts the micro-batches "
                             "of the windows before",
                             window=window,
+                            fixes=reset_after_step(trace, window, read),
                         )
+
+
+def reset_after_step(trace: Trace, window: Window, read: Read) -> Iterator[Fix]:
+    """Sets the count back to its first value when its window is over."""
+    program = trace.program
+    for start in {program.code(first): first for first in first_values(program, read.total)}:
+        for last in (*window_ends(trace, window), *ends_of_update(trace.main, window.step)):
+            yield safe(f"Reset by `{start}` after the step", Insert(start, After(last.node)))
+
+
+def window_ends(trace: Trace, window: Window) -> list[Clear]:
+    """The clearing that follows the step, behind which a reader looks for what else is reset."""
+    following = trace.main.events[window.step.index + 1 :]
+    until = next((e.index for e in following if isinstance(e, Backward)), 0)
+    return [e for e in following if isinstance(e, Clear) and e.index < until][:1]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.editing import DropArgument
 from accumlint.reading.program import Call, Program, dotted, walk
-from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
 
@@ -77,6 +78,7 @@ class GraphHeldAcrossWindow(Rule):
     name = "graph-held-across-window"
     severity = Severity.INFO
     claim = Claim.MEMORY
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -108,6 +110,12 @@ class GraphHeldAcrossWindow(Rule):
                         "goes through it again",
                         confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
                         window=window,
+                        fixes=[
+                            safe(
+                                "Let the graph go with its backward",
+                                DropArgument(backward.node, "retain_graph"),
+                            )
+                        ],
                     )
 
 

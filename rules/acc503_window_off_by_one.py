@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
+from accumlint.editing import Replace
+from accumlint.reading.program import (
+    Attr,
+    Binary,
+    Bool,
+    Compare,
+    Const,
+    Expr,
+    Name,
+    Node,
+    Program,
+    dotted,
+)
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Trace, Window
 
+from ._boundaries import guard_of, remainders
 from ._windows import length, sources
 
 
@@ -74,6 +88,7 @@ class WindowOffByOne(Rule):
     name = "window-off-by-one"
     severity = Severity.ERROR
     symptom = Symptom.SIZES
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -100,9 +115,38 @@ class WindowOffByOne(Rule):
                     f"the first `{first.step.subject}.step()` comes after {size} "
                     f"micro-batch{'es' if size > 1 else ''}, every later one after {full}",
                     window=first,
+                    fixes=counted_rightly(trace.program, first.step.node),
                 )
 
 
 def _wiped(window: Window) -> bool:
     """True when something before the first step was cleared unapplied: a probe, or another defect."""
     return any(clear.wiped for clear in window.of(Clear))
+
+
+def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:
+    """Counts the micro-batch that is being worked on: one more than an index from 0, no more than a number from 1."""
+    guard = guard_of(program, step)
+    for remainder in remainders(guard.test) if guard is not None else ():
+        match remainder.left:
+            case Binary(op="+", left=counter, right=Const(value=1)):
+                yield safe("Count from one", Replace(remainder.left, program.code(counter)))
+            case Name() | Attr():
+                raised = f"({program.code(remainder.left)} + 1) % {program.code(remainder.right)}"
+                if guard is not None and leaves_zero_out(guard.test, remainder.left):
+                    test = f"{raised} == 0"
+                    yield safe("Count the present micro-batch", Replace(guard.test, test))
+                yield safe("Count the present micro-batch", Replace(remainder, raised))
+            case _:
+                pass
+
+
+def leaves_zero_out(test: Expr, counter: Expr) -> bool:
+    """True for `counter > 0 and counter % steps == 0`, in which the first part is not needed once one is added."""
+    match test:
+        case Bool(op="and", left=Compare(left=left, rest=[(">" | "!=", Const(value=0))])):
+            return dotted(left) == dotted(counter) and isinstance(test.right, Compare)
+        case Bool(op="and", left=Name() | Attr() as left, right=Compare()):
+            return dotted(left) == dotted(counter)
+        case _:
+            return False

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Add, Forward, Run, Thing, Trace
+from accumlint.editing import After, Move
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
+
+from ._boundaries import loop_of
 
 
 class StepEveryMicrobatch(Rule):
@@ -71,6 +74,7 @@ class StepEveryMicrobatch(Rule):
     name = "step-every-microbatch"
     severity = Severity.ERROR
     symptom = Symptom.STEPS
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -97,6 +101,7 @@ class StepEveryMicrobatch(Rule):
                     f"`{window.step.subject}.step()` runs on every micro-batch, while "
                     f"`{window.backwards[-1].loss}` is divided for a window of several",
                     window=window,
+                    fixes=step_after_window(trace, window),
                 )
 
 
@@ -108,3 +113,12 @@ def is_divided(run: Run, optimizer: Thing) -> bool:
         and all(c.weight == share and c.backward.divided == 1 for c in window.contributions)
         for window in run.windows_of(optimizer)
     )
+
+
+def step_after_window(trace: Trace, window: Window) -> Iterator[Fix]:
+    """Takes the update out of an inner loop: what steps after every backward steps when the loop is over."""
+    loop = loop_of(trace.program, window.step.node)
+    epochs = {end.node for end in trace.main.of(EpochEnd)}
+    inner = loop is not None and loop_of(trace.program, loop) is not None
+    if loop is not None and inner and loop not in epochs:
+        yield safe("Step when the window is over", Move(window.step.node, After(loop), "rest"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Schedule, Trace
+from accumlint.editing import After, Guard
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, safe
+from accumlint.tracing.trace import Schedule, Trace, Window
 
+from ._calls import accelerators, ends_of_update, taken
 from ._schedules import horizon
 from ._windows import length
 
@@ -81,6 +83,7 @@ class SchedulerPerMicrobatch(Rule):
     name = "scheduler-per-microbatch"
     severity = Severity.WARNING
     claim = Claim.SCHEDULE
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -101,4 +104,15 @@ class SchedulerPerMicrobatch(Rule):
                         f"`{move.subject}.step()` runs on every micro-batch, while {length_is} updates",
                         confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
                         window=window,
+                        fixes=move_with_step(trace, window, move),
                     )
+
+
+def move_with_step(trace: Trace, window: Window, move: Schedule) -> Iterator[Fix]:
+    """Moves the schedule after the step, by Accelerate's own flag where the step waits for it."""
+    for accelerator in accelerators(trace.program) if window.step.gated else ():
+        test = f"{accelerator}.sync_gradients"
+        yield safe(f"Move the schedule only when `{test}`", Guard(move.node, test))
+    for last in ends_of_update(trace.main, window.step):
+        for verbs in taken(trace.program, move.node, After(last.node)):
+            yield safe("Move the schedule with the step", *verbs)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from accumlint.editing import After, Guard
 from accumlint.reading.program import Assign, Call, Program, dotted, render, walk
-from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Average, Trace
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.tracing.trace import Average, Trace, Window
 
+from ._calls import accelerators, ends_of_update, taken
 from ._windows import length
 
 # An argument that lets the average count its own calls, or that fits its decay to the window.
@@ -78,6 +80,7 @@ class EmaEveryMicrobatch(Rule):
     name = "ema-every-microbatch"
     severity = Severity.WARNING
     claim = Claim.SCHEDULE
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -94,6 +97,7 @@ class EmaEveryMicrobatch(Rule):
                         f"{length(window)} times for each step",
                         confidence=Confidence.CERTAIN if average.certain else Confidence.LIKELY,
                         window=window,
+                        fixes=average_once(trace, window, average),
                     )
 
 
@@ -113,3 +117,13 @@ def counts_by_itself(program: Program, average: Average) -> bool:
         for argument in call.args
     )
     return any(_COUNTED.search(text) for text in written)
+
+
+def average_once(trace: Trace, window: Window, average: Average) -> Iterator[Fix]:
+    """Averages after the step, by Accelerate's own flag where the step waits for it."""
+    for accelerator in accelerators(trace.program) if window.step.gated else ():
+        test = f"{accelerator}.sync_gradients"
+        yield unsafe(f"Average only when `{test}`", Guard(average.node, test))
+    for last in ends_of_update(trace.main, window.step):
+        for verbs in taken(trace.program, average.node, After(last.node)):
+            yield unsafe("Average after the step", *verbs)

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Call, Function, Program, Raise, dotted, walk
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.editing import After, Before, Insert
+from accumlint.reading.program import (
+    Attr,
+    Call,
+    Class,
+    Do,
+    Function,
+    Program,
+    Raise,
+    dotted,
+    render,
+    walk,
+)
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -40,6 +52,26 @@ class HfComputeLossIgnoresNumItems(Rule):
 
 
     class WeightedTrainer(Trainer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.model_accepts_loss_kwargs = False
+
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            labels = inputs.pop("labels")
+            outputs = model(**inputs)
+            loss = F.cross_entropy(outputs.logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+            return (loss, outputs) if return_outputs else loss
+    ```
+
+    With that the Trainer divides by the accumulation steps again, and each micro-batch weighs the same. Dividing by the
+    count is better where the counts differ (ACC101):
+
+    ```python
+    import torch.nn.functional as F
+    from transformers import Trainer
+
+
+    class WeightedTrainer(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
             labels = inputs.pop("labels")
             outputs = model(**inputs)
@@ -53,9 +85,6 @@ class HfComputeLossIgnoresNumItems(Rule):
                     loss = loss * self.accelerator.num_processes
             return (loss, outputs) if return_outputs else loss
     ```
-
-    For a loss over sequences or pairs, `self.model_accepts_loss_kwargs = False` after `super().__init__` gives the
-    division back to the Trainer.
 
     When it stays silent: when the class sets `model_accepts_loss_kwargs`, divides by `gradient_accumulation_steps` or
     `current_gradient_accumulation_steps`, or hands the count on; on a method that only raises; on trl's reward
@@ -82,6 +111,7 @@ class HfComputeLossIgnoresNumItems(Rule):
     name = "hf-compute-loss-ignores-num-items"
     severity = Severity.ERROR
     symptom = Symptom.SCALE
+    fix = Applicability.SAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         passed = loss_functions(program)
@@ -93,6 +123,7 @@ class HfComputeLossIgnoresNumItems(Rule):
                         f"`{function.owner}.compute_loss` ignores `num_items_in_batch`, and the Trainer "
                         "does not divide by the accumulation steps (if the model takes `**kwargs`)",
                         confidence=Confidence.LIKELY,
+                        fixes=leave_division(program, function),
                     )
                 elif not function.owner and function.name in passed:
                     yield self.at(
@@ -136,3 +167,20 @@ def uses_the_count(function: Function) -> bool:
     steps = {"gradient_accumulation_steps", "current_gradient_accumulation_steps"}
     abstract = any(isinstance(n, Raise) and "NotImplemented" in n.exception for n in nodes)
     return abstract or bool(read & {"num_items_in_batch", *rest, *steps})
+
+
+def leave_division(program: Program, function: Function) -> Iterator[Fix]:
+    """Tells the Trainer, once its own `__init__` is through, that it has to divide."""
+    switch = "self.model_accepts_loss_kwargs = False"
+    told = "Leave the division to the Trainer"
+    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
+    made = owner.methods.get("__init__") if owner is not None else None
+    if made is None:
+        head = "def __init__(self, *args, **kwargs):"
+        lines = (head, "    super().__init__(*args, **kwargs)", f"    {switch}", "")
+        first = next(iter(owner.methods.values())) if owner is not None else function
+        yield safe(told, Insert("\n".join(lines), Before(first)))
+        return
+    for statement in made.body:
+        if isinstance(statement, Do) and render(statement.value).startswith("super().__init__("):
+            yield safe(told, Insert(switch, After(statement)))

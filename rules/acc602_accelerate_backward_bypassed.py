@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Trace
+from accumlint.editing import Replace
+from accumlint.reading.program import Attr, Call, Program
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.tracing.trace import Backward, Trace
 
+from ._calls import accelerators
 from ._weights import applied, bypasses, divisions, expected
 
 
@@ -73,6 +76,7 @@ class AccelerateBackwardBypassed(Rule):
     name = "accelerate-backward-bypassed"
     severity = Severity.ERROR
     symptom = Symptom.SCALE
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -87,4 +91,19 @@ class AccelerateBackwardBypassed(Rule):
                     window=window,
                     applied=applied(window),
                     expected=expected(window),
+                    fixes=by_accelerator(trace.program, backward),
                 )
+
+
+def by_accelerator(program: Program, backward: Backward) -> Iterator[Fix]:
+    """Sends the loss backward through the accelerator whose `accumulate` it stands under."""
+    if backward.via != "tensor" or not isinstance(backward.node, Call) or backward.node.args:
+        return
+    for accelerator in accelerators(program):
+        call = f"{accelerator}.backward({loss_of(program, backward.node)})"
+        yield safe(f"Call `{call}`", Replace(backward.node, call))
+
+
+def loss_of(program: Program, call: Call) -> str:
+    """What a call of `backward` is made on."""
+    return program.code(call.func.base) if isinstance(call.func, Attr) else ""

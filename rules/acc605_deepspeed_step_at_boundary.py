@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Program, render, walk
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.editing import Before, Move
+from accumlint.reading.program import Attr, Call, Node, Program, render, walk, walk_expr
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, EngineCall, Run, Thing, Trace
+
+from ._boundaries import guard_of
 
 
 class DeepspeedStepAtBoundary(Rule):
@@ -42,7 +45,7 @@ class DeepspeedStepAtBoundary(Rule):
     def train(model, loader, args):
         engine, _, _, _ = deepspeed.initialize(args=args, model=model)
         for _ in range(args.epochs):
-            for inputs, targets in loader:
+            for step, (inputs, targets) in enumerate(loader):
                 loss = engine(inputs, targets)
                 engine.backward(loss)
                 engine.step()
@@ -66,6 +69,7 @@ class DeepspeedStepAtBoundary(Rule):
     code = "ACC605"
     name = "deepspeed-step-at-boundary"
     severity = Severity.ERROR
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -77,6 +81,7 @@ class DeepspeedStepAtBoundary(Rule):
                 yield self.at(
                     test,
                     f"`{render(test)}` never holds: DeepSpeed counts in the `step()` that it guards",
+                    fixes=[unguarded(step, guard) for step in steps_in(guard)],
                 )
         for call in {c.engine: c for c in run.of(EngineCall)}.values():
             if call.engine.kind == "deepspeed" and is_rarer(run, call.engine):
@@ -86,7 +91,26 @@ class DeepspeedStepAtBoundary(Rule):
                     "steps on every "
                     + (f"{run.steps}th of its calls" if call.steps else "N-th of its calls"),
                     confidence=Confidence.CERTAIN if call.steps else Confidence.LIKELY,
+                    fixes=[
+                        unguarded(call.node, guard)
+                        for guard in [guard_of(trace.program, call.node)]
+                        if guard is not None
+                    ],
                 )
+
+
+def unguarded(step: Node, guard: Node) -> Fix:
+    """Calls the engine's step on every micro-batch: it counts by itself."""
+    return safe("Step on every micro-batch: the engine counts by itself", Move(step, Before(guard)))
+
+
+def steps_in(guard: Node) -> list[Node]:
+    """The calls of a `step` under a guard."""
+    return [
+        node
+        for node in walk_expr(guard)
+        if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name == "step"
+    ]
 
 
 def is_rarer(run: Run, engine: Thing) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.editing import After, Move
+from accumlint.reading.program import With, render
+from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Trace
 
 
@@ -70,6 +72,7 @@ class AutocastAroundBackward(Rule):
     name = "autocast-around-backward"
     severity = Severity.INFO
     opt_in = True
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for backward in trace.main.of(Backward):
@@ -78,4 +81,13 @@ class AutocastAroundBackward(Rule):
                     backward,
                     f"`{backward.loss}` goes backward inside `autocast`",
                     confidence=Confidence.CERTAIN,
+                    fixes=[
+                        safe("Go backward after `autocast`", Move(backward.node, After(context)))
+                        for context in trace.program.above(backward.node)
+                        if isinstance(context, With) and is_autocast(context)
+                    ],
                 )
+
+
+def is_autocast(context: With) -> bool:
+    return any("autocast" in render(value) for value, _ in context.items)

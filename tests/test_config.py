@@ -54,6 +54,7 @@ EFFECTS = [
     ('per-file-ignores = { "tr*.py" = ["ACC1"] }', 0),
     ('per-file-ignores = { "other/" = ["ACC1"] }', 1),
     ("severity = { ACC1 = 'info' }", 1),
+    ("baseline = 'absent.json'", 2),
 ]
 # Settings that name rules that there are not, with the line and column and the hint.
 UNKNOWN = [

@@ -184,7 +184,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(train: Path) -> None:
     (result,) = fixing.fix_files([target])
     train.write_text(SOURCE + "\n")
     (checked,) = fixing.written([result])
-    assert "changed while it was being fixed" in checked.problems[0].message
+    assert "changed meanwhile" in checked.problems[0].message
     assert train.read_text() == SOURCE + "\n"
     assert len(checked.reports) == 1
 

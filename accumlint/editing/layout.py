@@ -112,6 +112,8 @@ class Layout:
         """The offsets of a statement's lines, with the comments right above it and those that end its block."""
         start, end = self.span(statement)
         indentation = self.indentation(statement)
+        if isinstance(statement, cst.FunctionDef | cst.ClassDef) and statement.decorators:
+            start, _ = self.span(statement.decorators[0])
         first, last = self._line(start), self._line(max(end - 1, start))
         while first and self._is_comment(first - 1, indentation):
             first -= 1

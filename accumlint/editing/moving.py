@@ -20,10 +20,12 @@ class Passage:
 
 
 def passage(
-    layout: Layout, statement: Statement, anchor: Statement, after: bool, needs: bool
+    layout: Layout, statement: Statement, anchor: Statement, after: bool, along: str
 ) -> Passage | None:
     """What moves, None where something on the way, or a guard, makes the new place another one."""
     unit = _with_its_guard(layout, statement)
+    if along == "users":
+        unit = _beside(layout, unit, anchor)
     meeting = _meeting(layout, unit, anchor)
     if meeting is None:
         return None
@@ -36,11 +38,11 @@ def passage(
         return None
     if not all(_may_be_entered(layout, owner, below) for owner, below in inwards):
         return None
-    taken = _needed(layout, unit, anchor) if needs else (unit,)
+    taken = _taken(layout, unit, anchor_top, along)
     if not _commute(layout, taken, anchor, after, outwards, inwards):
         return None
     emptied = _emptied(layout, unit)
-    if emptied is None and len(layout.siblings(unit)) == 1:
+    if emptied is None and len(layout.siblings(unit)) == len(taken):
         return None
     return Passage(taken, emptied)
 
@@ -64,6 +66,8 @@ def is_boundary(layout: Layout, guard: cst.If) -> bool:
     if any(isinstance(n, cst.Modulo) for n in _all(guard.test)):
         return True
     tested = names_of([guard.test])
+    if any(name.endswith(".is_gradient_accumulation_boundary") for name in tested.reads):
+        return True
     if any(name.rpartition(".")[2] == "sync_gradients" for name in tested.reads):
         return True
     loop = next((o for o in _owners(layout, guard) if isinstance(o, cst.For | cst.While)), None)
@@ -131,22 +135,46 @@ def _may_be_entered(layout: Layout, owner: Statement, below: Statement) -> bool:
             return False
 
 
-def _needed(layout: Layout, unit: Statement, anchor: Statement) -> tuple[Statement, ...]:
-    """The statement with those of its block, from the anchor on, that compute what it reads."""
-    siblings = layout.siblings(unit)
-    if anchor not in siblings:
-        return (unit,)
-    first, last = siblings.index(anchor), siblings.index(unit)
-    taken: list[Statement] = [unit]
-    read = names_of([unit])
-    for sibling in reversed(siblings[first:last]):
-        if not isinstance(sibling, cst.SimpleStatementLine):
-            continue
-        written = Names(writes=names_of([sibling]).writes)
-        if written.disturbs(Names(reads=read.reads)):
-            taken.insert(0, sibling)
-            read = names_of(taken)
-    return tuple(taken)
+def _beside(layout: Layout, unit: Statement, anchor: Statement) -> Statement:
+    """The statement beside the anchor, or beside what holds it, that holds a unit in nothing but contexts."""
+    blocks = {layout.block(owner) for owner in _owners(layout, anchor)}
+    while layout.block(unit) not in blocks:
+        owner = layout.owner(unit)
+        if not isinstance(owner, cst.With):
+            break
+        unit = owner
+    return unit
+
+
+def _taken(layout: Layout, unit: Statement, anchor: Statement, along: str) -> tuple[Statement, ...]:
+    """The unit with what goes along, in the order of the text."""
+    siblings = [s for s in layout.siblings(unit) if isinstance(s, cst.BaseStatement)]
+    own = siblings.index(unit)
+    if along == "rest":
+        return tuple(_whole(siblings[own:]))
+    if along == "users" and anchor in siblings[own:]:
+        return _chain(_whole(siblings[own : siblings.index(anchor)]))
+    if along == "needs" and anchor in siblings[:own]:
+        return _chain(_whole(siblings[siblings.index(anchor) : own + 1]), backwards=True)
+    return (unit,)
+
+
+def _chain(statements: Sequence[Statement], backwards: bool = False) -> tuple[Statement, ...]:
+    """The first statement with those that read what it computes, and so on; backwards, what the last one reads."""
+    first, *others = reversed(statements) if backwards else statements
+    taken = [first]
+    for other in others:
+        names, held = names_of([other]), names_of(taken)
+        giving, asking = (names, held) if backwards else (held, names)
+        if Names(writes=giving.writes).disturbs(Names(reads=asking.reads)):
+            taken.append(other)
+    return tuple(reversed(taken)) if backwards else tuple(taken)
+
+
+def _whole(statements: Sequence[cst.CSTNode]) -> list[Statement]:
+    return [
+        s for s in statements if isinstance(s, cst.SimpleStatementLine | cst.BaseCompoundStatement)
+    ]
 
 
 def _commute(
@@ -161,7 +189,7 @@ def _commute(
     moved = names_of(taken)
     inside = set(taken)
     place = layout.span(anchor)[1 if after else 0]
-    own = layout.span(taken[0])[0]
+    own = layout.span(taken[-1 if layout.span(taken[0])[0] > place else 0])[0]
     low, high = min(own, place), max(own, place)
     loops = [owner for owner, _ in outwards if isinstance(owner, cst.For | cst.While)]
     entered = layout.block(anchor) if inwards else None
@@ -194,7 +222,20 @@ def _emptied(layout: Layout, unit: Statement) -> Statement | None:
         and isinstance(owner, cst.If)
         and owner.orelse is None
         and layout.block(owner) is not None
-        and not any(isinstance(n, cst.Call | cst.NamedExpr) for n in _all(owner.test))
+        and not any(_may_do_something(n) for n in _all(owner.test))
     ):
         return owner
     return None
+
+
+def _may_do_something(node: cst.CSTNode) -> bool:
+    """True for a part of a test that may do more than tell, so that the test must stay."""
+    match node:
+        case cst.NamedExpr():
+            return True
+        case cst.Call(func=cst.Attribute(attr=attr)):
+            return attr.value != "is_gradient_accumulation_boundary"
+        case cst.Call():
+            return True
+        case _:
+            return False

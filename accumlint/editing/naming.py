@@ -73,11 +73,14 @@ def bound_by(owner: Statement) -> Names:
     return Names(writes=frozenset(written | names_of(target).reads | names_of(target).writes))
 
 
-def in_reach(text: str, at: cst.CSTNode, layout: Layout) -> bool:
-    """True when each name in a statement or expression is bound where a node stands."""
-    wanted = names_of([cst.parse_statement(text)])
-    roots = {name.partition(".")[0] for name in wanted.reads}
-    roots -= names_of([cst.parse_statement(text)]).writes
+def in_reach(
+    text: str, at: cst.CSTNode, layout: Layout, made: frozenset[str] = frozenset()
+) -> bool:
+    """True when each name in a statement or expression is bound where a node stands, or is `made` by the same fix."""
+    statement = cst.parse_statement(text)
+    own = _bound_in(statement) if isinstance(statement, cst.FunctionDef) else frozenset[str]()
+    wanted = names_of([statement])
+    roots = {name.partition(".")[0] for name in wanted.reads} - wanted.writes - own - made
     for scope in (n for n in layout.above(at) if isinstance(n, cst.FunctionDef | cst.Module)):
         bound = _bound_in(scope)
         if isinstance(scope, cst.FunctionDef) and _is_method(scope, layout):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from accumlint.reading.program import Node
+from accumlint.reading.program import Name, Node
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,22 @@ class Insert:
 class Move:
     """The statement that holds a node, with the comments right above it, taken elsewhere in the same function.
 
-    A guard on a flag goes along with the only statement that it guards. `needs`: what the statement reads and is
-    computed on the way goes along, too.
+    A guard on a flag goes along with the only statement that it guards. `along` tells what else does: the statements on
+    the way that compute what it reads ("needs"), those on the way that read what it computes ("users"), or all that
+    follow it in its block ("rest").
     """
 
     node: Node
     where: Where
-    needs: bool = False
+    along: Literal["", "needs", "users", "rest"] = ""
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The assignment that holds a node, taken to the start of the body of a loop that follows it."""
+
+    node: Node
+    loop: Node
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,23 @@ class Guard:
 
     node: Node
     test: str
+
+
+@dataclass(frozen=True)
+class Enclose:
+    """The statements of a block from the one that holds a node to the one that holds another, put under a header."""
+
+    first: Node
+    last: Node
+    header: str
+
+
+@dataclass(frozen=True)
+class Rename:
+    """A name that is bound and never read, such as `_`, given a name that can be read."""
+
+    node: Name
+    name: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +96,14 @@ class Replace:
 
 
 @dataclass(frozen=True)
+class DropArgument:
+    """A call without one of its keyword arguments."""
+
+    call: Node
+    keyword: str
+
+
+@dataclass(frozen=True)
 class Append:
     """Text right behind an expression, as in `loss.detach()`, which is put in parentheses where it needs them."""
 
@@ -85,4 +119,16 @@ class Import:
     name: str
 
 
-Verb: TypeAlias = Insert | Move | Guard | Delete | Replace | Append | Import
+Verb: TypeAlias = (
+    Insert
+    | Move
+    | Sink
+    | Guard
+    | Enclose
+    | Rename
+    | Delete
+    | Replace
+    | DropArgument
+    | Append
+    | Import
+)

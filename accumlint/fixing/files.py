@@ -8,9 +8,9 @@ from dataclasses import replace
 from accumlint.check import read
 from accumlint.discovery import Target
 from accumlint.fixing.rounds import Fixed, fix
-from accumlint.fixing.writing import write
 from accumlint.problem import Problem
 from accumlint.report import Checked
+from accumlint.writing import write
 
 
 def fix_files(targets: Iterable[Target], *, unsafe: bool = False) -> Iterator[Fixed]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from accumlint import packs
 from accumlint.check import check_bytes
 from accumlint.discovery import Target
 from accumlint.problem import Kind
@@ -96,8 +97,13 @@ def _is_better(after: Checked, before: Checked, mended: Sequence[Report]) -> boo
         and len(after.problems) <= len(before.problems)
         and len(after.untraced) <= len(before.untraced)
         and all(now[code] < then[code] for code in gone)
-        and all(now[r.code] <= then[r.code] for r in after.reports if r.confidence != "possible")
+        and all(now[r.code] <= then[r.code] for r in after.reports if _matters(r))
     )
+
+
+def _matters(report: Report) -> bool:
+    """False for what is only possible, and for the advice of rules that must be asked for."""
+    return report.confidence != "possible" and not packs.rule(packs.find(report.code)).opt_in
 
 
 def _codes(checked: Checked) -> Counter[str]:

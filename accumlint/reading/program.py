@@ -434,6 +434,17 @@ class Program:
         return self.around(node.at)
 
     @cached_property
+    def parents(self) -> Mapping[Node, Node]:
+        """The node that each node stands directly below."""
+        return {child: node for node in walk(self.body) for child in children(node)}
+
+    def above(self, node: Node) -> Iterator[Node]:
+        """The nodes that hold a node, the nearest first."""
+        while node in self.parents:
+            node = self.parents[node]
+            yield node
+
+    @cached_property
     def functions(self) -> tuple[Function, ...]:
         """All functions and methods, nested ones included, in source order."""
         return tuple(n for n in walk(self.body) if isinstance(n, Function) and n.name != "<lambda>")

@@ -23,11 +23,14 @@ _PIECE = re.compile(
 class Surroundings:
     """The qualified name of the function or class around a node, "" for the module, and its statement's normal form.
 
-    Of a compound statement, only the head counts.
+    Of a compound statement, only the head counts. `first` and `last` are the lines of the outermost loop around it in
+    its function, of the function where there is none.
     """
 
     scope: str
     statement: str
+    first: int
+    last: int
 
 
 def surroundings(
@@ -39,11 +42,15 @@ def surroundings(
     """What is around a node of a module, by the positions of all its nodes."""
     names: list[str] = []
     statement: cst.CSTNode = node
+    within: cst.CSTNode = module
     for outer in _down_to(node, module, ranges):
         if isinstance(outer, _STATEMENTS):
             statement = outer
         if isinstance(outer, cst.FunctionDef | cst.ClassDef) and outer is not node:
             names.append(outer.name.value)
+            within = outer
+        elif isinstance(outer, cst.For | cst.While) and not isinstance(within, cst.For | cst.While):
+            within = outer
     place = ranges[statement]
     start, end = place.start, place.end
     body = getattr(statement, "body", None)
@@ -52,7 +59,9 @@ def surroundings(
     held = [*lines[start.line - 1 : end.line]]
     held[-1] = held[-1][: end.column]
     held[0] = held[0][start.column :]
-    return Surroundings(".".join(names), normal("\n".join(held)))
+    return Surroundings(
+        ".".join(names), normal("\n".join(held)), ranges[within].start.line, ranges[within].end.line
+    )
 
 
 def normal(code: str) -> str:

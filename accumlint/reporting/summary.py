@@ -31,6 +31,9 @@ def summary(results: Sequence[Checked], look: Look) -> Iterator[str]:
     else:
         yield f"No finding in {count(len(checked), 'file')}"
     yield from fixes(results)
+    known = sum(silenced.known for result in results for silenced in result.silenced)
+    if known:
+        yield look.paint(f"{count(known, 'finding')} known in the baseline", "dim")
     if len(checked) < len(results):
         yield f"{count(len(results) - len(checked), 'file')} could not be checked"
     if untraced:

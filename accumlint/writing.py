@@ -1,4 +1,4 @@
-"""Writes a fixed file so that there is always a whole one: the old or the new."""
+"""Writes files so that there is always a whole one: the old or the new."""
 
 from __future__ import annotations
 
@@ -17,14 +17,30 @@ def write(file: str, data: bytes, before: bytes) -> None:
     # Replacing a file asks its folder for leave; the file's own mode may forbid it.
     with open(real, "r+b") as old:
         if old.read() != before:
-            raise OSError("the file was changed while it was being fixed")
+            raise OSError("the file was changed meanwhile")
+    put(real, data)
+
+
+def put(file: str, data: bytes) -> None:
+    """Makes a file of these bytes, or puts them in the place of what it held.
+
+    Raises:
+        OSError: when the file cannot be written.
+    """
+    real = os.path.realpath(file)
     handle, temporary = tempfile.mkstemp(prefix=".accumlint-", dir=os.path.dirname(real))
     try:
         with os.fdopen(handle, "wb") as new:
             new.write(data)
             new.flush()
             os.fsync(new.fileno())
-        shutil.copymode(real, temporary)
+        if os.path.exists(real):
+            shutil.copymode(real, temporary)
+        else:
+            # A temporary file is the user's alone; a file that stays follows the user's mask.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, real)
     except BaseException:
         os.unlink(temporary)

@@ -1,0 +1,81 @@
+"""Writes ignore comments for the findings of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from accumlint import packs, suppress
+from accumlint.check import check_bytes, read
+from accumlint.discovery import Target
+from accumlint.problem import Problem
+from accumlint.report import Checked, Report
+from accumlint.source import decode, encode, line_starts, lines
+from accumlint.writing import write
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """What is left to report on a file, and how many of its findings were given a comment."""
+
+    checked: Checked
+    added: int = 0
+
+
+def ignore(targets: Iterable[Target], reason: str) -> Iterator[Ignored]:
+    """Writes a comment for each finding of each file, and checks that it works before it is written."""
+    for target in targets:
+        done = read(target, lambda data, target: _ignore(data, target, reason))
+        if isinstance(done, Problem):
+            done = Ignored(Checked(target.shown, problems=(done,)))
+        yield done
+
+
+def with_ignores(text: str, reports: Iterable[Report], reason: str) -> str:
+    """The text with a comment behind the statement of each report; a list that stands there grows."""
+    layout = suppress.layout(text)
+    rows, starts = lines(text), line_starts(text)
+    codes: dict[int, list[str]] = {}
+    for report in reports:
+        _, last = layout.statement(report.mark.place.line)
+        codes.setdefault(last, []).append(report.code)
+    for row in sorted(codes, reverse=True):
+        listed = ", ".join(dict.fromkeys(codes[row]))
+        known = next(
+            (i for i in layout.ignores if i.place.line == row and i.words and not i.noqa), None
+        )
+        if known and known.words and not known.whole_file:
+            at = starts[row - 1] + known.words[-1].place.end_column - 1
+            comment = f", {listed}"
+        else:
+            at = starts[row - 1] + len(rows[row - 1].rstrip())
+            comment = f"  # accumlint: ignore[{listed}]{' ' if reason else ''}{reason}"
+        text = text[:at] + comment + text[at:]
+    return text
+
+
+def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
+    checked = check_bytes(data, target)
+    # A remark on an ignore is no reason for another one.
+    wanted = [r for r in checked.reports if not packs.rule(packs.find(r.code)).meta]
+    if not wanted:
+        return Ignored(checked)
+    if any(report.mark.cell for report in wanted):
+        return _refused(checked, "comments cannot be added to notebooks")
+    try:
+        new = encode(with_ignores(decode(data), wanted, reason), data)
+    except UnicodeEncodeError:
+        return _refused(checked, "the reason cannot be written in the file's encoding")
+    again = check_bytes(new, target)
+    if len(again.reports) != len(checked.reports) - len(wanted):
+        return _refused(checked, "no comment was added, since it would not silence everything")
+    try:
+        write(target.file, new, data)
+    except OSError as problem:
+        return _refused(checked, f"cannot be written: {problem.strerror or problem}")
+    return Ignored(again, len(wanted))
+
+
+def _refused(checked: Checked, message: str) -> Ignored:
+    problem = Problem(checked.shown, message)
+    return Ignored(replace(checked, problems=(*checked.problems, problem)))

@@ -1,0 +1,62 @@
+"""The tests by which a loop knows the last micro-batch of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading.program import (
+    Binary,
+    Call,
+    Expr,
+    For,
+    If,
+    Name,
+    Node,
+    Program,
+    While,
+    render,
+    walk_expr,
+)
+from accumlint.tracing.trace import Window
+
+
+def loop_of(program: Program, node: Node) -> For | While | None:
+    """The innermost loop around a node."""
+    return next((n for n in program.above(node) if isinstance(n, For | While)), None)
+
+
+def guard_of(program: Program, node: Node) -> If | None:
+    """The innermost `if` under whose test a node stands, within its loop."""
+    below = node
+    for outer in program.above(node):
+        if isinstance(outer, For | While):
+            return None
+        if isinstance(outer, If) and below in outer.body:
+            return outer
+        below = outer
+    return None
+
+
+def boundary_tests(program: Program, window: Window) -> Iterator[str]:
+    """How the window's last micro-batch is told: by the test that guards the step, or by the loop in front of it."""
+    guard = guard_of(program, window.step.node)
+    if guard is not None:
+        yield program.code(guard.test)
+    for backward in window.backwards[-1:]:
+        match loop_of(program, backward.node):
+            case For(target=Name(id=index), iterable=Call(func=Name(id="range"), args=[steps])):
+                yield f"{index} + 1 == {program.code(steps.value)}"
+            case _:
+                pass
+
+
+def remainders(test: Expr) -> Iterator[Binary]:
+    """Each `counter % steps` in a test."""
+    for node in walk_expr(test):
+        if isinstance(node, Binary) and node.op == "%":
+            yield node
+
+
+def mentions(expr: Expr, name: str) -> bool:
+    """True when an expression has a name or member of this name in it."""
+    return name in render(expr).replace("(", ".").replace(")", ".").split(".")
