@@ -324,6 +324,8 @@ def check_command(
     printed = [name for name, destination in outputs if not destination]
     if printed and output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
+    if diff and (outputs or output_format):
+        raise click.UsageError("--diff prints a diff: it takes no output format.")
     options = config.Options(
         select, extend_select, ignore, min_confidence or "", file, isolated, inline, known
     )

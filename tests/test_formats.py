@@ -439,6 +439,7 @@ def test_files_leave_standard_output_as_it_is(run: Run, tmp_path: Path) -> None:
         (["--output", "sarif="], "names no file"),
         (["--output", "sarif=absent/a.sarif"], "absent/a.sarif: cannot be written: No such file"),
         (["--output", "json", "--output-format", "json"], "exclude each other"),
+        (["--output", "sarif=a.sarif", "--diff"], "takes no output format"),
     ],
 )
 def test_outputs_that_cannot_be_had(
