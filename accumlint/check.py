@@ -6,6 +6,7 @@ The program's reader, the tracer and the rules are imported when the first file 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 import traceback
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import baseline, packs, patterns, prefilter, suppress
@@ -22,12 +23,14 @@ from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, Mark, Report, Silenced, Untraced
+from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource, decode, lines
 from accumlint.suppress import Match, Suppressions
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Program
+    from accumlint.placing import Known
+    from accumlint.reading.program import Node, Program, Source
+    from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark
     from accumlint.tracing import Exploration
 
@@ -43,8 +46,9 @@ _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 def check(targets: Iterable[Target]) -> Iterator[Checked]:
     """What checking each file gave, in order. A file that cannot be checked does not stop the run."""
+    shared = Shared()
     for target in targets:
-        result = read(target, check_bytes)
+        result = read(target, lambda data, target: check_bytes(data, target, shared))
         yield _failed(target, result) if isinstance(result, Problem) else result
 
 
@@ -82,8 +86,8 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
                 yield Checked(target.shown, *_sifted(found, data, target))
 
 
-def check_bytes(data: bytes, target: Target) -> Checked:
-    """What checking the bytes of one file gave."""
+def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
+    """What checking the bytes of one file gave; `shared` is what the run has read of other files."""
     # The byte gates cannot look into wide text, so decoding has to refuse it.
     may_train = data.startswith(WIDE) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
@@ -96,7 +100,9 @@ def check_bytes(data: bytes, target: Target) -> Checked:
         return _unreadable(target, problem.message, problem.line)
     with _without_collector(), _room_to_recurse():
         try:
-            return (_check_program if may_train else _check_comments)(text, data, target)
+            if may_train:
+                return _check_program(text, data, target, shared or Shared())
+            return _check_comments(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -131,20 +137,59 @@ def _bytes(target: Target) -> bytes:
         return file.read()
 
 
-def _check_program(text: str, data: bytes, target: Target) -> Checked:
-    from accumlint import judge, reading, tracing
+class Shared:
+    """What the checks of one run share: the project around its files, and what the checks of other files tell."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, Settings], Known] = {}
+
+    @cached_property
+    def project(self) -> Project:
+        from accumlint.reading.project import Project
+
+        return Project()
+
+    def known(self, source: Source, settings: Settings) -> Known:
+        """What the check of another file tells there, by rule and place."""
+        asked = source.path, settings
+        if asked not in self._known:
+            self._known[asked] = frozenset(self._findings(source, settings))
+        return self._known[asked]
+
+    def _findings(self, source: Source, settings: Settings) -> Iterator[tuple[str, int, int]]:
+        from accumlint import judge, reading, tracing
+
+        try:
+            program = reading.read("\n".join(source.lines), source.path, self.project)
+        except reading.UnreadableSource:
+            return
+        exploration = tracing.explore(program, self.project, SECONDS)
+        for finding in judge.judge(program, exploration, selection(settings).rules):
+            place = program.spot(finding.node).place
+            yield finding.rule.code, place.line, place.column
+
+
+def _check_program(text: str, data: bytes, target: Target, shared: Shared) -> Checked:
+    from accumlint import judge, placing, reading, tracing
 
     start = time.monotonic()
     try:
-        program = reading.read(text, target.shown)
+        program = reading.read(text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, problem.line)
-    exploration = tracing.explore(program, max(0.5, SECONDS - (time.monotonic() - start)))
+    left = max(0.5, SECONDS - (time.monotonic() - start))
+    exploration = tracing.explore(program, shared.project, left)
     suppressions = suppress.read(text)
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
-    located = [(f, program.place(f.node)) for f in judge.judge(program, exploration, asked)]
+    placed = placing.placed(
+        judge.judge(program, exploration, asked),
+        program,
+        exploration.leads,
+        lambda source: shared.known(source, target.settings),
+    )
+    located = [(f, program.place(f.node)) for f in placed]
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
         (_report(finding, program, target), ignores)
@@ -159,7 +204,7 @@ def _check_program(text: str, data: bytes, target: Target) -> Checked:
     findings = {(finding.rule.code, place): finding for finding, place in located}
     return Checked(
         target.shown,
-        tuple(_with_fixes(kept, findings, program, exploration)),
+        tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -180,6 +225,7 @@ def _with_fixes(
     findings: Mapping[tuple[str, Place], Finding],
     program: Program,
     exploration: Exploration,
+    project: Project,
 ) -> Iterator[Report]:
     """The reports with the fixes that may be offered."""
     fixable = [
@@ -197,10 +243,10 @@ def _with_fixes(
 
     def examine(text: str) -> offers.Health | None:
         try:
-            changed = reading.read(text, program.path)
+            changed = reading.read(text, program.path, project)
         except reading.UnreadableSource:
             return None
-        explored = tracing.explore(changed, SECONDS)
+        explored = tracing.explore(changed, project, SECONDS)
         return offers.health(judge.judge(changed, explored, rules), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
@@ -292,17 +338,15 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         message=finding.message,
         severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
-        mark=_mark(program.place(finding.node), "", program.lines),
+        mark=_mark_of(finding.node, "", program, target),
         related=tuple(
-            _mark(program.place(other.node), other.message, program.lines)
-            for other in finding.related
+            _mark_of(other.node, other.message, program, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(
-            _mark(program.place(node), text, program.lines)
-            for node, text in narrate.timeline(finding)
+            _mark_of(node, text, program, target) for node, text in narrate.timeline(finding)
         ),
         scope=around.scope,
         statement=around.statement,
@@ -333,6 +377,16 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
 
 def _mark(place: Place, message: str, rows: Sequence[str]) -> Mark:
     return Mark(place, rows[place.line - 1], message)
+
+
+def _mark_of(node: Node, message: str, program: Program, target: Target) -> Mark:
+    spot = program.spot(node)
+    if spot.source is program.source:
+        return _mark(spot.place, message, program.lines)
+    file = spot.source.path
+    beside = os.path.relpath(file, os.path.dirname(target.file))
+    shown = os.path.normpath(os.path.join(os.path.dirname(target.shown), beside))
+    return replace(_mark(spot.place, message, spot.source.lines), elsewhere=File(shown, file))
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:

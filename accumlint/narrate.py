@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
@@ -28,10 +29,11 @@ def applied(finding: Finding, program: Program) -> str:
     """What the optimizer applies: "step at line 42 applies g1 + g2 + g3 + g4"."""
     if finding.window is None:
         return finding.applied
-    line = program.place(finding.window.step.node).line
+    spot = program.spot(finding.window.step.node)
+    file = "" if spot.source is program.source else f"{os.path.basename(spot.source.path)}:"
     first = _first(finding.window)
     what = finding.applied or combination(finding.window.contributions, first) or "nothing"
-    return f"step at line {line} applies {what}"
+    return f"step at {file or 'line '}{spot.place.line} applies {what}"
 
 
 def expected(finding: Finding, program: Program) -> str:

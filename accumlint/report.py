@@ -17,10 +17,19 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file: its path as the user would write it, and its absolute one."""
+
+    shown: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Mark:
     """A place in the source with the text of its first line; `message` says why it matters ("" for the finding).
 
-    In a notebook, `place` counts within the `cell`, and `raw` is where that stands in the .ipynb file.
+    In a notebook, `place` counts within the `cell`, and `raw` is where that stands in the .ipynb file. `elsewhere` is
+    the file of a mark that does not stand in its report's own.
     """
 
     place: Place
@@ -28,6 +37,7 @@ class Mark:
     message: str = ""
     cell: Cell | None = None
     raw: Place | None = None
+    elsewhere: File | None = None
 
     @property
     def in_file(self) -> Place:
@@ -45,9 +55,10 @@ class Mark:
 
     @property
     def where(self) -> str:
-        """Row and column for people: "3:5", in a notebook "cell 2:3:5"."""
+        """Row and column for people: "3:5", in a notebook "cell 2:3:5", in another file "loss.py:3:5"."""
         cell = f"cell {self.cell.number}:" if self.cell else ""
-        return f"{cell}{self.place.line}:{self.place.column}"
+        file = f"{self.elsewhere.shown}:" if self.elsewhere else ""
+        return f"{file}{cell}{self.place.line}:{self.place.column}"
 
     @property
     def order(self) -> tuple[int, int, int]:

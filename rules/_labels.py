@@ -26,11 +26,11 @@ _FILLING = {"masked_fill", "masked_fill_", "fill_", "full", "full_like", "where"
 
 
 def leaves_labels_out(program: Program) -> bool:
-    """True when the file pads, or writes or looks for the value that its losses ignore.
+    """True when the file or its data's pads, or writes or looks for the value that its losses ignore.
 
     An `ignore_index` alone tells nothing: many models name one and are trained on full rows.
     """
-    nodes = list(walk(program.body))
+    nodes = [*walk(program.body), *walk(program.data)]
     given = [
         argument.value
         for node in nodes

@@ -98,7 +98,7 @@ class GradientAllReduceUnscaled(Rule):
             powers = {power(c, rescales) for c in window.contributions}
             beyond = [excess(c) for c in window.contributions]
             known = [extra for extra in beyond if extra is not None]
-            if len(known) < len(beyond) or max(powers) + max(known) <= 0:
+            if not known or len(known) < len(beyond) or max(powers) + max(known) <= 0:
                 continue
             again = len(powers) > 1
             mild = is_scale_free(window.step.optimizer) and not again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,9 @@ def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[i
 
     The source must be readable.
     """
-    target = Target(name, f"/{name}", Settings(Path("/"), extend_select=(also,) if also else ()))
+    target = Target(
+        name, os.path.join("/", name), Settings(Path("/"), extend_select=(also,) if also else ())
+    )
     checked = check_bytes(source.encode(), target)
     assert checked.problems == ()
     return {(report.mark.place.line, report.code) for report in checked.reports}

@@ -1,4 +1,7 @@
-"""Every fixture is checked under all rules (of the opt-in ones, its own), and its markers are the whole truth."""
+"""Every fixture is checked under all rules (of the opt-in ones, its own), and its markers are the whole truth.
+
+A fixture is a file, or a folder of files that import each other; each of these is checked by itself.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,34 @@ def name_of(file: Path) -> str:
     return str(file.relative_to(FIXTURES))
 
 
+def room_of(file: Path) -> str:
+    """The folder that says what a fixture is about: a rule's code, "clean" or "sample"."""
+    return file.relative_to(FIXTURES).parts[0]
+
+
+def fixture_of(file: Path) -> Path:
+    """The fixture that a file belongs to: itself, or its folder."""
+    return FIXTURES.joinpath(*file.relative_to(FIXTURES).parts[:2])
+
+
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_the_findings_are_the_markers(file: Path) -> None:
     source = file.read_text(encoding="utf-8")
-    own = file.parent.name if file.parent.name.startswith("acc") else ""
-    assert findings(source, name_of(file), own) == markers(source)
+    own = room_of(file) if room_of(file).startswith("acc") else ""
+    name = str(file) if fixture_of(file).is_dir() else name_of(file)
+    assert findings(source, name, own) == markers(source)
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_fixture_is_called_what_it_is(file: Path) -> None:
-    marked = markers(file.read_text(encoding="utf-8"))
-    if file.parent.name == "clean" or file.name.startswith("good_"):
+@pytest.mark.parametrize("fixture", sorted({fixture_of(file) for file in FILES}), ids=name_of)
+def test_a_fixture_is_called_what_it_is(fixture: Path) -> None:
+    files = sorted(fixture.rglob("*.py")) if fixture.is_dir() else [fixture]
+    marked = {mark for file in files for mark in markers(file.read_text(encoding="utf-8"))}
+    if room_of(fixture) == "clean" or fixture.name.startswith("good_"):
         assert marked == set()
-    elif file.name.startswith("bad_") and not file.name.endswith(".fixed.py"):
-        assert file.parent.name.upper() in {code for _, code in marked}
+    elif fixture.name.startswith("bad_") and not fixture.name.endswith(".fixed.py"):
+        assert room_of(fixture).upper() in {code for _, code in marked}
     else:
-        assert file.parent.name == "sample" or file.name.endswith(".fixed.py")
+        assert room_of(fixture) == "sample" or fixture.name.endswith(".fixed.py")
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)

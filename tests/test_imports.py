@@ -28,7 +28,7 @@ FLOORS = [
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
-    {"accumlint.judge", "accumlint.narrate"},
+    {"accumlint.judge", "accumlint.narrate", "accumlint.placing"},
     {
         "accumlint.report",
         "accumlint.fingerprint",

@@ -7,6 +7,7 @@ import pytest
 
 from accumlint import reading
 from accumlint.reading.program import Name, walk
+from accumlint.reading.project import Project
 from accumlint.reading.surroundings import normal
 
 # The node looked at is the name `here`.
@@ -42,7 +43,7 @@ DIFFERENT = [("notx", "not x"), ("f(' ')", "f('')"), ("a.b", "ab"), ("f('a,)')",
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_scope_and_statement(source: str, end: str) -> None:
-    program = reading.read(source.replace("\n", end) + end, "train.py")
+    program = reading.read(source.replace("\n", end) + end, "train.py", Project())
     (node,) = (n for n in walk(program.body) if isinstance(n, Name) and n.id == "here")
     assert isinstance(node.at, cst.CSTNode)
     around = program.surroundings(node)

@@ -33,16 +33,17 @@ _UNARY: dict[type[cst.BaseUnaryOp], str] = {
 }
 
 
-def lowered(module: cst.Module) -> tuple[p.Stmt, ...]:
-    """The statements of a module."""
-    return _Lowering(module).block(module.body)
+def lowered(module: cst.Module, source: p.Source) -> tuple[p.Stmt, ...]:
+    """The statements of a module, or of a part of one, that stands in `source`."""
+    return _Lowering(module, source).block(module.body)
 
 
 class _Lowering:
     """Turns nodes into the program's; `owner` is the class whose body is being lowered."""
 
-    def __init__(self, module: cst.Module, owner: p.Class | None = None) -> None:
+    def __init__(self, module: cst.Module, source: p.Source, owner: p.Class | None = None) -> None:
         self.module = module
+        self.source = source
         self.owner = owner
 
     # Statements
@@ -97,9 +98,11 @@ class _Lowering:
             case cst.Import(names=names):
                 yield p.Import(node, tuple(_imported(alias) for alias in names))
             case cst.ImportFrom(names=names, module=module, relative=relative):
-                if isinstance(names, cst.ImportStar):
-                    return
                 origin = "." * len(relative) + (_path(module) if module is not None else "")
+                if isinstance(names, cst.ImportStar):
+                    # No name that a program can write, so that several of them stand side by side.
+                    yield p.Import(node, ((f"*{origin}", origin),))
+                    return
                 yield p.Import(node, tuple(_imported_from(origin, alias) for alias in names))
             case _:
                 return
@@ -177,7 +180,7 @@ class _Lowering:
             node.name.value,
             node.params,
             tuple(p.dotted(self.expr(d.decorator)) for d in node.decorators),
-            lambda: _Lowering(self.module).suite(node.body),
+            lambda: _Lowering(self.module, self.source).suite(node.body),
         )
 
     def callable(
@@ -197,6 +200,7 @@ class _Lowering:
             owner.name if owner else "",
             owner.bases if owner else (),
             (lambda: owner.attributes) if owner else frozenset[str],
+            self.source,
             lower,
         )
 
@@ -218,8 +222,8 @@ class _Lowering:
     def class_(self, node: cst.ClassDef) -> p.Class:
         bases = tuple(p.dotted(self.expr(b.value)) for b in node.bases)
         decorators = tuple(p.dotted(self.expr(d.decorator)) for d in node.decorators)
-        found = p.Class(node, node.name.value, bases, decorators, lambda: ())
-        found.lower = lambda: _Lowering(self.module, found).suite(node.body)
+        found = p.Class(node, node.name.value, bases, decorators, self.source, lambda: ())
+        found.lower = lambda: _Lowering(self.module, self.source, found).suite(node.body)
         return found
 
     # Expressions
@@ -385,4 +389,4 @@ def _imported_from(origin: str, alias: cst.ImportAlias) -> tuple[str, str]:
         if alias.asname is not None and isinstance(alias.asname.name, cst.Name)
         else name
     )
-    return bound, f"{origin}.{name}"
+    return bound, origin + name if origin.endswith(".") else f"{origin}.{name}"

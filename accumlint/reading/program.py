@@ -9,12 +9,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import libcst as cst
 
 from accumlint.place import Place
 from accumlint.reading.surroundings import Surroundings
+
+
+class Part(Protocol):
+    """A part of a file that was parsed by itself."""
+
+    module: cst.Module
+
+    def of(self, node: cst.CSTNode) -> Place | None:
+        """Where a node of this part stands in the file."""
+        ...
+
+    def around(self, node: cst.CSTNode) -> Surroundings:
+        """The function or class and the statement around a node of this part."""
+        ...
+
+
+@dataclass(eq=False)
+class Source:
+    """A file that is read, whole or in parts. `path` is as given, `lines` are without their ends."""
+
+    path: str
+    lines: list[str] = field(repr=False)
+    parts: list[Part] = field(default_factory=list[Part], repr=False)
+
+    def place(self, node: Node) -> Place | None:
+        """Where a node stands in this file; None for one of another file."""
+        return next((place for part in self.parts if (place := part.of(node.at))), None)
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in one of the project's files."""
+
+    source: Source
+    place: Place
 
 
 @dataclass(eq=False, slots=True)
@@ -306,7 +341,7 @@ class Param:
 
 @dataclass(eq=False)
 class Function(Node):
-    """A function, method or lambda. `owner` is the class it stands in ("" outside), `bases` that class's bases."""
+    """A function, method or lambda of `source`. `owner` is its class ("" outside), `bases` that class's bases."""
 
     name: str
     params: tuple[Param, ...]
@@ -314,6 +349,7 @@ class Function(Node):
     owner: str
     bases: tuple[str, ...]
     class_attributes: Callable[[], frozenset[str]]
+    source: Source = field(repr=False)
     lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
 
     @cached_property
@@ -370,6 +406,7 @@ class Class(Node):
     name: str
     bases: tuple[str, ...]
     decorators: tuple[str, ...]
+    source: Source = field(repr=False)
     lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
 
     @cached_property
@@ -407,19 +444,55 @@ Stmt: TypeAlias = (
 
 @dataclass(eq=False)
 class Program:
-    """A source file, lowered. `path` is as given; `lines` are the lines of its `text` without their ends."""
+    """A source file, lowered; `text` is what it holds.
 
-    path: str
-    lines: list[str]
+    `others` are the project's files that were read along with it, as they are met.
+    """
+
+    source: Source
     body: tuple[Stmt, ...]
-    places: Callable[[cst.CSTNode], Place] = field(repr=False)
-    around: Callable[[cst.CSTNode], Surroundings] = field(repr=False)
     text: str = field(repr=False)
-    module: cst.Module = field(repr=False)
+    others: list[Source] = field(default_factory=list[Source], repr=False)
+    read_data: Callable[[Program], tuple[Stmt, ...]] = field(default=lambda _: (), repr=False)
+
+    @cached_property
+    def data(self) -> tuple[Stmt, ...]:
+        """What other files define of the datasets and collators that this one imports."""
+        return self.read_data(self)
+
+    @property
+    def path(self) -> str:
+        """The file's path as it was given."""
+        return self.source.path
+
+    @property
+    def lines(self) -> list[str]:
+        """The source lines without their ends."""
+        return self.source.lines
+
+    @property
+    def module(self) -> cst.Module:
+        """The whole file's tree."""
+        return self.source.parts[0].module
 
     def place(self, node: Node) -> Place:
-        """Where a node stands in the file."""
+        """Where a node of this very file stands."""
         return self.places(node.at)
+
+    def places(self, node: cst.CSTNode) -> Place:
+        """Where a node of this very file's tree stands."""
+        found = self.source.parts[0].of(node)
+        if found is None:
+            raise LookupError(f"a node of another file than {self.path}")
+        return found
+
+    def spot(self, node: Node) -> Spot:
+        """Where a node stands, in this file or in one that was read along with it."""
+        for source in (self.source, *self.others):
+            place = source.place(node)
+            if place is not None:
+                return Spot(source, place)
+        raise LookupError("a node of no file that was read")
 
     def code(self, node: Node) -> str:
         """The text of a node on one line as it stands in the file."""
@@ -431,7 +504,7 @@ class Program:
 
     def surroundings(self, node: Node) -> Surroundings:
         """The function or class and the statement that a node stands in."""
-        return self.around(node.at)
+        return self.source.parts[0].around(node.at)
 
     @cached_property
     def parents(self) -> Mapping[Node, Node]:
@@ -455,7 +528,7 @@ class Program:
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
-        """Every imported name of the file and the dotted path it stands for."""
+        """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
         return {
             name: path
             for node in walk(self.body)

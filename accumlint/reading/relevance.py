@@ -6,7 +6,7 @@ Names are taken over the whole file, whatever scope they stand in: coarse, quick
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -34,12 +34,62 @@ class Relevance:
     stepping: frozenset[p.Node]
     reaching: frozenset[str]
     reaching_backward: frozenset[str]
+    reaching_step: frozenset[str]
+    reaching_strong: frozenset[str]
     counters: frozenset[str]
     models: frozenset[str]
     optimizers: frozenset[str]
     accumulates: bool
     ignores: bool
     window_names: frozenset[str]
+
+    def joined(self, other: Relevance) -> Relevance:
+        """Both slices as one; what names are used as stays this file's own."""
+        return replace(
+            self,
+            kept=self.kept | other.kept,
+            eventful=self.eventful | other.eventful,
+            deciding=self.deciding | other.deciding,
+            backwards=self.backwards | other.backwards,
+            stepping=self.stepping | other.stepping,
+            reaching=self.reaching | other.reaching,
+            reaching_backward=self.reaching_backward | other.reaching_backward,
+            reaching_strong=self.reaching_strong | other.reaching_strong,
+            accumulates=self.accumulates or other.accumulates,
+            ignores=self.ignores or other.ignores,
+        )
+
+    def executing(self, other: Relevance) -> Relevance:
+        """This slice, and the statements of another that only makes values."""
+        return replace(
+            self,
+            kept=self.kept | other.kept,
+            eventful=self.eventful | other.eventful,
+            deciding=self.deciding | other.deciding,
+        )
+
+    def used_like(self, other: Relevance) -> Relevance:
+        """This slice, with what names are used as in another part of the same file."""
+        return replace(
+            self,
+            counters=self.counters | other.counters,
+            models=self.models | other.models,
+            optimizers=self.optimizers | other.optimizers,
+            window_names=self.window_names | other.window_names,
+        )
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a file's imports lead to: callees, as `called` shows them, that hold an event, a strong one, a backward …"""
+
+    event: frozenset[str] = frozenset()
+    strong: frozenset[str] = frozenset()
+    backward: frozenset[str] = frozenset()
+    step: frozenset[str] = frozenset()
+
+
+NOWHERE = Reach()
 
 
 @dataclass(eq=False)
@@ -66,15 +116,21 @@ _STEP_NAMES = frozenset({"step", "optimizer_step", "train_batch"})
 _LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
-def relevance(program: p.Program) -> Relevance:
-    """The slice of `program` that reaches events, and what its names are used as."""
+def relevance(
+    body: tuple[p.Stmt, ...], reach: Reach = NOWHERE, wanted: frozenset[str] = frozenset()
+) -> Relevance:
+    """The slice of a file that reaches events, and what its names are used as.
+
+    `reach` is what its imports lead to; `wanted` are functions and classes of it that another file calls, so that what
+    they return matters too.
+    """
     facts: list[_Fact] = []
-    _collect(program.body, (), None, "", facts)
+    _collect(body, (), None, "", facts)
     _mark_reads_of_totals(facts)
-    reaching = _reaching(facts, lambda f: f.event)
-    reaching_backward = _reaching(facts, lambda f: f.backward)
-    reaching_step = _reaching(facts, lambda f: f.step)
-    reaching_strong = _reaching(facts, lambda f: f.strong)
+    reaching = _reaching(facts, lambda f: f.event, reach.event)
+    reaching_backward = _reaching(facts, lambda f: f.backward, reach.backward)
+    reaching_step = _reaching(facts, lambda f: f.step, reach.step)
+    reaching_strong = _reaching(facts, lambda f: f.strong, reach.strong)
     eventful: set[p.Node] = set()
     deciding: set[p.Node] = set()
     backwards: set[p.Node] = set()
@@ -88,7 +144,7 @@ def relevance(program: p.Program) -> Relevance:
             backwards.update((fact.statement, *fact.parents))
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
-    kept = _kept(facts, eventful)
+    kept = _kept(facts, eventful, wanted)
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
@@ -97,9 +153,11 @@ def relevance(program: p.Program) -> Relevance:
         frozenset(stepping),
         frozenset(reaching),
         frozenset(reaching_backward),
+        frozenset(reaching_step),
+        frozenset(reaching_strong),
         frozenset(_counters(facts)),
-        *_receivers(program),
-        frozenset(_window_names(program, stepping, backwards)),
+        *_receivers(body),
+        frozenset(_window_names(body, stepping, backwards)),
     )
 
 
@@ -263,7 +321,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.event = fact.strong = True
             case p.Attr(name=name):
                 fact.reads.add(name)
-                if name in frameworks.EVENTS:
+                if name in frameworks.EVENTS and not _is_setting(node):
                     fact.event = True
                     fact.strong |= name in frameworks.STRONG
                     fact.backward |= name in _BACKWARD_NAMES
@@ -306,10 +364,17 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 pass
 
 
-def _reaching(facts: list[_Fact], holds: Callable[[_Fact], bool]) -> set[str]:
+def _is_setting(node: p.Attr) -> bool:
+    """True for `args.backward` and its like: a setting that is called as an event is."""
+    return node.name in frameworks.STRONG and names.is_configuration(p.dotted(node))
+
+
+def _reaching(
+    facts: list[_Fact], holds: Callable[[_Fact], bool], imported: frozenset[str]
+) -> set[str]:
     """The names of functions and classes that hold such a statement or call one that does."""
     callers: dict[str, set[str]] = {}
-    found: set[str] = set()
+    found: set[str] = set(imported)
     for fact in facts:
         names = _callable_names(fact)
         if not names:
@@ -355,7 +420,7 @@ _OWNERS = frozenset({"model", "optimizer", "scheduler", "scaler"})
 _MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
 
 
-def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
+def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> set[p.Node]:
     kept: set[p.Node] = set()
     needed: set[str] = set()
     writers: dict[str, list[_Fact]] = {}
@@ -373,7 +438,7 @@ def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
             returns.setdefault(fact.function.name, []).append(fact)
         if isinstance(fact.statement, p.Jump | p.Return | p.Raise):
             jumps.append(fact)
-    waiting: list[_Fact] = [f for f in facts if f.statement in eventful]
+    waiting: list[_Fact] = [f for f in facts if f.statement in eventful or _is_wanted(f, wanted)]
     waiting += [
         j for j in jumps if any(p_ in eventful for p_ in j.parents) or _in_eventful(j, eventful)
     ]
@@ -419,6 +484,16 @@ def _kept(facts: list[_Fact], eventful: set[p.Node]) -> set[p.Node]:
     return kept
 
 
+def _is_wanted(fact: _Fact, wanted: frozenset[str]) -> bool:
+    """True for what a wanted function gives back, and for what a wanted class's objects hold."""
+    function = fact.function
+    if function is None or (function.name not in wanted and fact.owner not in wanted):
+        return False
+    if isinstance(fact.statement, p.Return) or _yields(fact.statement):
+        return True
+    return function.name == "__init__" and isinstance(fact.statement, p.Assign | p.Do)
+
+
 def _yields(statement: p.Node) -> bool:
     return any(isinstance(n, p.Yield) for n in p.walk_expr(statement))
 
@@ -452,7 +527,7 @@ def _last(target: p.Expr) -> str:
 
 
 def _receivers(
-    program: p.Program,
+    body: tuple[p.Stmt, ...],
 ) -> tuple[frozenset[str], frozenset[str], bool, bool]:
     """The last names of receivers used like a module, like an optimizer; is there `accumulate`,
     and is -100 (the label that losses ignore) written anywhere?"""
@@ -460,7 +535,7 @@ def _receivers(
     cleared: set[str] = set()
     stepped: set[str] = set()
     accumulates = ignores = False
-    for node in p.walk(program.body):
+    for node in p.walk(body):
         if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
             ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
@@ -476,10 +551,12 @@ def _receivers(
     return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
 
 
-def _window_names(program: p.Program, stepping: set[p.Node], backwards: set[p.Node]) -> set[str]:
+def _window_names(
+    body: tuple[p.Stmt, ...], stepping: set[p.Node], backwards: set[p.Node]
+) -> set[str]:
     """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
     found: set[str] = set()
-    for node in p.walk(program.body):
+    for node in p.walk(body):
         if not isinstance(node, p.If) or node not in stepping:
             continue
         inside = [s for s in node.body if s in stepping]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from accumlint.report import Checked, Mark, Report
@@ -27,7 +28,7 @@ def full(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 
 def _block(report: Report, look: Look) -> Iterator[str]:
-    marks = (report.mark, *report.related)
+    marks = (report.mark, *(mark for mark in report.related if not mark.elsewhere))
     width = len(str(max(mark.place.line for mark in marks)))
     margin = " " * width
     where = f"{printable(report.shown)}:{report.mark.where}"
@@ -39,6 +40,7 @@ def _block(report: Report, look: Look) -> Iterator[str]:
     yield f"{margin} {look.paint(look.opening, 'dim')} {where}"
     yield from frame(marks, width, look)
     paragraphs = (
+        _elsewhere(report.related),
         _timeline(report.timeline),
         _gradients(report, look),
         _condition(report),
@@ -51,13 +53,28 @@ def _block(report: Report, look: Look) -> Iterator[str]:
     yield f"{margin} {look.paint(look.closing, 'dim')} {_more(report, look)}"
 
 
+def _elsewhere(marks: Sequence[Mark]) -> list[str]:
+    """A line for each related place in another file."""
+    return [printable(f"{mark.where} {mark.message}") for mark in marks if mark.elsewhere]
+
+
 def _timeline(marks: Sequence[Mark]) -> list[str]:
     """A line for each event; the middle of a very long window is left out."""
-    width = max((len(str(mark.place.line)) for mark in marks), default=0)
-    rows = [f"{mark.place.line:>{width}}  {printable(mark.message)}" for mark in marks]
+    places = [_line(mark) for mark in marks]
+    width = max(map(len, places), default=0)
+    rows = [
+        f"{place:>{width}}  {printable(mark.message)}"
+        for place, mark in zip(places, marks, strict=True)
+    ]
     if len(rows) <= _LONGEST:
         return rows
     return [*rows[: _LONGEST // 2], f"{'':>{width}}  …", *rows[-_LONGEST // 2 :]]
+
+
+def _line(mark: Mark) -> str:
+    """The line of an event, with its file's name where that is another one."""
+    file = f"{printable(os.path.basename(mark.elsewhere.shown))}:" if mark.elsewhere else ""
+    return f"{file}{mark.place.line}"
 
 
 def _gradients(report: Report, look: Look) -> list[str]:

@@ -59,7 +59,8 @@ def _fix(fix: Fix) -> dict[str, object]:
 
 def _mark(mark: Mark) -> dict[str, object]:
     cell = mark.cell.number if mark.cell else None
-    return {"message": mark.message, "cell": cell, **_places(mark.place)}
+    where = {"filename": mark.elsewhere.path} if mark.elsewhere else {}
+    return {"message": mark.message, "cell": cell, **where, **_places(mark.place)}
 
 
 def _places(place: Place) -> dict[str, object]:

@@ -28,10 +28,16 @@ def _diagnostic(report: Report, look: Look) -> dict[str, object]:
         "severity": _SEVERITIES[report.severity],
         "code": {"value": report.code},
         "related_locations": [
-            {"message": mark.message, "location": _location(path, mark)} for mark in report.related
+            {"message": mark.message, "location": _location(_path(mark, path, look), mark)}
+            for mark in report.related
         ],
         "suggestions": [_suggestion(edit) for edit in fix.edits] if fix else [],
     }
+
+
+def _path(mark: Mark, path: str, look: Look) -> str:
+    """The file of a mark: its report's, or the one where it stands."""
+    return relative(mark.elsewhere.path, look.root) if mark.elsewhere else path
 
 
 def _location(path: str, mark: Mark) -> dict[str, object]:

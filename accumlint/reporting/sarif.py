@@ -105,12 +105,21 @@ def _result(report: Report, codes: Sequence[str], look: Look) -> _Object:
     }
     if report.related:
         result["relatedLocations"] = [
-            {"id": number, **_location(mark, uri), "message": {"text": _text(mark.message)}}
+            {
+                "id": number,
+                **_location(mark, _uri(mark, uri, look)),
+                "message": {"text": _text(mark.message)},
+            }
             for number, mark in enumerate(report.related, 1)
         ]
     if report.timeline:
         steps = [
-            {"location": {**_location(mark, uri), "message": {"text": _text(mark.message)}}}
+            {
+                "location": {
+                    **_location(mark, _uri(mark, uri, look)),
+                    "message": {"text": _text(mark.message)},
+                }
+            }
             for mark in report.timeline
         ]
         result["codeFlows"] = [{"threadFlows": [{"locations": steps}]}]
@@ -133,6 +142,11 @@ def _fix(fix: Fix, uri: _Object) -> _Object:
 def _suppression(item: Silenced) -> _Object:
     suppression: _Object = {"kind": "inSource" if item.by_comment else "external"}
     return suppression | ({"justification": item.reason} if item.reason else {})
+
+
+def _uri(mark: Mark, uri: _Object, look: Look) -> _Object:
+    """The file of a mark: its report's, or the one where it stands."""
+    return _artifact(mark.elsewhere.path, look) if mark.elsewhere else uri
 
 
 def _location(mark: Mark, uri: _Object) -> _Object:

@@ -90,6 +90,7 @@ class Calling:
         self.threshold = self.tensors.threshold
         self.stream = self.iterating.stream
         self.cut: dict[object, Batch] = {}
+        self.lineages: dict[p.Class, list[p.Class]] = {}
 
     # Names
 
@@ -99,20 +100,29 @@ class Calling:
             return "__main__"
         if name in _BUILTINS:
             return Library(name)
+        home = self.machine.home
+        if home.module is not None:
+            found = self.machine.elsewhere.bound(home, name)
+            return found[0] if found is not None else self.symbol(name, name, node)
         if name in self.machine.program.classes and name not in self.machine.program.imports:
             return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
-            return Library(self.machine.program.imports[name])
-        return self.symbol(name, name, node)
+            return self.imported(self.machine.program.imports[name])
+        whole = self.machine.elsewhere.starred(name)
+        return whole[0] if whole is not None else self.symbol(name, name, node)
+
+    def imported(self, path: str) -> Library:
+        """What the file that is being executed imports under a dotted path."""
+        return Library(path, self.machine.home.source.path)
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps by name; what is counted up is a counter, whatever its name."""
-        return names.is_steps(name) and name not in self.machine.relevance.counters
+        return names.is_steps(name) and name not in self.machine.home.relevance.counters
 
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
         machine = self.machine
-        if self.is_steps(name) or text in machine.relevance.window_names:
+        if self.is_steps(name) or text in machine.home.relevance.window_names:
             machine.state.asked = True
             return machine.scenario.steps
         if names.is_updates_per_epoch(name):
@@ -125,7 +135,7 @@ class Calling:
         return value
 
     def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
-        relevance = self.machine.relevance
+        relevance = self.machine.home.relevance
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             return self.things.symbol(role, text, node)
@@ -137,7 +147,7 @@ class Calling:
 
     def role(self, name: str) -> str:
         """The role that a name suggests, and what the file does with it."""
-        relevance = self.machine.relevance
+        relevance = self.machine.home.relevance
         role = names.role_of(name)
         if name in relevance.optimizers and role in ("", "scheduler"):
             return "optimizer"
@@ -182,7 +192,7 @@ class Calling:
             role = self.role(name)
             if (
                 not role
-                and (name in machine.relevance.counters or names.is_start(name))
+                and (name in machine.home.relevance.counters or names.is_start(name))
                 and not value.count
             ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
@@ -278,13 +288,14 @@ class Calling:
                 return self.object_attribute(base, name, node)
             case Unknown():
                 return self.unknown_attribute(base, name, node)
-            case Library(path=path):
+            case Library(path=path, importer=importer):
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.machine.symbols[full]
                 if self.is_steps(name):
-                    return self.symbol(full, name, node)
-                return Library(full)
+                    known = self.machine.elsewhere.constant(Library(full, importer))
+                    return known[0] if known is not None else self.symbol(full, name, node)
+                return Library(full, importer)
             case ClassValue(cls=cls):
                 method = self.find_method(cls, name)
                 if method is not None:
@@ -596,8 +607,8 @@ class Calling:
                 return self.invoke(closure, args, kwargs, receiver, node)
             case ClassValue():
                 return self.construct(callee, args, kwargs, node)
-            case Library(path=path):
-                return self.library(path, args, kwargs, node)
+            case Library():
+                return self.library(callee, args, kwargs, node)
             case Method(receiver=receiver, name=name):
                 return self.method(receiver, name, args, kwargs, node)
             case Partial():
@@ -619,11 +630,11 @@ class Calling:
         self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         match base:
-            case Library(path=path):
+            case Library(path=path, importer=importer):
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.apply(self.machine.symbols[full], args, kwargs, node)
-                return self.library(full, args, kwargs, node)
+                return self.library(Library(full, importer), args, kwargs, node)
             case Object():
                 return self.object_method(base, name, args, kwargs, node)
             case Unknown():
@@ -880,14 +891,19 @@ class Calling:
         if self.machine.state.no_grad:
             found.networks = frozenset()
         found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
+        if last[:1].isupper() and "Output" in last:
+            # A model's output holds what it is made of under the names that it is given.
+            found.attributes.update((k, v) for k, v in kwargs.items() if isinstance(v, Unknown))
         return found
 
     def library(
-        self, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+        self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         """A call of something imported or built in."""
-
-        return call_library(self, path, args, kwargs, node)
+        followed = self.machine.elsewhere.call(callee, args, kwargs, node)
+        if followed is not None:
+            return followed[0]
+        return call_library(self, callee.path, args, kwargs, node)
 
     def call_object(
         self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -913,7 +929,7 @@ class Calling:
             return self.things.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
 
-    # Functions and classes of this file
+    # Functions and classes of the project
 
     def invoke(
         self,
@@ -923,7 +939,21 @@ class Calling:
         receiver: Value,
         node: p.Node,
     ) -> Value:
+        """A call of a function whose body is known."""
+        elsewhere = self.machine.elsewhere
+        if elsewhere.crosses(closure.function):
+            return elsewhere.entered(closure, args, kwargs, receiver, node)
+        return self.executed(closure, args, kwargs, receiver, node)
 
+    def executed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """What the body of a function gives."""
         function = closure.function
         decorators = function.decorators
         if function.yields and function.name != "<lambda>":
@@ -962,7 +992,8 @@ class Calling:
     ) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
-        frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver)
+        home = self.machine.elsewhere.home_of(function.source)
+        frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver, home=home)
         given = list(args)
         params = list(function.params)
         if (
@@ -990,7 +1021,7 @@ class Calling:
             elif param.name in left:
                 frame.names[param.name] = left.pop(param.name)
             elif param.default is not None and not isinstance(node, p.Function) and spread is None:
-                frame.names[param.name] = self.machine.eval(param.default)
+                frame.names[param.name] = self.machine.elsewhere.default(param.default, home)
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
@@ -1077,13 +1108,15 @@ class Calling:
         return self.unknown_call(f"super().{name}", None, args, kwargs, node)
 
     def lineage(self, cls: p.Class) -> list[p.Class]:
-        """The class and its bases of the same file, nearest first."""
-        found: list[p.Class] = [cls]
-        for current in found:
-            for base in current.bases:
-                other = self.machine.program.classes.get(base.rpartition(".")[2])
-                if other is not None and other not in found:
-                    found.append(other)
+        """The class and its bases as far as they can be read, nearest first."""
+        found = self.lineages.get(cls)
+        if found is None:
+            self.lineages[cls] = found = [cls]
+            for current in found:
+                for base in current.bases:
+                    other = self.machine.elsewhere.base(base, current)
+                    if other is not None and other not in found:
+                        found.append(other)
         return found
 
     def all_bases(self, cls: p.Class) -> set[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from accumlint.reading import names
 from accumlint.reading import program as p
+from accumlint.reading.project import Project, joined
 from accumlint.reading.relevance import Relevance, called, key, relevance
 from accumlint.tracing import trace as t
+from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Decision, Loop, Machine, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
@@ -27,11 +29,15 @@ LONGEST_LITERAL = 64
 
 @dataclass(frozen=True)
 class Exploration:
-    """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not)."""
+    """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
+
+    `leads` tell for what happened in other files which node of the program led there.
+    """
 
     traces: tuple[tuple[t.Trace, ...], ...]
     untraced: tuple[tuple[p.Node, str], ...]
     stopped: str
+    leads: Mapping[p.Node, p.Node]
 
     @property
     def is_whole(self) -> bool:
@@ -46,12 +52,14 @@ class Exploration:
         )
 
 
-def explore(program: p.Program, seconds: float) -> Exploration:
-    """Traces the training loops of `program`, for at most `seconds`."""
+def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
+    """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
     until = time.monotonic() + seconds
-    slice_ = relevance(program)
+    reach, excerpts = project.reach(program.imports, program.source)
+    slice_ = joined(relevance(program.body, reach), excerpts)
+    borders = Borders(program, project, excerpts)
     if not slice_.backwards:
-        return Exploration((), (), "")
+        return Exploration((), (), "", {})
     groups: list[tuple[t.Trace, ...]] = []
     covered: set[p.Function] = set()
     reasons: dict[p.Function | None, str] = {}
@@ -60,7 +68,7 @@ def explore(program: p.Program, seconds: float) -> Exploration:
         if time.monotonic() > until:
             stopped = "out of time"
             break
-        traces = _Paths(program, slice_, entry, until).traces(covered)
+        traces = _Paths(program, slice_, entry, until, borders).traces(covered)
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
@@ -68,7 +76,7 @@ def explore(program: p.Program, seconds: float) -> Exploration:
         (node, reason or "no backward was reached")
         for node, reason in _untraced(program, slice_, groups, reasons)
     )
-    return Exploration(tuple(groups), untraced, stopped)
+    return Exploration(tuple(groups), untraced, stopped, borders.leads)
 
 
 def _untraced(
@@ -142,7 +150,15 @@ def _loops(function: p.Function, slice_: Relevance) -> bool:
 class _Paths:
     """The paths from one entry: the default one, then each choice flipped that guards an event."""
 
-    def __init__(self, program: p.Program, slice_: Relevance, entry: t.Entry, until: float) -> None:
+    def __init__(
+        self,
+        program: p.Program,
+        slice_: Relevance,
+        entry: t.Entry,
+        until: float,
+        borders: Borders,
+    ) -> None:
+        self.borders = borders
         self.program = program
         self.slice = slice_
         self.entry = entry
@@ -205,7 +221,16 @@ class _Paths:
         return tuple(found)
 
     def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
-        machine = Machine(self.program, self.slice, scenario, chosen, self.until)
+        """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
+        refused, nodes = len(self.borders.refused), self.nodes
+        run, machine = self.tried(scenario, chosen)
+        if len(self.borders.refused) > refused and time.monotonic() < self.until:
+            self.nodes = nodes
+            return self.run(scenario, chosen)
+        return run, machine
+
+    def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
+        machine = Machine(self.program, self.slice, scenario, chosen, self.until, self.borders)
         stopped = ""
         try:
             self.start(machine)

@@ -7,6 +7,10 @@ class Stopped(Exception):
     """The run cannot go on: out of time, too deep, too long."""
 
 
+class TooFar(Exception):
+    """A call into another file takes more than it is worth; it is taken as one that cannot be followed."""
+
+
 class PythonError(Exception):
     """An exception of the program itself that can be told apart (`StopIteration` …)."""
 

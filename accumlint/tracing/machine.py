@@ -17,7 +17,8 @@ from accumlint.reading import program as p
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.calling import Calling
-from accumlint.tracing.leaving import Leave, PythonError, Stopped
+from accumlint.tracing.elsewhere import Borders, Elsewhere
+from accumlint.tracing.leaving import Leave, PythonError, Stopped, TooFar
 from accumlint.tracing.ledger import Ledger
 from accumlint.tracing.values import (
     Batch,
@@ -25,8 +26,8 @@ from accumlint.tracing.values import (
     Closure,
     Counted,
     Frame,
+    Home,
     Key,
-    Library,
     Number,
     Object,
     Stream,
@@ -118,6 +119,7 @@ class Machine:
         scenario: Scenario,
         chosen: dict[str, str],
         until: float,
+        borders: Borders,
     ) -> None:
         self.program = program
         self.relevance = relevance
@@ -127,9 +129,11 @@ class Machine:
         self.state = State()
         self.decisions: dict[str, Decision] = {}
         self.asked_data: dict[str, int] = {}
-        self.globals = Frame({})
-        self.frame = self.globals
+        self.main = Home(program.source, Frame({}), relevance, None)
+        self.frame = self.main.frame
+        self.ceiling = MAX_NODES
         self.symbols: dict[str, Value] = {}
+        self.elsewhere = Elsewhere(self, borders)
         self.calling = Calling(self)
         self.inner_loops: dict[p.Node, bool] = {}
         self.entered: set[p.Function] = set()
@@ -155,10 +159,17 @@ class Machine:
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
 
+    @property
+    def home(self) -> Home:
+        """The file whose code is being executed."""
+        return self.frame.home or self.main
+
     # Places in time
 
     def emit(self, event: t.Event) -> None:
-        self.state.events.append(event)
+        if self.elsewhere.hears(event):
+            self.elsewhere.lead(event.node)
+            self.state.events.append(event)
 
     def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
         """The fields that every event begins with."""
@@ -226,7 +237,7 @@ class Machine:
     def store(self, name: str, value: Value) -> None:
         frame = self.frame
         if name in frame.globals_:
-            self.globals.names[name] = value
+            self.home.frame.names[name] = value
         elif name in frame.nonlocals:
             outer = frame.outer
             while outer is not None and name not in outer.names:
@@ -458,12 +469,12 @@ class Machine:
     def _import(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Import)
         for name, path in node.names:
-            self.store(name, Library(path))
+            self.store(name, self.calling.imported(path))
         return None
 
     def _function(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Function)
-        scope = self.frame if self.frame is not self.globals else None
+        scope = self.frame if self.frame is not self.home.frame else None
         closure = Closure(node, scope, self.frame.owner)
         self.captured[node] = closure
         self.store(node.name, closure)
@@ -471,7 +482,7 @@ class Machine:
 
     def _class(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Class)
-        scope = self.frame if self.frame is not self.globals else None
+        scope = self.frame if self.frame is not self.home.frame else None
         self.store(node.name, ClassValue(node, scope))
         return None
 
@@ -482,8 +493,8 @@ class Machine:
         state.nodes += 1
         if state.nodes & 255 == 0 and time.monotonic() > self.until:
             raise Stopped("out of time")
-        if state.nodes > MAX_NODES:
-            raise Stopped("too many steps")
+        if state.nodes > self.ceiling:
+            raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar
         return self._expressions[type(node)](node)
 
     def _const(self, node: p.Node) -> Value:
@@ -501,8 +512,9 @@ class Machine:
                 if name in frame.names:
                     return frame.names[name]
                 frame = frame.outer
-        if name in self.globals.names:
-            return self.globals.names[name]
+        names = self.home.frame.names
+        if name in names:
+            return names[name]
         return self.calling.free(name, node)
 
     def _attr(self, node: p.Node) -> Value:
@@ -759,7 +771,7 @@ class Machine:
         assert isinstance(node, p.Comprehension)
         found: list[Value] = []
         saved = self.frame
-        self.frame = Frame({}, saved, owner=saved.owner, receiver=saved.receiver)
+        self.frame = Frame({}, saved, owner=saved.owner, receiver=saved.receiver, home=saved.home)
         try:
             self._clause(node, 0, found)
         finally:
@@ -819,7 +831,7 @@ class Machine:
 
     def _lambda(self, node: p.Node) -> Value:
         assert isinstance(node, p.Lambda)
-        return Closure(node.function, self.frame if self.frame is not self.globals else None)
+        return Closure(node.function, self.frame if self.frame is not self.home.frame else None)
 
     def _opaque(self, node: p.Node) -> Value:
         if isinstance(node, p.Star):
@@ -1079,7 +1091,7 @@ class Machine:
                 callee = called(inner.func)
                 if callee in self.relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
-                    for function in self.program.functions:
+                    for function in (*self.program.functions, *self.elsewhere.functions):
                         if key(function) == callee:
                             yield from self._training_loops(function.body, seen)
 

@@ -101,6 +101,7 @@ class Things:
         text = text or self.calling.naming or role
         if role == "model" and not networks:
             networks = frozenset({self._fresh(text)})
+        self.machine.elsewhere.lead(node)
         return Object(text, t.Thing(role, text, kind, node, True), networks=networks)
 
     def _fresh(self, name: str) -> str:
@@ -136,6 +137,7 @@ class Things:
             role = ""
         if not role:
             return Object(cls.name, None, cls)
+        self.machine.elsewhere.lead(node)
         networks = frozenset({self._fresh(cls.name)}) if role == "model" else self.networks_of(args)
         inner = next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
         if role == "model" and inner is not None:
@@ -247,6 +249,7 @@ class Things:
             method is not None
             and state.depth < 6
             and key(method.closure.function) not in machine.relevance.reaching_backward
+            and not machine.elsewhere.refuses(method.closure.function)
         ):
             receiver = (
                 model.inner if model.inner is not None and model.inner.cls is not None else model
@@ -256,6 +259,9 @@ class Things:
                 value = _merged(self.calling.invoke(method.closure, args, kwargs, receiver, node))
             finally:
                 state.inside -= 1
+            if not _holds_loss(value):
+                # Another file's model is executed for the sake of its loss alone.
+                machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
@@ -1284,6 +1290,13 @@ def _summed_over_microbatches(terms: list[Term]) -> bool:
     written = {(x.atom.text, id(x.atom.origin)) for x in terms}
     spans = [_spans(x.atom) for x in terms]
     return len(written) == 1 and len(set(spans)) > 1 and all(len(span) == 1 for span in spans)
+
+
+def _holds_loss(value: Value) -> bool:
+    return any(
+        isinstance(v, Unknown) and (v.loss or _holds_loss(list(v.attributes.values())))
+        for v in flat([value])
+    )
 
 
 def _merged(value: Value) -> Value:

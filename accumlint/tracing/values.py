@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from accumlint.reading.program import Class, Function, Node
+from accumlint.reading.program import Class, Function, Node, Source
+from accumlint.reading.project import Module
+from accumlint.reading.relevance import Relevance
 from accumlint.tracing.trace import Divisor, Forward, Thing
 
 
@@ -146,7 +148,7 @@ class Object:
 
 @dataclass(eq=False, slots=True)
 class Closure:
-    """A function of this file with the scope it was made in."""
+    """A function of the project with the scope it was made in."""
 
     function: Function
     scope: Frame | None
@@ -155,7 +157,7 @@ class Closure:
 
 @dataclass(eq=False, slots=True)
 class Bound:
-    """A method of this file, bound to its receiver."""
+    """A method of the project's, bound to its receiver."""
 
     receiver: Value
     closure: Closure
@@ -172,9 +174,10 @@ class Method:
 
 @dataclass(eq=False, slots=True)
 class Library:
-    """Something imported, by its dotted path."""
+    """Something imported, by its dotted path; `importer` is the file that imports it ("" for what is built in)."""
 
     path: str
+    importer: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -256,6 +259,20 @@ class Frame:
     driver: Node | None = None
     owner: Class | None = None
     receiver: Value = None
+    home: Home | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Home:
+    """A file whose code is executed: its global names, and what its names are used as.
+
+    `module` is None for the file that is being checked.
+    """
+
+    source: Source
+    frame: Frame
+    relevance: Relevance
+    module: Module | None
 
 
 Value: TypeAlias = (

@@ -1,0 +1,110 @@
+"""Finds the file of the project that an import means; nothing outside the project is ever one.
+
+A project begins where its repository, its packaging files or its outermost package begin. Absolute imports are looked
+for beside the importing file and in every folder above it up to there, each with its `src`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+# What stands in the table of frameworks is never followed as source, not even in its own repository.
+MODELLED = frozenset(
+    {
+        "torch", "accelerate", "deepspeed", "lightning", "lightning_fabric", "pytorch_lightning", "transformers",
+        "timm", "apex",
+    }
+)  # fmt: skip
+_REPOSITORY = (".git", ".hg")
+_PACKAGING = ("pyproject.toml", "setup.py", "setup.cfg")
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class Imports:
+    """Answers for one run what imports mean; every file and folder is asked for once."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bool] = {}
+        self._folders: dict[str, bool] = {}
+        self._roots: dict[str, tuple[str, ...]] = {}
+
+    def located(self, path: str, importer: str) -> tuple[str, tuple[str, ...]] | None:
+        """The file that the dotted `path` leads into when `importer` imports it, and the names left over.
+
+        A path that begins with dots is relative. Both files are absolute paths.
+        """
+        name = path.lstrip(".")
+        parts = name.split(".") if name else []
+        folder = os.path.dirname(importer)
+        if name != path:
+            for _ in range(len(path) - len(name) - 1):
+                folder = os.path.dirname(folder)
+            return self._below(folder, parts)
+        if not os.path.isabs(importer) or parts[0] in MODELLED:
+            return None
+        for root in self.roots(folder):
+            found = self._below(root, parts) if self._is_module(root, parts[0]) else None
+            if found is not None:
+                return found
+        return None
+
+    def roots(self, folder: str) -> tuple[str, ...]:
+        """The folders in which a file in `folder` may find absolute imports, nearest first."""
+        if folder not in self._roots:
+            self._roots[folder] = tuple(self._upwards(folder, self._top(folder)))
+        return self._roots[folder]
+
+    def _below(self, folder: str, parts: list[str]) -> tuple[str, tuple[str, ...]] | None:
+        for position, part in enumerate(parts):
+            inner = os.path.join(folder, part)
+            if not self._is_folder(inner):
+                if self._is_file(inner + ".py"):
+                    return inner + ".py", tuple(parts[position + 1 :])
+                break
+            folder = inner
+        else:
+            position = len(parts)
+        package = os.path.join(folder, "__init__.py")
+        return (package, tuple(parts[position:])) if self._is_file(package) else None
+
+    def _upwards(self, folder: str, top: str) -> Iterator[str]:
+        while True:
+            if os.path.basename(folder) not in _INSTALLED:
+                yield folder
+                if self._is_folder(source := os.path.join(folder, "src")):
+                    yield source
+            above = os.path.dirname(folder)
+            if folder == top or above == folder:
+                return
+            folder = above
+
+    def _top(self, folder: str) -> str:
+        """The folder in which the project of `folder` begins."""
+        top = above = folder
+        while os.path.basename(above) not in _INSTALLED:
+            if any(self._is_folder(os.path.join(above, name)) for name in _REPOSITORY):
+                return above
+            if any(self._is_file(os.path.join(above, name)) for name in _PACKAGING):
+                top = above
+            parent = os.path.dirname(above)
+            if above == top and self._is_file(os.path.join(above, "__init__.py")):
+                top = parent
+            if parent == above:
+                break
+            above = parent
+        return top
+
+    def _is_module(self, folder: str, name: str) -> bool:
+        path = os.path.join(folder, name)
+        return self._is_file(path + ".py") or self._is_folder(path)
+
+    def _is_file(self, path: str) -> bool:
+        if path not in self._files:
+            self._files[path] = os.path.isfile(path)
+        return self._files[path]
+
+    def _is_folder(self, path: str) -> bool:
+        if path not in self._folders:
+            self._folders[path] = os.path.isdir(path)
+        return self._folders[path]

@@ -1,0 +1,138 @@
+"""A module's outline: what it binds at its top level and on which lines, without reading what stands there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(eq=False)
+class Block:
+    """One definition or assignment: its first and last line (from 1), how far it is indented, its text."""
+
+    first: int
+    last: int
+    indent: int
+    text: str
+    tree: ast.stmt
+
+    @property
+    def is_class(self) -> bool:
+        return isinstance(self.tree, ast.ClassDef)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every plain name and attribute in it."""
+        return frozenset(self._names())
+
+    @cached_property
+    def calls(self) -> frozenset[str]:
+        """The last names of what it calls, and the attributes that it sets."""
+        return frozenset(self._calls())
+
+    def _names(self) -> Iterator[str]:
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name):
+                    yield name
+                case _:
+                    pass
+
+    def _calls(self) -> Iterator[str]:
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+                    yield name
+                case ast.Attribute(attr=name, ctx=ast.Store()):
+                    yield name
+                case _:
+                    pass
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The blocks and the imports of a module by the names that they bind; `stars` are modules imported whole."""
+
+    blocks: dict[str, Block]
+    imports: dict[str, str]
+    stars: tuple[str, ...]
+
+    def closure(self, name: str) -> tuple[str, ...]:
+        """The names of all blocks that `name` leads to, itself first."""
+        found = dict.fromkeys([name])
+        waiting = [name]
+        while waiting:
+            for inner in sorted(self.blocks[waiting.pop()].names & self.blocks.keys()):
+                if inner not in found:
+                    found[inner] = None
+                    waiting.append(inner)
+        return tuple(found)
+
+
+def outline(text: str, lines: list[str]) -> Outline:
+    """The outline of a module; empty for one that Python itself cannot read."""
+    found = Outline({}, {}, ())
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return found
+    stars: list[str] = []
+    for statement in _top_level(module.body):
+        match statement:
+            case ast.Import(names=names):
+                for alias in names:
+                    top = alias.name.partition(".")[0]
+                    found.imports.setdefault(
+                        alias.asname or top, alias.name if alias.asname else top
+                    )
+            case ast.ImportFrom(names=names, module=origin, level=level):
+                start = "." * level + (origin or "")
+                for alias in names:
+                    if alias.name == "*":
+                        stars.append(start)
+                        continue
+                    dot = "" if start.endswith(".") or not start else "."
+                    found.imports.setdefault(alias.asname or alias.name, start + dot + alias.name)
+            case _:
+                for name in _bound(statement):
+                    found.blocks[name] = _block(statement, lines)
+    return Outline(found.blocks, found.imports, tuple(stars))
+
+
+def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module; of alternatives, the first comes last and so has the last word."""
+    for statement in statements:
+        match statement:
+            case ast.If(body=body, orelse=orelse):
+                yield from _top_level(orelse)
+                yield from _top_level(body)
+            case ast.Try(body=body, handlers=handlers):
+                yield from _top_level(body)
+                for handler in handlers:
+                    yield from (s for s in _top_level(handler.body) if isinstance(s, ast.Import))
+            case _:
+                yield statement
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
+            yield name
+        case _:
+            return
+
+
+def _block(statement: ast.stmt, lines: list[str]) -> Block:
+    first = statement.lineno
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        first = min([first, *(decorator.lineno for decorator in statement.decorator_list)])
+    last = statement.end_lineno or first
+    indent = statement.col_offset
+    text = "\n".join(line[indent:] for line in lines[first - 1 : last]) + "\n"
+    return Block(first, last, indent, text, statement)

@@ -1,0 +1,404 @@
+"""The project around the files that are checked: what an imported name stands for, read when it is asked for.
+
+Of another file only those definitions are parsed that a name leads to, and only where their words tell that they may
+touch a gradient or make something that does. All of it is kept for the run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import program as p
+from accumlint.reading.imports import Imports
+from accumlint.reading.outline import Block, Outline, outline
+from accumlint.reading.parsing import UnreadableSource, parsed
+from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevance
+from accumlint.source import UndecodableSource, decode, lines
+
+_LONGEST = 1_000_000
+# How many files away from the checked one something is still looked for.
+_FARTHEST = 2
+# Calls whose presence says that a definition may change gradients, or how they are reduced.
+_STRONG = (
+    frameworks.STRONG
+    - {"accumulate", "Accelerator", "Fabric"}
+    - frozenset(frameworks.WRAPPERS)
+    - frameworks.SCALERS
+    - frameworks.NATIVE_SCALERS
+)
+# Calls that make what a loop is built from.
+_MAKING = (
+    frameworks.LOADERS
+    | frameworks.OPTIMIZERS
+    | frameworks.CRITERIA
+    | frameworks.LOSSES
+    | frozenset(frameworks.WRAPPERS)
+    | frameworks.SCALERS
+    | {"Accelerator", "Fabric", "initialize"}
+)
+# Classes whose objects are known well enough by what they are called.
+_BY_NAME = ("optimizer", "scheduler", "loader")
+# One of them stands in every file that holds any of the words above.
+_HINTS = (
+    "oss", "ptim", "backward", "step", "grad", "no_sync", "Loader", "Scaler", "cale", "Accelerator", "Fabric",
+    "Parallel", "FSDP", "DDP", "entropy", "LR",
+)  # fmt: skip
+_LIKE_A_MODEL = frozenset({"Module", "PreTrainedModel", "ModelMixin", "LightningModule"})
+_NONE: frozenset[tuple[str, str]] = frozenset()
+_LOSS = re.compile("loss", re.IGNORECASE)
+# Methods that every object has, or torch's own do: another file's class tells nothing by having one.
+_EVERYBODY_S = frozenset(
+    {"step", "update", "train", "eval", "forward", "to", "apply", "fit", "run"}
+)
+
+
+@dataclass(eq=False)
+class Module:
+    """A file of the project that is not being checked."""
+
+    path: str
+    text: str
+
+    @cached_property
+    def source(self) -> p.Source:
+        return p.Source(self.path, lines(self.text))
+
+    @cached_property
+    def outline(self) -> Outline:
+        return outline(self.text, self.source.lines)
+
+    @cached_property
+    def parts(self) -> dict[str, p.Stmt | None]:
+        """The definitions that were parsed, by name."""
+        return {}
+
+    def part(self, name: str) -> p.Stmt | None:
+        """The statement that binds `name`; None where it cannot be read."""
+        if name not in self.parts:
+            block = self.outline.blocks[name]
+            try:
+                found = parsed(block.text, self.source, block.first, block.indent)
+            except UnreadableSource:
+                found = ()
+            self.parts[name] = found[0] if found else None
+        return self.parts[name]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What an import stands for: a name that `module` binds and the attributes asked of it; "" for the module."""
+
+    module: Module
+    name: str
+    attributes: tuple[str, ...] = ()
+
+    @property
+    def block(self) -> Block:
+        return self.module.outline.blocks[self.name]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks of its file that it leads to, its own first."""
+        outline = self.module.outline
+        return [outline.blocks[name] for name in outline.closure(self.name)]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names and attributes in its blocks."""
+        return frozenset[str]().union(*(block.names for block in self.blocks))
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """What its blocks call."""
+        return frozenset[str]().union(*(block.calls for block in self.blocks))
+
+
+@dataclass(eq=False)
+class Excerpt:
+    """A definition with all of its file that it leads to, the slice of that, and excerpts that it leads on to."""
+
+    definition: Definition
+    body: tuple[p.Stmt, ...]
+    relevance: Relevance
+    further: tuple[Excerpt, ...]
+
+    @property
+    def statement(self) -> p.Stmt:
+        return self.body[0]
+
+    @cached_property
+    def is_eventful(self) -> bool:
+        """True when a function changes gradients or how they are reduced, or a class's method goes backward."""
+        match self.statement:
+            case p.Function(name=name) as function:
+                if key(function) in self.relevance.reaching_backward:
+                    return True
+                strong = key(function) in self.relevance.reaching_strong
+                return strong and not frameworks.is_harmless(name)
+            case p.Class(name=name, methods=methods):
+                reaching = self.relevance.reaching_backward
+                return name in reaching or any(key(m) in reaching for m in methods.values())
+            case _:
+                return False
+
+    @cached_property
+    def functions(self) -> tuple[p.Function, ...]:
+        """All functions and methods, here and further on."""
+        own = tuple(n for n in p.walk(self.body) if isinstance(n, p.Function))
+        return own + tuple(f for excerpt in self.further for f in excerpt.functions)
+
+
+class Project:
+    """Everything that was read around the files of one run."""
+
+    def __init__(self) -> None:
+        self.imports = Imports()
+        self._modules: dict[str, Module | None] = {}
+        self._found: dict[tuple[str, str], Definition | None] = {}
+        self._calls: dict[tuple[Definition, int], frozenset[str]] = {}
+        self._followed: dict[tuple[Definition, int], Excerpt | None] = {}
+
+    def module(self, path: str) -> Module | None:
+        """A file of the project, None where it cannot be read."""
+        if path not in self._modules:
+            self._modules[path] = _read(path)
+        return self._modules[path]
+
+    def find(self, path: str, importer: str) -> Definition | None:
+        """What the dotted `path` stands for in the file `importer`, None for anything outside the project."""
+        asked = (path, importer)
+        if asked not in self._found:
+            # An import that leads back to itself stands for nothing.
+            self._found[asked] = None
+            self._found[asked] = self._find(path, importer)
+        return self._found[asked]
+
+    def _find(self, path: str, importer: str) -> Definition | None:
+        located = self.imports.located(path, importer)
+        module = self.module(located[0]) if located is not None else None
+        if located is None or module is None or module.path == importer:
+            return None
+        if not located[1]:
+            return Definition(module, "")
+        name, *attributes = located[1]
+        if not (_may_matter(module) or _means_something(name)):
+            return None
+        found = module.outline
+        if name in found.blocks:
+            return Definition(module, name, tuple(attributes))
+        if name in found.imports:
+            return self.find(".".join([found.imports[name], *attributes]), module.path)
+        for star in found.stars:
+            dot = "" if star.endswith(".") else "."
+            other = self.find(star + dot + ".".join(located[1]), module.path)
+            if other is not None:
+                return other
+        return None
+
+    def data_of(self, program: p.Program) -> tuple[p.Stmt, ...]:
+        """What other files define of the datasets and collators that a program imports."""
+        found: list[p.Stmt] = []
+        for bound, path in program.imports.items():
+            definition = self.find(path, program.path) if _is_data(bound) else None
+            if definition is not None and definition.name:
+                found.extend(_parts(definition))
+        return tuple(found)
+
+    # What a definition is good for, by what it calls
+
+    def calls(self, definition: Definition, further: int) -> frozenset[str]:
+        """What a definition calls, with what it leads to in its own file and some files further."""
+        asked = definition, further
+        if asked not in self._calls:
+            self._calls[asked] = frozenset()
+            self._calls[asked] = self._calls_of(definition, further)
+        return self._calls[asked]
+
+    def _calls_of(self, definition: Definition, further: int) -> frozenset[str]:
+        if not definition.name:
+            return frozenset()
+        calls = definition.calls
+        if further:
+            for other in self._beyond(definition):
+                calls |= self.calls(other, further - 1)
+        return calls
+
+    def _beyond(self, definition: Definition) -> Iterator[Definition]:
+        """The definitions in other files that one leads to."""
+        module = definition.module
+        for name in sorted(definition.names & module.outline.imports.keys()):
+            other = self.find(module.outline.imports[name], module.path)
+            if other is not None:
+                yield other
+
+    def is_telling(self, definition: Definition) -> bool:
+        """True when a definition's text tells that it makes a loss, or what a loop is built from.
+
+        A model, a loader or an optimizer of one's own is what its name says; only a model's loss has more to tell.
+        """
+        block = definition.block
+        if block.is_class:
+            is_loss = bool(_LOSS.search(definition.name))
+            return (is_loss or bool(_LIKE_A_MODEL & block.names)) and _speaks_of_losses(block)
+        if _LOSS.search(definition.name) or definition.calls & _MAKING:
+            return True
+        return any(
+            other.name and other.block.is_class and self.is_telling(other)
+            for other in self._beyond(definition)
+        )
+
+    # Excerpts
+
+    def follow(self, definition: Definition, further: int = _FARTHEST - 1) -> Excerpt | None:
+        """The excerpt of a function or class that is worth following; None for all others.
+
+        What it leads to is looked for some files `further`.
+        """
+        asked = definition, further
+        if asked not in self._followed:
+            self._followed[asked] = None
+            self._followed[asked] = self._follow(definition, further)
+        return self._followed[asked]
+
+    def _follow(self, definition: Definition, further: int) -> Excerpt | None:
+        if definition.attributes or not definition.name:
+            return None
+        if definition.block.is_class and names.role_of(definition.name) in _BY_NAME:
+            return None
+        if not self.calls(definition, further) & _STRONG and not self.is_telling(definition):
+            return None
+        excerpt = self._excerpt(definition, further)
+        if excerpt is None or not (excerpt.is_eventful or self.is_telling(definition)):
+            return None
+        return excerpt
+
+    def _excerpt(self, definition: Definition, further: int) -> Excerpt | None:
+        module = definition.module
+        body = tuple(_parts(definition))
+        if module.part(definition.name) is None:
+            return None
+        reach, beyond = NOWHERE, ()
+        if further:
+            used = definition.names
+            imports = {n: path for n, path in module.outline.imports.items() if n in used}
+            reach, beyond = self.reach(imports, module.source, further - 1)
+        own = relevance(body, reach, frozenset({definition.name}))
+        return Excerpt(definition, body, joined(own, beyond), beyond)
+
+    # What the imports of a file lead to
+
+    def reach(
+        self, imports: Mapping[str, str], source: p.Source, further: int = _FARTHEST - 1
+    ) -> tuple[Reach, tuple[Excerpt, ...]]:
+        """The callees in a file that lead, through its imports, to an event elsewhere, and where they lead to.
+
+        Other files are followed through their own imports, some files `further`.
+        """
+        found: dict[Excerpt, frozenset[tuple[str, str]]] = {}
+        for bound, path in imports.items():
+            for prefix, definition in self._used(bound, path, source):
+                strong = self.calls(definition, further) & _STRONG
+                excerpt = self.follow(definition, further) if strong else None
+                if excerpt is not None and excerpt.is_eventful:
+                    found[excerpt] = found.get(excerpt, _NONE) | _callees(prefix, bound, excerpt)
+
+        def through(reaching: Callable[[Relevance], frozenset[str]]) -> frozenset[str]:
+            return frozenset(
+                shown
+                for excerpt, callees in found.items()
+                for shown, inside in callees
+                if inside in reaching(excerpt.relevance)
+            )
+
+        reach = Reach(
+            through(lambda r: r.reaching),
+            through(lambda r: r.reaching_strong),
+            through(lambda r: r.reaching_backward),
+            through(lambda r: r.reaching_step),
+        )
+        return reach, tuple(found)
+
+    def _used(self, bound: str, path: str, source: p.Source) -> Iterator[tuple[str, Definition]]:
+        """What a file uses of an import; of a whole module, the members that are written out."""
+        found = self.find(path, source.path)
+        if found is None or not _may_matter(found.module):
+            return
+        if found.name:
+            yield "", found
+            return
+        members = re.findall(rf"\b{re.escape(bound)}\.([^\W\d]\w*)", "\n".join(source.lines))
+        for member in sorted(set(members) & found.module.outline.blocks.keys()):
+            yield ".", Definition(found.module, member)
+
+
+def joined(own: Relevance, excerpts: Iterable[Excerpt]) -> Relevance:
+    """A file's slice with those of the excerpts that it leads to."""
+    for excerpt in excerpts:
+        own = own.joined(excerpt.relevance)
+    return own
+
+
+def _callees(prefix: str, bound: str, excerpt: Excerpt) -> frozenset[tuple[str, str]]:
+    """What calls that lead into an excerpt look like from outside, and inside it."""
+    match excerpt.statement:
+        case p.Function(name=name):
+            return frozenset({(prefix + (name if prefix else bound), name)})
+        case p.Class(name=name) as cls:
+            methods = {
+                key(m)
+                for c in (cls, *_bases(cls, excerpt))
+                for m in c.methods.values()
+                if m.name not in _EVERYBODY_S
+            }
+            made = prefix + (name if prefix else bound)
+            return frozenset({(made, name), *((method, method) for method in methods)})
+        case _:
+            return frozenset()
+
+
+def _bases(cls: p.Class, excerpt: Excerpt) -> Iterator[p.Class]:
+    """The base classes that stand in the same excerpt."""
+    for statement in excerpt.body:
+        if isinstance(statement, p.Class) and statement.name in cls.bases:
+            yield statement
+
+
+def _parts(definition: Definition) -> Iterator[p.Stmt]:
+    """The statements of a definition and of what it leads to in its file, its own first."""
+    module = definition.module
+    for name in module.outline.closure(definition.name):
+        part = module.part(name)
+        if part is not None:
+            yield part
+
+
+def _means_something(name: str) -> bool:
+    """True for names that are worth an outline whatever their file's text says."""
+    return names.is_steps(name) or _is_data(name) or "model" in name.lower()
+
+
+def _is_data(name: str) -> bool:
+    return names.role_of(name) == "loader" or "collat" in name.lower()
+
+
+def _speaks_of_losses(block: Block) -> bool:
+    return any(_LOSS.search(name) or name in frameworks.LOSSES for name in block.names)
+
+
+def _may_matter(module: Module) -> bool:
+    """From the text alone: may anything in this file be worth an outline?"""
+    # A package's face imports what matters from elsewhere.
+    return module.path.endswith("__init__.py") or any(word in module.text for word in _HINTS)
+
+
+def _read(path: str) -> Module | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LONGEST)
+        return Module(path, decode(data))
+    except (OSError, UndecodableSource):
+        return None

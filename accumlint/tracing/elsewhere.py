@@ -1,0 +1,332 @@
+"""Follows calls into the project's other files, and remembers which line of the checked file led there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks
+from accumlint.reading import program as p
+from accumlint.reading.project import Definition, Excerpt, Module, Project
+from accumlint.reading.relevance import key, relevance
+from accumlint.tracing import trace as t
+from accumlint.tracing.leaving import PythonError, Stopped, TooFar
+from accumlint.tracing.tensors import flat
+from accumlint.tracing.values import (
+    ClassValue,
+    Closure,
+    Frame,
+    Home,
+    Library,
+    Object,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+# A call that only makes a value may take so many expressions; past that it is not worth following.
+MAX_NODES_OF_VALUE = 1_500
+# All such calls of a run together.
+MAX_NODES_OF_VALUES = 60_000
+_TABLED = (
+    frozenset(frameworks.WRAPPERS)
+    | frameworks.SCALERS
+    | frameworks.NATIVE_SCALERS
+    | frameworks.LOADERS
+    | frameworks.OPTIMIZERS
+    | frameworks.OPTIMIZER_FACTORIES
+    | frameworks.SCHEDULERS
+    | frameworks.CLIPS
+    | frameworks.HELPER_CLIPS
+    | frameworks.WRAPPING_ITERABLES
+    | {"Accelerator", "Fabric"}
+)
+
+
+@dataclass(eq=False)
+class Borders:
+    """What all runs of one program know of the project's other files.
+
+    `refused` are functions that turned out not to be worth following, `leads` the nodes of the program that lead to
+    nodes of other files.
+    """
+
+    program: p.Program
+    project: Project
+    excerpts: tuple[Excerpt, ...]
+    refused: set[p.Function] = field(default_factory=set[p.Function])
+    leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
+
+
+class Elsewhere:
+    """The project's other files, as one machine sees them."""
+
+    def __init__(self, machine: Machine, borders: Borders) -> None:
+        self.machine = machine
+        self.borders = borders
+        self.homes: dict[p.Source, Home] = {machine.program.source: machine.main}
+        self.functions: list[p.Function] = []
+        self.loaded: set[Excerpt] = set()
+        # The node of the checked file that led to where the run is now.
+        self.led_by: p.Node | None = None
+        # How many calls deep the run is in code that only makes a value.
+        self.making = 0
+        self.spent = 0
+        for excerpt in borders.excerpts:
+            self._load(excerpt)
+
+    # Files
+
+    def home_of(self, source: p.Source) -> Home:
+        """The file that a function or class stands in."""
+        return self.homes[source]
+
+    def _home(self, module: Module) -> Home:
+        if module.source not in self.homes:
+            home = Home(module.source, Frame({}), relevance(()), module)
+            home.frame.home = home
+            self.homes[module.source] = home
+        return self.homes[module.source]
+
+    def _load(self, excerpt: Excerpt) -> None:
+        """Makes an excerpt executable."""
+        if excerpt in self.loaded:
+            return
+        self.loaded.add(excerpt)
+        machine = self.machine
+        home = self._home(excerpt.definition.module)
+        home.relevance = excerpt.relevance.used_like(home.relevance)
+        if excerpt.is_eventful:
+            machine.relevance = machine.relevance.joined(excerpt.relevance)
+        else:
+            machine.relevance = machine.relevance.executing(excerpt.relevance)
+        if home.source not in machine.program.others:
+            machine.program.others.append(home.source)
+        self.functions.extend(excerpt.functions)
+        for further in excerpt.further:
+            self._load(further)
+
+    def hears(self, event: t.Event) -> bool:
+        """True for an event that counts: what only makes a value calls models, and the rest is its own affair."""
+        return not self.making or isinstance(event, t.Forward | t.NoSync | t.SyncFlag)
+
+    def lead(self, node: p.Node) -> None:
+        """Remembers what led to a node of another file, the first time."""
+        if self.machine.home is not self.machine.main and self.led_by is not None:
+            self.borders.leads.setdefault(node, self.led_by)
+
+    # Names
+
+    def find(self, library: Library) -> Definition | None:
+        """The definition in the project that an imported name stands for."""
+        if not library.importer:
+            return None
+        return self.borders.project.find(library.path, library.importer)
+
+    def bound(self, home: Home, name: str) -> tuple[Value] | None:
+        """A name that another file binds at its top level, in a tuple; None where it binds no such name."""
+        assert home.module is not None
+        outline = home.module.outline
+        if name in outline.blocks:
+            return (self._top_level(home, name),)
+        if name in outline.imports:
+            return (Library(outline.imports[name], home.source.path),)
+        return None
+
+    def _top_level(self, home: Home, name: str) -> Value:
+        assert home.module is not None
+        match home.module.part(name):
+            case p.Function() as function:
+                return Closure(function, None)
+            case p.Class() as cls:
+                return ClassValue(cls, None)
+            case p.Assign(value=value):
+                # While it is worked out it is unknown, should it need itself.
+                home.frame.names[name] = Unknown(name)
+                found = self.default(value, home)
+                home.frame.names[name] = found
+                return found
+            case _:
+                return Unknown(name)
+
+    def default(self, expression: p.Expr, home: Home) -> Value:
+        """The value of an expression at the top level of a file."""
+        machine = self.machine
+        if home is machine.home:
+            return machine.eval(expression)
+        saved, machine.frame = machine.frame, home.frame
+        try:
+            return machine.eval(expression)
+        finally:
+            machine.frame = saved
+
+    def constant(self, library: Library) -> tuple[Value] | None:
+        """A number or flag that another file binds at its top level, in a tuple; None for all else."""
+        definition = self.find(library)
+        if definition is None or definition.attributes or not definition.name:
+            return None
+        match definition.module.part(definition.name):
+            case p.Assign(value=p.Const(value=value)):
+                return (value,)
+            case _:
+                return None
+
+    def starred(self, name: str) -> tuple[Value] | None:
+        """A name that the checked file got by importing everything of another one, in a tuple."""
+        program = self.machine.program
+        for bound, path in program.imports.items():
+            if bound[0] == "*":
+                library = Library(
+                    path + ("" if path.endswith(".") else ".") + name, program.source.path
+                )
+                if self.find(library) is not None:
+                    return (library,)
+        return None
+
+    def base(self, name: str, cls: p.Class) -> p.Class | None:
+        """A base class by the name that `cls` gives it, where it stands in the project."""
+        home = self.home_of(cls.source)
+        last = name.rpartition(".")[2].partition("[")[0]
+        if home.module is None:
+            found = self.machine.program.classes.get(last)
+            if found is not None:
+                return found
+            imports = self.machine.program.imports
+        else:
+            outline = home.module.outline
+            if last in outline.blocks:
+                part = home.module.part(last)
+                return part if isinstance(part, p.Class) else None
+            imports = outline.imports
+        top, _, rest = name.partition(".")
+        if top not in imports:
+            return None
+        path = f"{imports[top]}.{rest}" if rest else imports[top]
+        excerpt = self._followed(self.find(Library(path, home.source.path)))
+        return (
+            excerpt.statement
+            if excerpt is not None and isinstance(excerpt.statement, p.Class)
+            else None
+        )
+
+    # Calls
+
+    def _followed(self, definition: Definition | None) -> Excerpt | None:
+        """An excerpt that can be executed, for a definition that is worth following."""
+        excerpt = self.borders.project.follow(definition) if definition is not None else None
+        if excerpt is not None:
+            self._load(excerpt)
+        return excerpt
+
+    def call(
+        self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What a call of something imported gives, in a tuple; None where it is not followed."""
+        last = callee.path.rpartition(".")[2]
+        if last in _TABLED:
+            return None
+        excerpt = self._followed(self.find(callee))
+        if excerpt is None:
+            return None
+        calling = self.machine.calling
+        match excerpt.statement:
+            case p.Function() as function if function not in self.borders.refused:
+                value = calling.invoke(Closure(function, None), args, kwargs, None, node)
+                if excerpt.is_eventful or _tells(value):
+                    return (value,)
+                return None
+            case p.Class() as cls:
+                return (calling.construct(ClassValue(cls, None), args, kwargs, node),)
+            case _:
+                return None
+
+    def crosses(self, function: p.Function) -> bool:
+        """True for a function of another file, called by the one that is being checked."""
+        return (
+            self.machine.home is self.machine.main
+            and function.source is not self.machine.program.source
+        )
+
+    def entered(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """A call into another file. One that only makes a value is given up when it takes too long or raises."""
+        machine = self.machine
+        calling = machine.calling
+        function = closure.function
+        led_by, self.led_by = self.led_by, node
+        try:
+            if not self.making and key(function) in machine.relevance.reaching_strong:
+                return self._given(calling.executed(closure, args, kwargs, receiver, node), node)
+            if function not in self.borders.refused:
+                return self._given(self._tried(closure, args, kwargs, receiver, node), node)
+        finally:
+            self.led_by = led_by
+        return calling.unknown_call(function.name, receiver, args, kwargs, node)
+
+    def _given(self, value: Value, node: p.Node) -> Value:
+        """A result on its way into the checked file, where things take the names that they are given there."""
+        for given in flat([value]):
+            thing = given.thing if isinstance(given, Object) else None
+            if isinstance(given, Object) and thing is not None and thing.node in self.borders.leads:
+                given.thing = replace(thing, text=thing.role, node=node)
+                given.text = thing.role
+                given.used = False
+        return value
+
+    def refuses(self, function: p.Function) -> bool:
+        """True for a function that turned out not to be worth following."""
+        return function in self.borders.refused
+
+    def refuse(self, function: p.Function) -> None:
+        if function.source is not self.machine.program.source:
+            self.borders.refused.add(function)
+
+    def _tried(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        machine = self.machine
+        state = machine.state
+        ceiling, begun = machine.ceiling, state.nodes
+        machine.ceiling = min(ceiling, begun + MAX_NODES_OF_VALUE)
+        self.making += 1
+        value: Value = None
+        try:
+            value = machine.calling.executed(closure, args, kwargs, receiver, node)
+        except (PythonError, TooFar):
+            self.borders.refused.add(closure.function)
+            machine.goal = machine.deciding = None
+        finally:
+            machine.ceiling = ceiling
+            self.making -= 1
+            # The budget of a run is for its loops; what they are made of has one of its own.
+            self.spent += state.nodes - begun
+            state.nodes = begun
+        if self.spent > MAX_NODES_OF_VALUES:
+            raise Stopped("too many steps in other files")
+        if closure.function in self.borders.refused:
+            return machine.calling.unknown_call(closure.function.name, receiver, args, kwargs, node)
+        return value
+
+
+def _tells(value: Value) -> bool:
+    """True for a result that says more than its name does."""
+    match value:
+        case Unknown():
+            return value.tensor or value.loss
+        case Object():
+            return bool(value.role) or value.cls is not None
+        case _:
+            return value is not None and not isinstance(value, Library)
