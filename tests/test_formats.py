@@ -62,6 +62,7 @@ SLOW = Checked("/src/c.py", problems=(Problem("/src/c.py", "the time ran out", K
 UNTRACED = Checked("/src/d.py", untraced=(Untraced("/src/d.py", 4, "`fit` is not in this file"),))
 HELD = Checked("/src/e.py", silenced=(Silenced(report("e.py"), by_comment=True, reason="by hand"),))
 BY_SETTINGS = Checked("/src/f.py", silenced=(Silenced(report("f.py"), by_comment=False),))
+KNOWN = Checked("/src/g.py", silenced=(Silenced(report("g.py"), by_comment=False, known=True),))
 MANY = (checked(report()), BROKEN, SLOW, UNTRACED, HELD, BY_SETTINGS, Checked("/src/ok.py"))
 
 
@@ -137,11 +138,12 @@ def test_sarif_tells_what_could_not_be_checked() -> None:
 def test_sarif_lists_silenced_findings_only_when_asked() -> None:
     # GitHub would open an alert for each.
     assert sarif_results(HELD, BY_SETTINGS) == []
-    asked = sarif_results(*MANY, look=Look(root=LOOK.root, silenced=True))
+    asked = sarif_results(*MANY, KNOWN, look=Look(root=LOOK.root, silenced=True))
     assert [result.get("suppressions") for result in asked] == [
         None,
         [{"kind": "inSource", "justification": "by hand"}],
         [{"kind": "external"}],
+        [{"kind": "external", "justification": "known in the baseline"}],
     ]
 
 

@@ -141,7 +141,8 @@ def _fix(fix: Fix, uri: _Object) -> _Object:
 
 def _suppression(item: Silenced) -> _Object:
     suppression: _Object = {"kind": "inSource" if item.by_comment else "external"}
-    return suppression | ({"justification": item.reason} if item.reason else {})
+    reason = item.reason or ("known in the baseline" if item.known else "")
+    return suppression | ({"justification": reason} if reason else {})
 
 
 def _uri(mark: Mark, uri: _Object, look: Look) -> _Object:
