@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from accumlint.reading.program import Attr, Name, Program, walk
-from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Trace, Window
+from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
 
 _AVERAGING = {
     "ddp": "DDP",
@@ -93,15 +91,3 @@ def due_ranks(contribution: Contribution) -> int | None:
 def has_other_factors(contribution: Contribution) -> bool:
     """True when the loss has factors that nobody knows, besides powers of the world size."""
     return contribution.weight is None or len(contribution.symbols) != abs(contribution.ranks)
-
-
-def reduced_windows(trace: Trace) -> Iterator[Window]:
-    """One window of each optimizer whose size the loss and the reduction over ranks alone decide: a steady one."""
-    run = trace.main
-    for optimizer in run.optimizers:
-        windows = run.windows_of(optimizer)
-        window = run.steady(optimizer) or next((w for w in windows if w.contributions), None)
-        if window is not None and window.backwards:
-            start = window.between[0].index
-            if all(c.backward.index >= start for c in window.contributions):
-                yield window

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from accumlint.tracing.trace import Window
+from collections.abc import Iterator
+
+from accumlint.tracing.trace import Trace, Window
 
 
 def sources(window: Window) -> frozenset[tuple[str, str]]:
@@ -23,3 +25,15 @@ def length(window: Window) -> int:
             if any((c.origin, c.network) in of_these for c in backward.contributions)
         }
     )
+
+
+def typical_windows(trace: Trace) -> Iterator[Window]:
+    """One window of each optimizer that holds no gradient of an earlier one: a steady one, where there is one."""
+    run = trace.main
+    for optimizer in run.optimizers:
+        windows = run.windows_of(optimizer)
+        window = run.steady(optimizer) or next((w for w in windows if w.contributions), None)
+        if window is not None and window.backwards:
+            start = window.between[0].index
+            if all(c.backward.index >= start for c in window.contributions):
+                yield window

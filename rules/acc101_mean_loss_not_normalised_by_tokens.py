@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Trace
+from accumlint.tracing.trace import Contribution, Trace
 
 from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows
@@ -71,7 +71,8 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are
     means over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window.
-    A mean that is never divided at all is ACC102.
+    A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
+    ACC106.
 
     The finding is `certain` when the file shows that labels are left out: it pads, or it writes or looks for the
     ignored value. An `ignore_index` alone is `possible` only, since many models name one and are trained on full
@@ -101,7 +102,7 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):
-            uneven = [c for c in window.contributions if c.reduction == "mean" and c.varies]
+            uneven = [c for c in window.contributions if is_uneven(c)]
             if not uneven or divisions(trace, window) != 1:
                 continue
             first = uneven[0]
@@ -117,3 +118,12 @@ class MeanLossNotNormalisedByTokens(Rule):
                 applied=applied(window),
                 expected=" + ".join(f"n{m}/n g{m}" for m in window.microbatches) + " (n together)",
             )
+
+
+def is_uneven(c: Contribution) -> bool:
+    """True for a mean over as many elements as this rank's micro-batch happens to hold.
+
+    A divisor that counts padding is ACC108, one that counts all ranks ACC106, and as many rows are in every batch.
+    """
+    elsewhere = c.divisor is not None and (c.divisor.kind in ("elements", "rows") or c.divisor.over)
+    return c.reduction == "mean" and bool(c.varies) and not elsewhere

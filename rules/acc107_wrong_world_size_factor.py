@@ -14,8 +14,8 @@ from ._ranks import (
     gathers,
     has_other_factors,
     is_sure,
-    reduced_windows,
 )
+from ._windows import typical_windows
 
 
 class WrongWorldSizeFactor(Rule):
@@ -106,7 +106,7 @@ class WrongWorldSizeFactor(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
             return
-        for window in reduced_windows(trace):
+        for window in typical_windows(trace):
             if window.of(Rescale):
                 continue
             for c in window.contributions:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from accumlint.rule import Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Backward, Contribution, Event, Reduce, Rescale, Run, Trace
 
-from ._ranks import averaged_by, averages_its_own_way, due_ranks, has_other_factors, reduced_windows
+from ._ranks import averaged_by, averages_its_own_way, due_ranks, has_other_factors
+from ._windows import typical_windows
 
 
 class LossAllReducedBeforeBackward(Rule):
@@ -99,7 +100,7 @@ class LossAllReducedBeforeBackward(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
             return
-        for window in reduced_windows(trace):
+        for window in typical_windows(trace):
             rescales = window.of(Rescale)
             if any(rescale.factor is None for rescale in rescales):
                 continue

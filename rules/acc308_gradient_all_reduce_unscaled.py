@@ -8,8 +8,9 @@ from accumlint.reading.program import Attr, Comprehension, walk
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
-from ._ranks import averaged_by, due_ranks, has_other_factors, reduced_windows
+from ._ranks import averaged_by, due_ranks, has_other_factors
 from ._weights import is_scale_free
+from ._windows import typical_windows
 
 
 class GradientAllReduceUnscaled(Rule):
@@ -90,7 +91,7 @@ class GradientAllReduceUnscaled(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "model", "gradients", "optimizer") or lists_gradients(trace):
             return
-        for window in reduced_windows(trace):
+        for window in typical_windows(trace):
             rescales = window.of(Rescale)
             summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]
             if not summed or any(rescale.factor is None for rescale in rescales):

@@ -369,7 +369,7 @@ class Calling:
                 return self.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
                 found = Unknown(text, base.batches, count=name == "shape")
-                found.counted = Counted("rows", base) if name == "shape" else None
+                found.counted = Counted("rows", (base,)) if name == "shape" else None
                 return found
             found = derived(text, base, node=node)
             found.loss = base.loss or "loss" in name
@@ -532,6 +532,9 @@ class Calling:
                 part.lost = value.lost and part.loss
                 part.things = value.things
                 part.counted = value.counted
+                if "mask" in name.lower() and value.batches:
+                    # What is masked with it is known by its name.
+                    part.text = name
                 if names.is_count(name):
                     part = detached(part)
                     part.count = True
@@ -733,16 +736,21 @@ class Calling:
                 found.count = True
                 found.loss = False
                 found.text = f"{base.text}.{name}()"
-                found.counted = Counted("elements" if name == "numel" else "rows", base)
+                found.counted = Counted("elements" if name == "numel" else "rows", (base,))
             elif name in ("eq", "ne"):
-                found.counted = Counted("some", base)
+                found.counted = Counted("some", (base,))
+            return found
+        if name in ("nelement", "count_nonzero") and base.tensor and not base.networks:
+            kind = "elements" if name == "nelement" else "some"
+            found = Unknown(f"{base.text}.{name}()", base.batches, count=True)
+            found.counted = base.counted or Counted(kind, (base,))
             return found
         if name in ("mean", "sum", "nanmean") and (base.tensor or base.loss):
             result = reduced(base, "sum" if name == "sum" else "mean", node)
             if not base.networks and name == "sum":
                 result.loss = False
                 result.count = True
-                result.counted = base.counted or Counted("some", base)
+                result.counted = base.counted or Counted("some", (base,))
             return result
         if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
             op = "/" if name.startswith(("div", "true")) else "*"

@@ -15,6 +15,7 @@ from accumlint.tracing.values import (
     Bound,
     Closure,
     Context,
+    Counted,
     Key,
     Lazy,
     Library,
@@ -461,6 +462,7 @@ def _torch(
         result = reduced(first, last, node)
         if not first.networks and last == "sum":
             result.loss, result.count = False, True
+            result.counted = first.counted or Counted("some", (first,))
         return (result,)
     if last in ("mean", "sum") and isinstance(first, list | tuple):
         total = _summed(calling, first, node)

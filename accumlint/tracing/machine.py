@@ -654,7 +654,7 @@ class Machine:
         key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
         found = Unknown(key, batches | more, networks | further)
         if isinstance(left, Unknown) and batches:
-            found.counted = Counted("some", left)
+            found.counted = Counted("some", (left,))
         return found
 
     def _beyond(

@@ -146,11 +146,12 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         return old
 
     def averaged(old: Term) -> Term:
-        mask = next((s for s in old.symbols if "mask" in s), "")
-        whole = Divisor(f"{value.text}.mean()", "elements", "", mask[2:], False)
-        counts_all = reduction == "mean" and old.atom.reduction == "none" and mask
         fresh = atom(old.atom)
-        return replace(old, atom=replace(fresh, divisor=whole) if counts_all else fresh)
+        out = _left_out(old) or old.atom.varies
+        if out and reduction == "mean" and old.atom.reduction == "none":
+            # A mean over every element, those too that the loss or a mask makes 0.
+            fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
+        return replace(old, atom=fresh)
 
     terms = tuple(averaged(x) for x in value.linear)
     found = combined(value.text, terms, value, node=node)
@@ -164,6 +165,11 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         found.over = reduction
     found.counted = value.counted
     return found
+
+
+def _left_out(term: Term) -> str:
+    """The mask that a term is multiplied by, "" without one."""
+    return next((f"`{s[2:]}`" for s in term.symbols if "mask" in s), "")
 
 
 class Tensors:
@@ -257,7 +263,7 @@ class Tensors:
         found = scaled(known, Fraction(1), "", node)
         if other and found.counted is not None:
             # One more or one less for each row: somebody has thought of what is counted.
-            found.counted = replace(found.counted, of=None)
+            found.counted = replace(found.counted, of=())
         return found
 
     def _times(self, value: Value, by: Value, node: p.Node) -> Value:
@@ -381,6 +387,9 @@ class Tensors:
         if spans or any(isinstance(s, Unknown) and s.rows for s in sources):
             # One label for each row: the mean is over rows, and these are as many in every micro-batch.
             found.varies = ""
+        found.whole = next(
+            (s.whole for s in sources[1:] if isinstance(s, Unknown) and s.whole), None
+        )
         return found
 
     def threshold(self, op: str, left: Value, right: Value) -> bool | None:
@@ -427,15 +436,14 @@ def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
     written = node.right if isinstance(node, p.Binary) else None
     if isinstance(node, p.Augment):
         written = node.value
-    mask = next((s[2:] for s in term.symbols if "mask" in s), "")
     counted = by.counted
     target = term.atom.whole
     return Divisor(
         p.render(written) if written is not None else by.text,
         counted.kind if counted is not None else "",
         by.over,
-        term.atom.varies or value.varies or mask,
-        counted is not None and counted.of is not None and counted.of is target,
+        term.atom.varies or _left_out(term),
+        counted is not None and any(of is target for of in counted.of),
     )
 
 
@@ -443,7 +451,7 @@ def _both(left: Counted | None, right: Counted | None) -> Counted | None:
     """What a sum of two counts counts."""
     if left is None or right is None or left.kind != right.kind:
         return None
-    return left if left.of is right.of else Counted(left.kind, None)
+    return Counted(left.kind, (*left.of, *right.of))
 
 
 def _area(left: Counted | None, right: Counted | None) -> Counted | None:
@@ -451,8 +459,8 @@ def _area(left: Counted | None, right: Counted | None) -> Counted | None:
     if left is None or right is None:
         return None
     if left.kind == right.kind == "rows":
-        return Counted("elements", None)
-    return Counted("some", None) if left.kind == right.kind == "some" else None
+        return Counted("elements", ())
+    return Counted("some", ()) if left.kind == right.kind == "some" else None
 
 
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:

@@ -54,10 +54,10 @@ class Ranks:
 @dataclass(frozen=True, slots=True)
 class Counted:
     """What a number counts: "elements" (all of a tensor's), "rows" (the length of one of its sides) or "some" (those
-    that a mask leaves in); `of` is the tensor that was asked."""
+    that a mask leaves in); `of` are the tensors that were asked."""
 
     kind: str
-    of: Unknown | None
+    of: tuple[Unknown, ...]
 
 
 @dataclass(frozen=True, slots=True)
