@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from accumlint.reading.program import Call, Const
 from accumlint.tracing.trace import Backward, Forward, Rescale, Thing, Trace, Window
 
+# Their `weight_decay` is L2 regularisation, a part of the gradient.
+_COUPLED = {"adam", "adamax", "nadam", "radam", "adagrad", "rmsprop", "adam8bit"}
 _SCALE_FREE = (
     "ada", "lamb", "lion", "muon", "novograd", "prodigy", "prop", "ranger", "shampoo", "soap", "sophia",
 )  # fmt: skip
@@ -93,9 +96,21 @@ def bypasses(window: Window) -> tuple[Backward, ...]:
 
 
 def is_scale_free(optimizer: Thing) -> bool:
-    """True for Adam and its like, whose update hardly changes when all gradients are multiplied."""
+    """True for Adam and its like, whose update hardly changes when all gradients are multiplied.
+
+    A weight decay that is added to the gradient (Adam's, not AdamW's) changes its share in the update.
+    """
     kind = optimizer.kind.rpartition(".")[2].lower()
+    if kind in _COUPLED and _decays(optimizer):
+        return False
     return kind != "adadelta" and any(part in kind for part in _SCALE_FREE)
+
+
+def _decays(optimizer: Thing) -> bool:
+    """True when the optimizer was built with a weight decay."""
+    built = optimizer.node
+    decay = built.keyword("weight_decay") if isinstance(built, Call) else None
+    return decay is not None and not (isinstance(decay, Const) and not decay.value)
 
 
 def applied(window: Window) -> str:

@@ -67,7 +67,9 @@ class LossNotDivided(Rule):
     cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen.
-    It is an error with optimizers that follow the gradient's length or could not be told, a warning with Adam's like.
+    It is an error with optimizers that follow the gradient's length or could not be told, and with Adam's own
+    `weight_decay`; a warning with Adam's like otherwise. A norm clip that is active in every window hides the factor
+    altogether, but whether it is cannot be seen in the code.
 
     When the fix is not offered: without `--unsafe-fixes`. Dividing is right, but the learning rate was tuned with the
     longer gradient: with SGD multiply it by N to keep the run as it was.
