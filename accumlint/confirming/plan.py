@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accumlint import check, judge, reading, tracing
+from accumlint import check, judge, placing, reading, tracing
 from accumlint.discovery import Target
 from accumlint.reading import program as p
-from accumlint.reading.relevance import relevance
+from accumlint.reading.project import Project
+from accumlint.reading.relevance import Relevance
 from accumlint.report import Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
@@ -98,10 +99,13 @@ def planned(target: Target, text: str, lines: frozenset[int], wish: Wish) -> Ite
     wanted = [r for r in checked.reports if not lines or r.mark.place.line in lines]
     if not wanted:
         return
-    program = reading.read(text, target.shown)
-    exploration = tracing.explore(program, check.SECONDS)
+    project = Project()
+    program = reading.read(text, target.file, project)
+    exploration = tracing.explore(program, project, check.SECONDS)
     rules = check.selection(target.settings).rules
-    findings = judge.judge(program, exploration, rules)
+    # What stands in another file is confirmed at the line that leads there.
+    found = judge.judge(program, exploration, rules)
+    findings = list(placing.placed(found, program, exploration.leads, lambda _: frozenset()))
     by_place = {
         (f.rule.code, program.place(f.node).line, program.place(f.node).column): f for f in findings
     }
@@ -112,14 +116,22 @@ def planned(target: Target, text: str, lines: frozenset[int], wish: Wish) -> Ite
             continue
         trace = _trace(finding, exploration)
         yield _plan(
-            report, finding.rule, _totals(finding, trace), trace, program, text, target, wish
+            report,
+            finding.rule,
+            _totals(finding, trace),
+            trace,
+            program,
+            project.slice_of(program)[0],
+            target,
+            wish,
         )
 
 
 def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
     """The same question put to another text of the file, in which the finding may be gone."""
-    program = reading.read(text, target.shown)
-    exploration = tracing.explore(program, check.SECONDS)
+    project = Project()
+    program = reading.read(text, target.file, project)
+    exploration = tracing.explore(program, project, check.SECONDS)
     trace = next((traces[0] for traces in exploration.traces if not traces[0].exceptional), None)
     choices = dict(plan.job.choices) if plan.job else {}
     for traces in exploration.traces:
@@ -128,7 +140,8 @@ def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
     totals = plan.job.totals if plan.job else ()
-    return _plan(plan.report, plan.rule, totals, trace, program, text, target, wish)
+    slice_ = project.slice_of(program)[0]
+    return _plan(plan.report, plan.rule, totals, trace, program, slice_, target, wish)
 
 
 def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
@@ -152,18 +165,17 @@ def _plan(
     totals: tuple[str, ...],
     trace: t.Trace | None,
     program: p.Program,
-    text: str,
+    slice_: Relevance,
     target: Target,
     wish: Wish,
 ) -> Plan:
-    symptom = rule.shows
+    symptom, text = rule.shows, program.text
     if trace is None:
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
     events = trace.main.events
     distributed = _is_distributed(trace, program)
     world = wish.ranks or (2 if distributed else 1)
-    slice_ = relevance(program)
     entry = trace.entry
     root, package = _package(Path(target.file))
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (

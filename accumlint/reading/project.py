@@ -291,6 +291,11 @@ class Project:
 
     # What the imports of a file lead to
 
+    def slice_of(self, program: p.Program) -> tuple[Relevance, tuple[Excerpt, ...]]:
+        """The slice of a program that is worth executing, and the excerpts of other files that it leads to."""
+        reach, excerpts = self.reach(program.imports, program.source)
+        return relevance(program.body, reach), excerpts
+
     def reach(
         self, imports: Mapping[str, str], source: p.Source, further: int = _FARTHEST - 1
     ) -> tuple[Reach, tuple[Excerpt, ...]]:

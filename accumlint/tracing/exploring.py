@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
-from accumlint.reading.relevance import Relevance, called, key, relevance
+from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
@@ -55,8 +55,8 @@ class Exploration:
 def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
     until = time.monotonic() + seconds
-    reach, excerpts = project.reach(program.imports, program.source)
-    slice_ = joined(relevance(program.body, reach), excerpts)
+    own, excerpts = project.slice_of(program)
+    slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
     if not slice_.backwards:
         return Exploration((), (), "", {})
