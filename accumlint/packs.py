@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Selection:
-    """The rules to run. `named` are those that were asked for by code, by name or as ALL."""
+    """The rules to run. `named` are those that were asked for by code or by name."""
 
     entries: tuple[Entry, ...]
     named: frozenset[Entry]
@@ -80,14 +80,12 @@ def select(
     """The rules of `wanted` (empty: all that are not opt-in) and `also` without `ignored`.
 
     Selectors are codes, names, the beginning of a code, or ALL; one that names no rule selects none. The longer
-    selector wins, and an ignore wins a tie.
+    selector wins, and an ignore wins a tie. An opt-in rule is selected by its own code or name only.
     """
     known = catalogue()
     chosen = (*(wanted or ("",)), *also)
     entries = tuple(e for e in known if _strongest(chosen, e) > _strongest(ignored, e))
-    named = (
-        e for e in entries if any(s.upper() == "ALL" or _weight(s, e) == _EXACT for s in chosen)
-    )
+    named = (e for e in entries if any(_weight(s, e) == _EXACT for s in chosen))
     return Selection(entries, frozenset(named))
 
 

@@ -84,7 +84,7 @@ SELECTIONS: list[tuple[Selectors, Selectors, Selectors, list[str]]] = [
     (("XYZ",), (), (), ["XYZ1", "XYZ2"]),
     (("XYZ10",), (), (), ["XYZ10"]),
     (("asked-for",), (), (), ["XYZ10"]),
-    (("ALL",), (), (), ["XYZ1", "XYZ10", "XYZ2"]),
+    (("ALL",), (), (), ["XYZ1", "XYZ2"]),
     ((), ("XYZ10",), (), ["XYZ1", "XYZ10", "XYZ2"]),
     ((), (), ("XYZ1",), ["XYZ2"]),
     ((), (), ("ALL",), []),
