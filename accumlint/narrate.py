@@ -116,7 +116,7 @@ def _closes_the_window_before(event: t.Event) -> bool:
 
 def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
     """The events that a timeline shows; logging is left out, and what repeats on one line is said once."""
-    quiet = (t.Add, t.Reset, t.Read, t.Reduce, t.Accumulate, t.EngineCall)
+    quiet = (t.Add, t.Reset, t.Read, t.Reduce, t.Accumulate, t.EngineCall, t.Report)
     last: tuple[object, int, type] | None = None
     for event in events:
         if isinstance(event, quiet) or (isinstance(event, t.Forward) and event.armed is None):

@@ -33,7 +33,7 @@ def typical_windows(trace: Trace) -> Iterator[Window]:
     for optimizer in run.optimizers:
         windows = run.windows_of(optimizer)
         window = run.steady(optimizer) or next((w for w in windows if w.contributions), None)
-        if window is not None and window.backwards:
+        if window is not None and window.contributions:
             start = window.between[0].index
             if all(c.backward.index >= start for c in window.contributions):
                 yield window

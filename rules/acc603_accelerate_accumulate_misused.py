@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.program import Attr, Name, Program, dotted, walk
+from accumlint.reading.program import Attr, Call, Name, Program, dotted, walk
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Trace
 
@@ -113,7 +113,7 @@ class AccelerateAccumulateMisused(Rule):
                     confidence=Confidence.LIKELY,
                 )
         step = stepping_without(run)
-        if step is not None and not entries:
+        if step is not None and not entries and gives_steps(trace.program):
             yield self.at(
                 step,
                 f"`{step.subject}.step()` runs on every micro-batch: "
@@ -169,6 +169,17 @@ def stepping_without(run: Run) -> Step | None:
         if shares and all(b.via == "accelerator" for b in window.backwards):
             return window.step
     return None
+
+
+def gives_steps(program: Program) -> bool:
+    """True when each Accelerator of the file is given its steps, and no plugin that counts by itself."""
+    calls = [n for n in walk(program.body) if isinstance(n, Call)]
+    built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
+    return all(
+        c.keyword("gradient_accumulation_steps") is not None
+        and c.keyword("deepspeed_plugin") is None
+        for c in built
+    )
 
 
 def speaks_of_steps(program: Program) -> bool:

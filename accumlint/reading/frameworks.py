@@ -64,6 +64,11 @@ WRAPPERS: dict[str, str] = {
     "DataParallel": "dp",
 }
 
+# Calls that show a number to somebody, by their last name.
+REPORTS = frozenset(
+    {"print", "log", "info", "add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "set_description", "write",
+     "log_metric", "log_metrics", "log_dict", "report_scalar"}
+)  # fmt: skip
 # Running averages of weights by their class.
 AVERAGES = frozenset(
     {"AveragedModel", "EMAModel", "ModelEma", "ModelEmaV2", "ModelEmaV3", "ExponentialMovingAverage", "EMA", "ModelEMA"}

@@ -6,7 +6,7 @@ Names are taken over the whole file, whatever scope they stand in: coarse, quick
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -42,6 +42,7 @@ class Relevance:
     accumulates: bool
     ignores: bool
     window_names: frozenset[str]
+    reports: frozenset[p.Node]
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -52,6 +53,7 @@ class Relevance:
             deciding=self.deciding | other.deciding,
             backwards=self.backwards | other.backwards,
             stepping=self.stepping | other.stepping,
+            reports=self.reports | other.reports,
             reaching=self.reaching | other.reaching,
             reaching_backward=self.reaching_backward | other.reaching_backward,
             reaching_strong=self.reaching_strong | other.reaching_strong,
@@ -66,6 +68,7 @@ class Relevance:
             kept=self.kept | other.kept,
             eventful=self.eventful | other.eventful,
             deciding=self.deciding | other.deciding,
+            reports=self.reports | other.reports,
         )
 
     def used_like(self, other: Relevance) -> Relevance:
@@ -109,6 +112,8 @@ class _Fact:
     event: bool
     backward: bool
     step: bool
+    report: bool = False
+    callee_reads: set[str] = field(default_factory=set[str])
 
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
@@ -144,7 +149,15 @@ def relevance(
             backwards.update((fact.statement, *fact.parents))
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
-    kept = _kept(facts, eventful, wanted)
+    reports: set[p.Node] = set()
+    for fact in facts:
+        if fact.report and fact.statement not in eventful:
+            # Who shows the number does not matter: only the number is worked out.
+            fact.reads -= fact.callee_reads
+            fact.calls -= fact.callee_reads
+            fact.callees.clear()
+            reports.update((fact.statement, *fact.parents))
+    kept = _kept(facts, eventful | reports, wanted)
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
@@ -158,6 +171,7 @@ def relevance(
         frozenset(_counters(facts)),
         *_receivers(body),
         frozenset(_window_names(body, stepping, backwards)),
+        frozenset(reports),
     )
 
 
@@ -273,6 +287,17 @@ def _takes_optimizer(call: p.Call) -> bool:
     )
 
 
+def _shows_loss(call: p.Call) -> bool:
+    """True when a name or a text among the arguments reads like a loss."""
+    written = (
+        n.id if isinstance(n, p.Name) else n.name if isinstance(n, p.Attr) else n.value
+        for argument in call.args
+        for n in p.walk_expr(argument.value)
+        if isinstance(n, p.Name | p.Attr | p.Const)
+    )
+    return any(isinstance(text, str) and "loss" in text.lower() for text in written)
+
+
 def _is_loss(value: p.Expr) -> bool:
     """True when a value reads like a loss, or a number taken from a tensor: what running totals are made of."""
     return any(
@@ -345,6 +370,13 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last in _STEP_NAMES:
                     fact.step = True
                 receiver = _last(func.base) if isinstance(func, p.Attr) else ""
+                if last in frameworks.REPORTS and _shows_loss(node):
+                    fact.report = True
+                    fact.callee_reads |= {
+                        n.id if isinstance(n, p.Name) else n.name
+                        for n in p.walk_expr(func)
+                        if isinstance(n, p.Name | p.Attr)
+                    }
                 fact.event |= names.is_averaging(receiver, last) or names.is_norm(last)
                 if last in _LIST_METHODS and isinstance(func, p.Attr):
                     # A list that losses or batches are collected in is written by what fills and empties it.

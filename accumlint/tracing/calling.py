@@ -558,6 +558,13 @@ class Calling:
     # Calls
 
     def call(self, node: p.Call) -> Value:
+        if p.dotted(node.func).rpartition(".")[2] in frameworks.REPORTS and self.things.report(
+            node
+        ):
+            return None
+        return self._call(node)
+
+    def _call(self, node: p.Call) -> Value:
         func = node.func
         if isinstance(func, p.Attr):
             if (

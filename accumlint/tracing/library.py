@@ -9,7 +9,7 @@ from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import NUMERIC, numeric
-from accumlint.tracing.tensors import copied, derived, detached, flat, reduced
+from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, scaled
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -534,6 +534,9 @@ def _all_reduce(
     what = "other"
     if isinstance(first, Unknown):
         what = "loss" if first.networks else ("count" if first.count else "other")
+    summed = path.startswith("torch.distributed.") and not averaged
+    if isinstance(first, Unknown) and first.loss and not first.networks and summed:
+        first.terms = scaled(first, Fraction(1), t.OVER_RANKS, node).linear
     machine.emit(t.Reduce(*machine.stamp(node, _text(first)), what, averaged))
     if not isinstance(first, Unknown):
         return None

@@ -191,6 +191,11 @@ class Machine:
         """The number of a micro-batch, given when it is first met."""
         return self.state.ordinals.setdefault(key, len(self.state.ordinals) + 1)
 
+    def newest(self, batches: frozenset[Batch]) -> int:
+        """The number of the micro-batch that some data belongs to, 0 where it has none yet."""
+        latest = max(batches, key=lambda b: b.serial, default=None)
+        return self.state.ordinals.get(latest.when, 0) if latest is not None else 0
+
     # Statements
 
     def block(self, statements: tuple[p.Stmt, ...]) -> str | None:
@@ -958,7 +963,8 @@ class Machine:
         if key.endswith(" is None") or names.is_off_by_default(key):
             return False
         if then == 0 and not node.orelse:
-            return negated
+            # What only tells about a loss is told.
+            return negated != any(s in self.relevance.reports for s in node.body)
         return True
 
     def _weight(self, block: tuple[p.Stmt, ...]) -> int:

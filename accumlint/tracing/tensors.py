@@ -107,8 +107,12 @@ def by_ranks(value: Unknown, ranks: Ranks, node: p.Node) -> Unknown:
 
 
 def detached(value: Unknown) -> Unknown:
-    """The number without its graph."""
+    """The number without its graph: the same combination of the same losses."""
     found = Unknown(value.text, value.batches, origin=value.origin)
+    if value.terms is not None:
+        found.terms = tuple(
+            replace(x, atom=found if x.atom is value else detached(x.atom)) for x in value.terms
+        )
     found.loss = value.loss
     found.varies = value.varies
     found.total = value.total
@@ -341,7 +345,7 @@ class Tensors:
                 if reduction == "window" or x.atom.reduction != "mean"
                 else x.atom,
                 x.factor,
-                tuple(s for s in x.symbols if "mask" not in s),
+                tuple(s for s in x.symbols if "mask" not in s and s != t.OVER_RANKS),
                 x.ranks,
             )
             for x in value.linear

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
@@ -1091,6 +1091,22 @@ class Things:
         held = machine.state.ledger.seen(frozenset(networks))
         machine.emit(t.Norm(*machine.stamp(node, subject), held))
 
+    def report(self, node: p.Call) -> bool:
+        """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
+        machine = self.machine
+        shown = list(_shown(node))
+        if any(not _is_plain(expression) for expression in shown):
+            return False
+        for expression in shown if machine.state.loops and not machine.state.no_grad else ():
+            for value in flat([machine.eval(expression)]):
+                if isinstance(value, Unknown) and value.loss and value.batches and not value.lost:
+                    shares = tuple(
+                        t.Share(machine.newest(x.atom.batches), x.factor, x.symbols)
+                        for x in value.linear
+                    )
+                    machine.emit(t.Report(*machine.stamp(node, p.render(expression)), shares))
+        return True
+
     def average(self, text: str, method: Value, base: Value, node: p.Node) -> bool:
         """A running average of weights is updated; False where the call itself may decide not to."""
         function = method.closure if isinstance(method, Bound) else method
@@ -1270,6 +1286,34 @@ def _written(node: p.Node, text: str) -> str:
                 shown = shown.positional(0)
     found = p.render(shown) if shown is not None else text
     return found if len(found) <= 40 else text
+
+
+_TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
+
+
+def _shown(node: p.Call) -> Iterator[p.Expr]:
+    """The numbers in the arguments of a call: those in texts and tables, too."""
+    waiting: list[p.Expr] = [argument.value for argument in node.args]
+    while waiting:
+        match waiting.pop():
+            case p.Text(parts=parts):
+                waiting.extend(parts)
+            case p.Table(items=items):
+                waiting.extend(value for _, value in items)
+            case p.Sequence(items=items):
+                waiting.extend(items)
+            case p.Call(func=p.Attr(base=p.Const(value=str()), name="format"), args=args):
+                waiting.extend(argument.value for argument in args)
+            case p.Binary(op="%", left=p.Const(value=str()), right=right):
+                waiting.append(right)
+            case expression:
+                yield expression
+
+
+def _is_plain(expression: p.Expr) -> bool:
+    """True for a number that is only looked at: nothing is called that may do anything."""
+    calls = (n.func for n in p.walk_expr(expression) if isinstance(n, p.Call))
+    return all(p.dotted(f).rpartition(".")[2] in _TO_A_NUMBER for f in calls)
 
 
 def _may_skip(function: p.Function) -> bool:

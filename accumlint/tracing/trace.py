@@ -302,6 +302,26 @@ class Reduce(Event):
     averaged: bool
 
 
+# The symbol of a number that was summed over the ranks.
+OVER_RANKS = "* ranks"
+
+
+@dataclass(frozen=True)
+class Share:
+    """One micro-batch's part of a number: `factor` times its loss, times the unknown `symbols` as written."""
+
+    microbatch: int
+    factor: Fraction | None
+    symbols: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Event):
+    """A loss is printed or logged. `shares` are the losses that the number (`subject`) is made of."""
+
+    shares: tuple[Share, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class EpochEnd(Event):
     """A pass over the loader ends. `pending` has been neither applied nor cleared; `length` micro-batches passed."""

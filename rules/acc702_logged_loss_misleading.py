@@ -1,0 +1,117 @@
+"""The loss that is shown is a share of a micro-batch's, or a sum over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
+from accumlint.tracing.trace import OVER_RANKS, Report, Run, Trace
+
+
+class LoggedLossMisleading(Rule):
+    """The loss that is printed or logged was divided for the window, or summed over the ranks and not divided.
+
+    `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N
+    times too small, of one micro-batch of N, and changes with N, so that two runs with the same
+    large batch seem to differ. A loss that was summed over the ranks is as many times too large as
+    there are ranks. The training is right; comparisons and stopping rules that read the number
+    are not.
+
+    Bad:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for update in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+            optimizer.step()
+            print(f"{update}: {loss.item():.3f}")  # error: ACC702
+    ```
+
+    Good:
+
+    ```python
+    import torch.nn.functional as F
+
+
+    def train(model, loader, optimizer, accumulation_steps):
+        batches = iter(loader)
+        for update in range(len(loader) // accumulation_steps):
+            optimizer.zero_grad()
+            window_loss = 0.0
+            for _ in range(accumulation_steps):
+                inputs, targets = next(batches)
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
+                window_loss += loss.detach()
+            optimizer.step()
+            print(f"{update}: {window_loss.item():.3f}")
+    ```
+
+    When it stays silent: when the shares of a window are added up, when the number is multiplied by
+    N again, for the whole loss of one micro-batch (noisy, and of the right size), when the number
+    went through something that could not be followed, and for meters, which may add up.
+
+    When the fix is not offered: always; which number is wanted is for its reader.
+
+    Measured (N = 4): the last micro-batch's share shows .78 where the window's mean is 3.16. The
+    Hugging Face Trainer's `train_loss` of rank 0 is that rank's own share in the same way.
+
+    See: [gradient accumulation in the AMP examples][amp].
+
+    [amp]: https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    """
+
+    code = "ACC702"
+    name = "logged-loss-misleading"
+    severity = Severity.INFO
+    claim = Claim.LOG
+
+    def check(self, trace: Trace) -> Iterator[Finding]:
+        run = trace.main
+        windows = [w for o in run.optimizers if (w := run.steady(o)) is not None]
+        length = max((len(w.backwarded) for w in windows), default=0)
+        for report in {(e.node, e.subject): e for e in run.of(Report)}.values():
+            if is_summed_over_ranks(run, report):
+                yield self.at(
+                    report,
+                    f"`{report.subject}` was summed over the ranks, and is shown undivided",
+                    confidence=Confidence.CERTAIN,
+                )
+            elif length > 1 and all(is_a_share(r, report) for r in trace.runs):
+                yield self.at(
+                    report,
+                    f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
+                    "steps, and is shown as the loss",
+                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
+                )
+
+
+def same(run: Run, report: Report) -> list[Report]:
+    return [e for e in run.of(Report) if e.node is report.node and e.subject == report.subject]
+
+
+def is_a_share(run: Run, report: Report) -> bool:
+    """True when each time one micro-batch's loss is shown, divided by the window's size."""
+    share = Fraction(1, run.literal or run.steps)
+    return share < 1 and all(
+        len({part.microbatch for part in event.shares}) == 1
+        and all(part.factor == share and not part.symbols for part in event.shares)
+        for event in same(run, report)
+    )
+
+
+def is_summed_over_ranks(run: Run, report: Report) -> bool:
+    """True when each time the number is a sum over the ranks that nothing was divided by."""
+    return all(
+        all(part.symbols == (OVER_RANKS,) and (part.factor or 0) >= 1 for part in event.shares)
+        for event in same(run, report)
+    )
