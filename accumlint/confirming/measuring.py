@@ -268,7 +268,9 @@ def _totals(rank: _Rank) -> Iterator[Total]:
 
 
 def _dot(a: Vector, b: Vector) -> float:
-    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+    products = [x * y for x, y in zip(a, b, strict=True)]
+    # What is no number has no sum; `fsum` would refuse infinities of both signs.
+    return math.fsum(products) if all(map(math.isfinite, products)) else math.nan
 
 
 def _norm(a: Vector) -> float:
