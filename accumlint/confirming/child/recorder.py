@@ -248,11 +248,13 @@ class Recorder(TorchFunctionMode):
     def _contributions(
         self, root: torch.Tensor, params: list[torch.Tensor]
     ) -> Iterator[dict[str, Any]]:
-        by_hand = not any(not x.by_hand and _reaches(root, x.elements) for x in self.losses)
-        for loss in self.losses:
+        weighed = list(
+            zip(self.losses, _grads(root, [x.elements for x in self.losses]), strict=True)
+        )
+        by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+        for loss, weights in weighed:
             if loss.by_hand != by_hand:
                 continue
-            weights = _grad(root, loss.elements)
             if weights is None or not bool(weights.abs().sum() > 0):
                 continue
             counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
@@ -554,18 +556,19 @@ def _moved(value: Any, settings: Settings) -> Any:
     return value
 
 
-def _grad(root: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
+def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradients of a root by each of several tensors, None for those that it does not reach."""
+    # Torch checks shapes with its symbolic part, which takes as long to import as a job to run; a number has no shape.
+    start = None if root.numel() == 1 else torch.ones_like(root)
     try:
-        return torch.autograd.grad(
-            root, of, torch.ones_like(root), retain_graph=True, allow_unused=True
-        )[0]
+        return list(
+            torch.autograd.grad(root, of, start, retain_graph=True, allow_unused=True) if of else ()
+        )
     except RuntimeError:
-        # Its graph has been freed by an earlier backward; what the user's own backward makes of that is seen next.
-        return None
-
-
-def _reaches(root: torch.Tensor, of: torch.Tensor) -> bool:
-    return _grad(root, of) is not None
+        if len(of) == 1:
+            # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
+            return [None]
+        return [found for one in of for found in _grads(root, [one])]
 
 
 def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
