@@ -188,7 +188,14 @@ def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> 
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
         cosine=_dot(own, reference) / (norm * size) if norm and size else 0.0,
         scale=scale,
-        factor=_factor(scale, steps, world, sum(targets), scaled),
+        # A loop that writes its own number of steps has windows of that many.
+        factor=_factor(
+            scale,
+            len(microbatches) if len(microbatches) > 1 else steps,
+            world,
+            sum(targets),
+            scaled,
+        ),
         spread=spread / size if size else math.nan,
         reductions=windows[0].reductions,
         clips=windows[0].clips,
