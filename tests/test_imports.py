@@ -43,6 +43,7 @@ FLOORS = [
     {"accumlint.fixing", "accumlint.ignoring"},
     {"accumlint.reporting"},
     {"accumlint.confirming"},
+    {"accumlint.testing"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
@@ -60,7 +61,7 @@ HEAVY = {
     "pathspec": {"accumlint.patterns"},
     "tomli": {"accumlint.config"},
     # Only in the processes that `confirm` starts, and in tests that users write.
-    "torch": {"accumlint.confirming"},
+    "torch": {"accumlint.confirming", "accumlint.testing"},
 }
 ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
 RULES = sorted((ROOT / "rules").glob("*.py"))

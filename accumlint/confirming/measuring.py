@@ -188,7 +188,14 @@ def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> 
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
         cosine=_dot(own, reference) / (norm * size) if norm and size else 0.0,
         scale=scale,
-        factor=_factor(scale, steps, world, sum(targets), scaled),
+        # A loop that writes its own number of steps has windows of that many.
+        factor=_factor(
+            scale,
+            len(microbatches) if len(microbatches) > 1 else steps,
+            world,
+            sum(targets),
+            scaled,
+        ),
         spread=spread / size if size else math.nan,
         reductions=windows[0].reductions,
         clips=windows[0].clips,
@@ -268,7 +275,9 @@ def _totals(rank: _Rank) -> Iterator[Total]:
 
 
 def _dot(a: Vector, b: Vector) -> float:
-    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+    products = [x * y for x, y in zip(a, b, strict=True)]
+    # What is no number has no sum; `fsum` would refuse infinities of both signs.
+    return math.fsum(products) if all(map(math.isfinite, products)) else math.nan
 
 
 def _norm(a: Vector) -> float:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 
 import torch
@@ -30,7 +30,7 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from accumlint.confirming.child.standins import Data, Enough
+from accumlint.confirming.child.standins import Enough
 
 _ELEMENTWISE: dict[Any, str] = {
     F.cross_entropy: "cross_entropy",
@@ -59,9 +59,21 @@ class Loss:
     by_hand: bool
 
 
+class Feed(Protocol):
+    """Where micro-batches come from: the number of the one being worked on, and the rank that works on it."""
+
+    @property
+    def current(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+
 @dataclass
 class Settings:
-    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted."""
+    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted.
+
+    `as_is`: the loop runs on the user's own things, so devices, precision, shapes and clipping stay as they are.
+    """
 
     file: str
     line: int
@@ -72,6 +84,7 @@ class Settings:
     totals: tuple[str, ...] = ()
     sabotage: str = ""
     inject: int = 0
+    as_is: bool = False
 
 
 @dataclass
@@ -89,7 +102,7 @@ class Notes:
 class Recorder(TorchFunctionMode):
     """Records one pass. Enter it around the user's code."""
 
-    def __init__(self, data: Data, settings: Settings) -> None:
+    def __init__(self, data: Feed, settings: Settings) -> None:
         super().__init__()
         self.data = data
         self.settings = settings
@@ -135,12 +148,13 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         # What torch does inside itself, it does on purpose.
-        if not _TORCH.search(sys._getframe(1).f_code.co_filename):
+        as_is = self.settings.as_is
+        if not as_is and not _TORCH.search(sys._getframe(1).f_code.co_filename):
             kwargs = self._placed(func, kwargs)
             args = self._placed_args(func, args)
             if func in _CASTS and args[0].dtype in _FLOATING:
                 return args[0]
-        if func is torch.Tensor.cuda and self.settings.device.type != "cuda":
+        if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
             return args[0]
         if self.busy:
             return func(*args, **kwargs)
@@ -169,7 +183,8 @@ class Recorder(TorchFunctionMode):
         plain = {
             k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")
         }
-        args = _fitted(func, args)
+        if not self.settings.as_is:
+            args = _fitted(func, args)
         self.busy = True
         try:
             elements = func(*args, **plain, reduction="none")
@@ -248,11 +263,13 @@ class Recorder(TorchFunctionMode):
     def _contributions(
         self, root: torch.Tensor, params: list[torch.Tensor]
     ) -> Iterator[dict[str, Any]]:
-        by_hand = not any(not x.by_hand and _reaches(root, x.elements) for x in self.losses)
-        for loss in self.losses:
+        weighed = list(
+            zip(self.losses, _grads(root, [x.elements for x in self.losses]), strict=True)
+        )
+        by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+        for loss, weights in weighed:
             if loss.by_hand != by_hand:
                 continue
-            weights = _grad(root, loss.elements)
             if weights is None or not bool(weights.abs().sum() > 0):
                 continue
             counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
@@ -397,24 +414,32 @@ class Recorder(TorchFunctionMode):
 
     # Clipping
 
-    def clip(self, original: Callable[..., Any], by_value: bool) -> Callable[..., Any]:
+    def clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        by_value = "value" in original.__name__
+        # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
+        norm_clip = _CLIPS["clip_grad_norm_"]
+
         def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
             params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            own = {id(p) for p in self.parameters()}
+            own = {id(p): p for p in self.parameters() if p.grad is not None}
             grads = [p.grad for p in params if p.grad is not None and id(p) in own]
             self.busy = True
             try:
                 norm = float(sum(float(g.double().pow(2).sum()) for g in grads) ** 0.5)
+                if self.settings.as_is:
+                    limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
+                    usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
+                    every = {id(p) for p in params} >= own.keys()
+                    self.note(
+                        "clip", norm=norm, threshold=float(limit), by_value=by_value,
+                        comparable=usual and every and not by_value,
+                    )  # fmt: skip
+                    return original(params, limit, *args, **kwargs)
                 pressure = self.settings.pressure
                 self.note("clip", norm=norm, threshold=pressure or 0.0, by_value=by_value)
-                for name in ("max_norm", "clip_value"):
-                    kwargs.pop(name, None)
-                kwargs.pop("error_if_nonfinite", None)
                 threshold = pressure if pressure is not None else float("inf")
-                # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
-                return original(
-                    params, threshold, **{k: v for k, v in kwargs.items() if k == "norm_type"}
-                )
+                kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
+                return norm_clip(params, threshold, **kept)
             finally:
                 self.busy = False
 
@@ -435,17 +460,16 @@ class Recorder(TorchFunctionMode):
             self.after_backward()
             return result
 
-        clip_norm = nn.utils.clip_grad_norm_
         with ExitStack() as stack:
 
             def patch(owner: Any, name: str, new: Any) -> None:
                 stack.enter_context(mock.patch.object(owner, name, new))
 
             patch(torch.autograd, "backward", recorded)
-            for owner in (nn.utils, nn.utils.clip_grad):
-                for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm"):
-                    if hasattr(owner, name):
-                        patch(owner, name, self.clip(clip_norm, "value" in name))
+            # The user's modules, when they are here already, may have taken the functions by name.
+            owners = sys.modules.values() if self.settings.as_is else (nn.utils, nn.utils.clip_grad)
+            for owner, name, original in list(_holders(owners)):
+                patch(owner, name, self.clip(original))
             self._watch_clears(patch)
             self._watch_scheduler(patch)
             self._watch_scaler(patch)
@@ -543,6 +567,22 @@ def _fitted(func: Any, args: Any) -> Any:
     return args
 
 
+_CLIPS: dict[str, Callable[..., Any]] = {
+    name: getattr(nn.utils, name)
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
+    if hasattr(nn.utils, name)
+}
+
+
+def _holders(owners: Iterable[Any]) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Where modules hold torch's clipping functions, under whatever name."""
+    clips = {id(clip): clip for clip in _CLIPS.values()}
+    for owner in owners:
+        for name, value in getattr(owner, "__dict__", {}).items():
+            if id(value) in clips:
+                yield owner, name, clips[id(value)]
+
+
 _REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
 
@@ -554,18 +594,19 @@ def _moved(value: Any, settings: Settings) -> Any:
     return value
 
 
-def _grad(root: torch.Tensor, of: torch.Tensor) -> torch.Tensor | None:
+def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradients of a root by each of several tensors, None for those that it does not reach."""
+    # Torch checks shapes with its symbolic part, which takes as long to import as a job to run; a number has no shape.
+    start = None if root.numel() == 1 else torch.ones_like(root)
     try:
-        return torch.autograd.grad(
-            root, of, torch.ones_like(root), retain_graph=True, allow_unused=True
-        )[0]
+        return list(
+            torch.autograd.grad(root, of, start, retain_graph=True, allow_unused=True) if of else ()
+        )
     except RuntimeError:
-        # Its graph has been freed by an earlier backward; what the user's own backward makes of that is seen next.
-        return None
-
-
-def _reaches(root: torch.Tensor, of: torch.Tensor) -> bool:
-    return _grad(root, of) is not None
+        if len(of) == 1:
+            # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
+            return [None]
+        return [found for one in of for found in _grads(root, [one])]
 
 
 def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

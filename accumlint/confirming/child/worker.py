@@ -289,15 +289,21 @@ class _Builtins(dict[str, Any]):
         return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
 
 
+def _code(job: Any) -> Any:
+    """The rewritten source, compiled once for all passes of a job."""
+    if "code" not in job:
+        guide = Guide(
+            frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
+            frozenset(map(tuple, job["leave_out"])),
+        )  # fmt: skip
+        job["code"] = compile(
+            rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
+        )
+    return job["code"]
+
+
 def _run(job: Any, binding: Binding) -> None:
     entry = job["entry"]
-    guide = Guide(
-        frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
-        frozenset(map(tuple, job["leave_out"])),
-    )  # fmt: skip
-    code = compile(
-        rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
-    )
     space: dict[str, Any] = {
         "__name__": "__main__" if entry["function"] is None else job["module"],
         "__file__": job["file"],
@@ -305,7 +311,7 @@ def _run(job: Any, binding: Binding) -> None:
         "__builtins__": _Builtins(binding),
         RUNTIME: binding,
     }
-    exec(code, space)
+    exec(_code(job), space)
     if entry["function"] is None:
         return
     function, skip = _function(entry, space, binding)

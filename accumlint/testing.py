@@ -1,0 +1,170 @@
+"""For the tests of training code: does a step that accumulates apply the gradient of the large batch?
+
+torch is imported when a function here is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from accumlint.confirming.fates import ranges
+from accumlint.confirming.measuring import Unmeasurable, measured
+from accumlint.confirming.result import Pass, Update
+
+__all__ = ["TOLERANCES", "Unmeasurable", "assert_large_batch_equivalent"]
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# Measured on loops that are right: 5e-15, 3e-7, 3e-3 and 6e-4, with room for kernels that sum in any order.
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 5e-2, "float16": 2e-2}
+# Gradients are compared as lists of numbers.
+_LARGEST = 250_000
+_SHOWN = 5
+
+
+@dataclass
+class _Counted:
+    """Micro-batches that know which of them is in hand."""
+
+    batches: Sequence[Any]
+    current: int = 0
+    rank: int = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            self.current += 1
+            yield batch
+
+
+def assert_large_batch_equivalent(
+    train_step: Callable[[Any], object],
+    batches: Iterable[Any],
+    *,
+    model: nn.Module | Sequence[nn.Module],
+    loop: bool = False,
+    tolerance: float | None = None,
+) -> None:
+    """Asserts that every optimizer step applies the gradient of the mean loss over all targets of its micro-batches.
+
+    `train_step` is called with each of the `batches`; with `loop`, once with all of them, and may go through them
+    several times. It goes backward, steps the optimizer where a window ends, and clears. `model` holds the parameters
+    that are compared, 250,000 at most. The reference is taken from the same graphs, so dropout and batch norm may stay
+    on, and it is clipped where the loop clips. `tolerance` is the largest relative error of an update; by default 1e-9
+    for parameters in float64, 1e-4 in float32, 2e-2 in float16, 5e-2 in bfloat16.
+
+    Raises:
+        AssertionError: naming the updates that apply something else, and the micro-batches that none applies.
+        Unmeasurable: where there is nothing to compare: no loss of torch's was seen, or several processes train.
+    """
+    import torch
+    from torch import distributed, nn
+
+    from accumlint.confirming.child.recorder import Recorder, Settings
+
+    if (
+        distributed.is_available()
+        and distributed.is_initialized()
+        and distributed.get_world_size() > 1
+    ):
+        raise Unmeasurable(
+            "several processes train; the large batch can be put together in one only"
+        )
+    models = [model] if isinstance(model, nn.Module) else list(model)
+    parameters = [p for one in models for p in one.parameters()]
+    size = sum(p.numel() for p in parameters)
+    if not 0 < size <= _LARGEST:
+        raise Unmeasurable(
+            f"the model has {size:,} parameters; between 1 and {_LARGEST:,} can be compared"
+        )
+    dtype = str(parameters[0].dtype).removeprefix("torch.")
+    counted = _Counted(list(batches))
+    settings = Settings(
+        file=_file(train_step),
+        line=0,
+        device=torch.device("cpu"),
+        dtype=parameters[0].dtype,
+        as_is=True,
+    )
+    recorder = Recorder(counted, settings)
+    recorder.models.extend(models)
+    with recorder.watching():
+        if loop:
+            train_step(counted)
+        else:
+            for batch in counted:
+                train_step(batch)
+        recorder.note("epoch")
+    done = _measured(recorder.notes.events, recorder.notes.losses)
+    wrong = list(_wrong(done, TOLERANCES.get(dtype, 1e-4) if tolerance is None else tolerance))
+    if wrong:
+        raise AssertionError("\n".join(wrong))
+
+
+def _file(function: Callable[..., object]) -> str:
+    """The file that a step is written in, as its frames call it; "" for one that Python did not compile."""
+    while hasattr(function, "func"):
+        # functools.partial
+        function = function.func  # pyright: ignore[reportFunctionMemberAccess]
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code.co_filename if code else ""
+
+
+def _measured(events: Sequence[Mapping[str, Any]], losses: int) -> Pass:
+    """The updates of a run.
+
+    Raises:
+        Unmeasurable: where nothing can be compared.
+    """
+    if not losses:
+        raise Unmeasurable(
+            "no loss was seen: neither one of torch's functions nor a mean or sum of several elements"
+        )
+    if not any(event.get("contributions") for event in events):
+        raise Unmeasurable("nothing went backward from the losses that were seen into the model")
+    if not all(event.get("comparable", True) for event in events):
+        raise Unmeasurable(
+            "only clipping all gradients together by their 2-norm can be repeated on the large batch's"
+        )
+    notes = {
+        "spec": {"regime": "equal"}, "raised": None, "pressure": 0.0, "notes": {"events": events, "scales": ()},
+    }  # fmt: skip
+    return measured([notes], steps=1, line=0)
+
+
+def _wrong(done: Pass, tolerance: float) -> Iterator[str]:
+    """What differs from the large batch, one line each; nothing where all is equal."""
+    backwards = {m.microbatch for m in done.moments if m.kind == "backward"}
+    if not done.updates:
+        yield f"the optimizer never stepped in {len(backwards)} micro-batches"
+        return
+    off = [u for u in done.updates if not u.error <= tolerance]
+    if off:
+        yield (
+            f"{len(off)} of {len(done.updates)} updates apply another gradient than the large batch's"
+            f" (relative error above {tolerance:g}):"
+        )
+        yield from (f"  {_told(u)}" for u in off[:_SHOWN])
+        if len(off) > _SHOWN:
+            yield f"  and {len(off) - _SHOWN} more"
+    if done.left:
+        yield f"micro-batches {ranges(done.left)} went backward, and no update of their pass applies them"
+
+
+def _told(u: Update) -> str:
+    factor = f"{u.scale:.4g}" + (f" ({u.factor})" if u.factor else "")
+    weights = ""
+    if len(set(u.targets)) > 1 and min(u.weights) > 0:
+        ratio = max(u.weights) / min(u.weights)
+        counts = "/".join(map(str, u.targets))
+        weights = f"; with {counts} targets, one target weighs up to {ratio:.3g} times another"
+    return (
+        f"update {u.number} (micro-batches {ranges(u.microbatches)}): relative error {u.error:.2g},"
+        f" cosine {u.cosine:.3f}, factor {factor}{weights}"
+    )
