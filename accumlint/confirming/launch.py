@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accumlint.confirming.child.kernel import die_with_parent
 from accumlint.confirming.plan import Job
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
@@ -93,10 +94,10 @@ def launch(
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
         code = _run(
-            _command(ranks, options, plan), folder, log, total + 30, out, len(jobs), progress
+            _command(ranks, options, plan), scratch, log, total + 30, out, len(jobs), progress
         )
         world = ranks * nodes
-        found = [_read(out, number, world, options.limit) for number in range(len(jobs))]
+        found = [_read(out, number, world, options) for number in range(len(jobs))]
         if code and all(x.failure and not x.ranks for x in found):
             raise LaunchError(_why(log, code))
         return found
@@ -115,7 +116,7 @@ def _command(ranks: int, options: Options, plan: Path) -> list[str]:
 
 def _run(
     command: list[str],
-    folder: str,
+    folder: Path,
     log: Path,
     limit: float,
     out: Path,
@@ -125,7 +126,7 @@ def _run(
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     # The package as this process found it, wherever that was.
     package = str(Path(__file__).parents[2])
-    environment |= {**_OFFLINE, "HOME": folder, "TMPDIR": folder, "PYTHONPATH": package}
+    environment |= {**_OFFLINE, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package}
     told: set[int] = set()
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -136,6 +137,8 @@ def _run(
             stdout=sink,
             stderr=sink,
             start_new_session=True,
+            # One thread forks here, and not even a kill of this process must leave torchrun behind.
+            preexec_fn=die_with_parent,  # noqa: PLW1509
         )
         until = time.monotonic() + limit
         try:
@@ -163,8 +166,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _read(out: Path, number: int, world: int, limit: float) -> Launched:
+def _read(out: Path, number: int, world: int, options: Options) -> Launched:
     notes: list[Mapping[str, Any]] = []
+    ended: list[Mapping[str, Any]] = []
     for rank in range(world):
         file = out / f"{number}.{rank}.json"
         if not file.exists():
@@ -175,12 +179,34 @@ def _read(out: Path, number: int, world: int, limit: float) -> Launched:
                 failure="accumlint failed here, which is its own fault", fault=found["fault"]
             )
         if found.get("ended"):
-            reason = found["ended"]
-            if reason == "did not end in time":
-                reason = f"did not end within {limit:g} s"
-            return Launched(failure=f"the loop {reason}")
+            ended.append({**found, "rank": rank})
         notes.append(found)
+    if ended:
+        # A rank that ended by itself is the cause of what befell those that waited for it.
+        first = min(ended, key=lambda e: ("itself", "time", "waited").index(e["ended"]["how"]))
+        return Launched(failure=_ending(first, world, options))
     return Launched(tuple(notes))
+
+
+def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
+    """Why a rank has no notes, in a sentence."""
+    where = f" at line {end['line']}" if end["line"] else ""
+    who = f"rank {end['rank']}" if world > 1 else "the loop"
+    how, code = end["ended"]["how"], end["ended"]["code"]
+    if how == "time":
+        return f"the loop did not end within {options.limit:g} s{where}"
+    if how == "waited":
+        return f"{who} waited{where} for a rank that had ended"
+    if code < 0:
+        return f"{who} ended its process, by {_signal(-code)}"
+    return f"{who} ended its process, with code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _why(log: Path, code: int) -> str:

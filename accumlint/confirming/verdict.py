@@ -84,6 +84,16 @@ class Evidence:
     def has(self, key: str) -> bool:
         return key in self.passes
 
+    def refused(self, inside: bool) -> list[Mapping[str, Any]]:
+        """What the guard refused, in the windows or before them, on any rank."""
+        every = (
+            refusal
+            for rank in self.notes
+            for made in rank["passes"]
+            for refusal in made["notes"]["refused"]
+        )
+        return [refusal for refusal in every if refusal["inside"] == inside]
+
 
 def _key(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
@@ -107,7 +117,8 @@ def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
     try:
         answer, control = _answered(evidence, plan)
     except Undecided as reason:
-        return _undecided(plan, str(reason), evidence)
+        told = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
+        return _undecided(plan, "; ".join(dict.fromkeys(told)), evidence)
     verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
     return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
 
@@ -140,10 +151,14 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     first = evidence.raw.get("equal")
     if first is None:
         raise Undecided("nothing was run")
+    if refused := evidence.refused(inside=True):
+        raise Undecided(_refusal(refused[0]))
     notes = first["notes"]
     if first["unbound"]:
         raise Undecided(first["unbound"])
     raised = first["raised"]
+    if raised and raised["kind"] == "Forbidden":
+        raise Undecided(_refusal({"line": raised["line"], "what": raised["message"]}))
     loud = raised and _is_expected(raised["message"])
     if (
         raised
@@ -165,6 +180,11 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
             raise Undecided("the optimizer never stepped")
         if updates and all(u.reference < 1e-9 for u in updates):
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
+
+
+def _refusal(refused: Mapping[str, Any]) -> str:
+    where = f" at line {refused['line']}" if refused["line"] else ""
+    return f"the loop tried what is not allowed here{where}: {refused['what']}"
 
 
 def _raised(raised: Mapping[str, Any]) -> str:
@@ -635,6 +655,8 @@ def _confirmation(
 
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """What else was seen, besides the claim."""
+    for refused in evidence.refused(inside=False)[:1]:
+        yield f"before training, {_refusal(refused)}; stand-ins took the place of what it would have given"
     asked = {plan.symptom}
     if asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
         asked.add(Symptom.GRADIENT)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
+from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import Pattern
 from accumlint.confirming.child.standins import (
@@ -317,8 +319,15 @@ class Binding:
         return self._missing(bound)
 
     def missing(self, bound: Pattern, failure: Exception) -> Any:
-        """Stand-ins for the names of a statement that failed."""
+        """Stand-ins for the names of a statement that failed.
+
+        What is refused before training begins is a failure like any other: it has not happened, and a verdict rests on
+        the windows. Once training has begun, or where a module of the project is lost to it with everything in it,
+        going on would measure another loop.
+        """
         if isinstance(failure, Unbound | StopIteration):
+            raise failure
+        if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
             raise failure
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
@@ -328,6 +337,12 @@ class Binding:
         if any(re.search(r"loss|logit|output|pred", n.lower()) for n in flat):
             raise failure
         return self._missing(bound)
+
+    def _importing(self, failure: Exception) -> bool:
+        """True where a failure ends the import of another file."""
+        own = self.recorder.settings.file
+        frames = traceback.extract_tb(failure.__traceback__)
+        return any(f.name == "<module>" and f.filename != own for f in frames)
 
     def _missing(self, bound: Pattern) -> Any:
         if isinstance(bound, tuple):

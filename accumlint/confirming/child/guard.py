@@ -1,17 +1,24 @@
 """Keeps the user's code inside: no network but loopback, no new processes, no writes elsewhere, a limit on memory.
 
-A guard rail against accidents, not a sandbox: native code can get around it.
+A guard rail against accidents, not a sandbox: native code can get around much of it.
 """
+
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 
-import ctypes
+import _posixsubprocess
+import ipaddress
 import os
-import signal
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+
+import torch
+
+from accumlint.confirming.child import kernel
 
 _PROCESSES = (
     "subprocess.Popen",
@@ -25,19 +32,17 @@ _PROCESSES = (
 )
 _CHANGES = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
-    "os.chown", "shutil.rmtree", "shutil.move", "shutil.copyfile",
+    "os.chown", "os.utime", "os.setxattr", "os.removexattr", "shutil.rmtree", "shutil.move", "sqlite3.connect",
 )  # fmt: skip
-_LOOPBACK = ("127.", "::1", "localhost", "0.0.0.0")
+_SIGNALS = ("os.kill", "os.killpg")
+# Where native code writes to devices, to shared memory and to what the kernel tells of this process.
+_DEVICES = ("/dev", "/proc")
+_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_INSTALLED = ("site-packages", "dist-packages")
 
 
 class Forbidden(PermissionError):
     """The user's code tried what a confirmation does not allow."""
-
-
-def die_with_parent() -> None:
-    """Ends this process when its parent ends (Linux only; elsewhere the time limit does)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def limit_memory(gigabytes: float) -> None:
@@ -50,12 +55,21 @@ def limit_memory(gigabytes: float) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def stay_inside(folders: tuple[str, ...]) -> None:
-    """Forbids, until the process ends, what is listed above; `folders` may be written to."""
+def stay_inside(folders: tuple[str, ...], told: Callable[[str], None]) -> None:
+    """Forbids, until the process ends, what is listed above; `folders` may be written to.
+
+    `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
+    raised. Where the kernel can, it refuses the writes that native code makes; nobody hears of those.
+    """
     inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+
+    def refuse(what: str) -> None:
+        if _is_own():
+            told(what)
+        raise Forbidden(what)
 
     def may_write(path: Any) -> bool:
         if isinstance(path, int):
@@ -68,37 +82,48 @@ def stay_inside(folders: tuple[str, ...]) -> None:
     def opened(args: tuple[Any, ...]) -> None:
         path, mode, flags = args
         writing = (isinstance(mode, str) and bool(set(mode) & set("wax+"))) or (
-            isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+            isinstance(flags, int)
+            and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         )
         if writing and not may_write(path):
-            raise Forbidden(f"writes to {os.fsdecode(path)!r}")
+            refuse(f"writes to {os.fsdecode(path)!r}")
 
     def connected(args: tuple[Any, ...]) -> None:
         address = args[1]
-        host = cast("tuple[object, ...]", address)[0] if isinstance(address, tuple) else ""
-        if isinstance(host, str) and host and not host.startswith(_LOOPBACK):
-            raise Forbidden(f"connects to {host!r}")
+        if isinstance(address, tuple):
+            host = cast("tuple[object, ...]", address)[0]
+            if isinstance(host, str) and host and not _is_here(host):
+                refuse(f"connects to {host!r}")
+        elif isinstance(address, str | bytes) and not may_write(address):
+            refuse(f"connects to {os.fsdecode(address)!r}")
 
     def looked_up(args: tuple[Any, ...]) -> None:
-        host = args[0]
-        text = os.fsdecode(host) if host else ""
-        if text and not text.startswith(_LOOPBACK) and text != os.uname().nodename:
-            raise Forbidden(f"looks up {text!r}")
+        host = os.fsdecode(args[0]) if args[0] else ""
+        if host and not _is_here(host) and host != os.uname().nodename:
+            refuse(f"looks up {host!r}")
 
     def changed(args: tuple[Any, ...]) -> None:
         for path in args:
             if isinstance(path, str | bytes | Path) and not may_write(path):
-                raise Forbidden(f"changes {os.fsdecode(path)!r}")
+                refuse(f"changes {os.fsdecode(path)!r}")
+
+    def signalled(args: tuple[Any, ...]) -> None:
+        if args[0] not in (os.getpid(), os.getpgid(0)):
+            refuse("sends a signal to another process")
 
     def started(_: tuple[Any, ...]) -> None:
-        raise Forbidden("starts a process")
+        refuse("starts a process")
 
     watched: dict[str, Callable[[tuple[Any, ...]], None]] = {
         "open": opened,
         "socket.connect": connected,
+        "socket.sendto": connected,
+        "socket.sendmsg": connected,
         "socket.getaddrinfo": looked_up,
+        "socket.gethostbyname": looked_up,
         **dict.fromkeys(_PROCESSES, started),
         **dict.fromkeys(_CHANGES, changed),
+        **dict.fromkeys(_SIGNALS, signalled),
     }
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -106,4 +131,45 @@ def stay_inside(folders: tuple[str, ...]) -> None:
         if check is not None:
             check(args)
 
+    _announced()
     sys.addaudithook(hook)
+    kernel.hold_to((*folders, *_DEVICES))
+
+
+def _announced() -> None:
+    """Has what starts processes or writes files behind Python's back say so first, as `open` does."""
+    fork, write = _posixsubprocess.fork_exec, torch._C.PyTorchFileWriter
+
+    def forking(*args: Any) -> Any:
+        sys.audit("os.fork")
+        return fork(*args)
+
+    def writing(file: Any, *args: Any) -> Any:
+        if isinstance(file, str):
+            sys.audit("open", file, "wb", 0)
+        return write(file, *args)
+
+    _posixsubprocess.fork_exec = forking
+    torch._C.PyTorchFileWriter = writing
+
+
+def _is_here(host: str) -> bool:
+    """True for the names and addresses of this machine alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_own() -> bool:
+    """True when no installed library asked for it: the nearest code outside Python's own decides."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if any(word in file for word in _INSTALLED):
+            return False
+        if file != __file__ and not file.startswith(_LIBRARIES):
+            return True
+        frame = frame.f_back
+    return False

@@ -97,6 +97,7 @@ class Notes:
     scales: list[float] = field(default_factory=list)
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Recorder(TorchFunctionMode):
@@ -140,6 +141,12 @@ class Recorder(TorchFunctionMode):
         self.notes.events.append(
             {"kind": kind, "microbatch": self.data.current, "line": self.line(), **values}
         )
+
+    def refuse(self, what: str) -> None:
+        """Notes what the guard has just refused; `inside` when training had begun."""
+        found = {"what": what, "line": self.line(), "inside": self.data.fetched > 0}
+        if found not in self.notes.refused:
+            self.notes.refused.append(found)
 
     # Losses
 

@@ -10,9 +10,11 @@ so that what one loop does to the interpreter, the memory or the process group t
 from __future__ import annotations
 
 import builtins
+import contextlib
 import faulthandler
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -25,7 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import guard, uncompiled
+from accumlint.confirming.child import guard, kernel, uncompiled
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
@@ -38,7 +40,7 @@ _KINDS = ("tokens", "rows", "values")
 
 def main(path: str) -> None:
     """Runs the jobs in the file at `path`."""
-    guard.die_with_parent()
+    kernel.die_with_parent()
     uncompiled.keep_out()
     order = json.loads(Path(path).read_text(encoding="utf-8"))
     # Not faulthandler's timer, whose thread a fork would wait for in vain.
@@ -72,41 +74,70 @@ def _in_a_fork(
     number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any
 ) -> None:
     sys.stdout.flush()
+    hung = file.with_suffix(".hung")
     child = os.fork()
     if not child:
-        code = 1
         try:
-            guard.die_with_parent()
+            kernel.die_with_parent()
+            # Whatever it starts ends with it.
+            os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            faulthandler.dump_traceback_later(order["limit"], exit=True)
+            _silence()
+            faulthandler.dump_traceback_later(
+                max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
+            )
             _write(file, _job(number, job, order, rank, world))
-            code = 0
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
             _write(file, {"fault": traceback.format_exc(), "passes": []})
         finally:
-            os._exit(code)
-    until = time.monotonic() + order["limit"] + 1
+            os._exit(0)
+    until = time.monotonic() + order["limit"]
     others = [r for r in range(world) if r != rank]
     grace = 0.0
+    stopped = ""
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             break
         now = time.monotonic()
-        if others and not grace and store.check([f"ended/{number}/{others[0]}"]):
-            # The others have finished: what is still running waits for ranks that will not come.
+        if not grace and any(store.check([f"ended/{number}/{other}"]) for other in others):
+            # Another has finished: what is still running waits for a rank that will not come.
             grace = now + 5
         if now > until or (grace and now > grace):
-            os.kill(child, signal.SIGKILL)
+            stopped = "time" if now > until else "waited"
+            _end(child)
             _, status = os.waitpid(child, 0)
             break
         time.sleep(0.005)
     store.set(f"ended/{number}/{rank}", "1")
     if not file.exists():
-        ended = os.waitstatus_to_exitcode(status)
-        reason = "did not end in time" if ended == -signal.SIGKILL else f"ended with {ended}"
-        _write(file, {"ended": reason, "passes": []})
+        ended = {"how": stopped or "itself", "code": os.waitstatus_to_exitcode(status)}
+        _write(file, {"ended": ended, "line": _last_line(hung, job["file"]), "passes": []})
+
+
+def _silence() -> None:
+    """What the user's code prints goes nowhere: an endless loop would fill the disk with it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+
+
+def _end(child: int) -> None:
+    """Kills a job's process and those of its group."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(child, signal.SIGKILL)
+
+
+def _last_line(hung: Path, file: str) -> int:
+    """The user's line that was being executed when a job was found to hang, 0 where that is not known."""
+    if not hung.exists():
+        return 0
+    text = hung.read_text(encoding="utf-8", errors="replace")
+    # Threads that wait for work come first; the user's code is in the main one, innermost first.
+    found = re.search(rf'File "{re.escape(file)}", line (\d+)', text)
+    return int(found[1]) if found else 0
 
 
 def _write(file: Path, value: Any) -> None:
@@ -139,14 +170,21 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     os.chdir(scratch)
     if device.type != "cuda":
         guard.limit_memory(order["memory"])
-    guard.stay_inside((str(scratch), order["out"], order["scratch"]))
+    recorders: list[Recorder] = []
+    guard.stay_inside(
+        (order["scratch"], order["out"]),
+        lambda what: recorders[-1].refuse(what) if recorders else None,
+    )
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
     kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
     tried: list[dict[str, Any]] = []
     for kind in kinds:
-        first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0)
+        first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
+        if any(refusal["inside"] for refusal in first["notes"]["refused"]):
+            # It would try again in every other pass.
+            return {"passes": [first]}
         tried.append(first)
         if first["notes"]["losses"] and any(e["kind"] == "step" for e in first["notes"]["events"]):
             break
@@ -162,7 +200,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
-        passes.append(_pass(job, spec, kind, order, rank, world, device, pressure))
+        passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
 
 
@@ -222,6 +260,7 @@ def _pass(
     world: int,
     device: torch.device,
     pressure: float,
+    recorders: list[Recorder],
 ) -> dict[str, Any]:
     torch.manual_seed(order["seed"])
     steps = spec["steps"]
@@ -239,6 +278,7 @@ def _pass(
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
+    recorders.append(recorder)
     copies = world if job["accelerate"] else 1
     binding = Binding(recorder, data, steps, job["roles"], job["choices"], world, {}, copies)
     raised: dict[str, Any] | None = None
@@ -253,24 +293,29 @@ def _pass(
             unbound = str(reason)
         # Whatever the user's code raises is a result.
         except BaseException as error:  # noqa: BLE001
-            raised = _raised(error, job["file"])
+            raised = _raised(error, job["file"], order["memory"])
     notes = recorder.notes
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
         "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "initial_scale": notes.initial_scale, "fetched": data.fetched, "refused": notes.refused,
         },
     }  # fmt: skip
 
 
-def _raised(error: BaseException, file: str) -> dict[str, Any]:
+def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
+    kind, message = type(error).__name__, str(error).split("\n")[0][:300]
+    if isinstance(error, MemoryError) or "can't allocate memory" in message:
+        kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
+    elif "gloo" in message and "Timed out" in message:
+        message = "a rank waited in a collective for one that never entered it"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = "".join(traceback.format_tb(error.__traceback__)[-3:])
     return {
-        "kind": type(error).__name__,
-        "message": str(error).split("\n")[0][:300],
+        "kind": kind,
+        "message": message,
         "line": lines[-1] if lines else 0,
         "where": where[-1500:],
     }
