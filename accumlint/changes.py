@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from accumlint.place import Place
 from accumlint.report import Report
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -42,12 +43,12 @@ class Hunk:
     added: int
     removed: int
 
-    def touches(self, report: Report) -> bool:
-        """True when a line that a finding rests on changed, or lines were taken from its loop."""
-        lines = _lines(report)
-        if any(line in lines for line in range(self.first, self.first + self.added)):
-            return True
-        loop = report.loop
+    def touches(self, lines: set[int]) -> bool:
+        """True when one of these lines changed."""
+        return any(line in lines for line in range(self.first, self.first + self.added))
+
+    def thins(self, loop: Place | None) -> bool:
+        """True when lines were replaced in or taken from a loop."""
         return self.removed > 0 and loop is not None and loop.line <= self.first <= loop.end_line
 
 
@@ -64,13 +65,18 @@ class Changes:
         Raises:
             ChangesError: when git cannot say.
         """
-        file = os.path.realpath(report.file)
-        repository = self.around(os.path.dirname(file))
-        name = os.path.relpath(file, repository.root).replace(os.sep, "/")
-        hunks = repository.hunks.get(name)
-        if hunks is None:
-            return name not in repository.tracked
-        return any(hunk.touches(report) for hunk in hunks)
+        return any(
+            hunks is None or any(hunk.touches(lines) for hunk in hunks)
+            for file, lines in _lines(report).items()
+            for hunks in [self.hunks(file)]
+        ) or any(hunk.thins(report.loop) for hunk in self.hunks(report.file) or ())
+
+    def hunks(self, file: str) -> Sequence[Hunk] | None:
+        """What changed in a file, None where git does not know it."""
+        real = os.path.realpath(file)
+        repository = self.around(os.path.dirname(real))
+        name = os.path.relpath(real, repository.root).replace(os.sep, "/")
+        return repository.hunks.get(name, () if name in repository.tracked else None)
 
     def around(self, folder: str) -> _Repository:
         """The repository that a folder lies in."""
@@ -126,10 +132,14 @@ class _Repository:
         return files
 
 
-def _lines(report: Report) -> set[int]:
-    """The lines that a finding rests on."""
-    places = [mark.in_file for mark in (report.mark, *report.related, *report.timeline)]
-    return {line for place in places for line in range(place.line, place.end_line + 1)}
+def _lines(report: Report) -> Mapping[str, set[int]]:
+    """The lines that a finding rests on, by file."""
+    lines: dict[str, set[int]] = {}
+    for mark in (report.mark, *report.related, *report.timeline):
+        file = mark.elsewhere.path if mark.elsewhere else report.file
+        place = mark.in_file
+        lines.setdefault(file, set()).update(range(place.line, place.end_line + 1))
+    return lines
 
 
 def _parsed(patch: bytes) -> Iterator[tuple[str, Hunk]]:

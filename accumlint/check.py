@@ -13,14 +13,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import baseline, packs, patterns, prefilter, suppress
+from accumlint import baseline, notebook, packs, patterns, prefilter, suppress
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
+from accumlint.notebook import Notebook
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
@@ -38,6 +39,26 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What is checked of a file: its text, or the program of a notebook."""
+
+    text: str
+    book: Notebook | None = None
+
+    @cached_property
+    def rows(self) -> list[str]:
+        return lines(self.text)
+
+    def mark(self, place: Place, message: str = "") -> Mark:
+        if self.book:
+            return self.book.mark(place, message)
+        return Mark(place, self.rows[place.line - 1], message)
+
+    def line(self, line: int) -> int:
+        return self.book.line(line) if self.book else line
 
 
 # A report, and the ignores that silence it.
@@ -78,10 +99,10 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
             data = file.read_bytes()
-            rows = lines(data.decode(errors="replace"))
-            mentions = list(in_settings(rows, settings.selectors))
+            text = _Text(data.decode(errors="replace"))
+            mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
-            found: list[_Matched] = [(_remark_report(r, rows, target), []) for r in remarks]
+            found: list[_Matched] = [(_remark_report(r, text, target), []) for r in remarks]
             if found:
                 yield Checked(target.shown, *_sifted(found, data, target))
 
@@ -93,11 +114,13 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = decode(data)
+        text = _text(data, target)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
         return _unreadable(target, problem.message, problem.line)
+    if text is None:
+        return Checked(target.shown)
     with _without_collector(), _room_to_recurse():
         try:
             if may_train:
@@ -105,6 +128,14 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
             return _check_comments(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
+
+
+def _text(data: bytes, target: Target) -> _Text | None:
+    """The program in a file's bytes, None for a notebook in another language."""
+    if not notebook.is_notebook(target.file):
+        return _Text(decode(data))
+    book = notebook.read(data)
+    return _Text(book.text, book) if book else None
 
 
 @contextmanager
@@ -169,60 +200,65 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: str, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
     from accumlint import judge, placing, reading, tracing
 
     start = time.monotonic()
     try:
-        program = reading.read(text, target.file, shared.project)
+        program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
-        return _unreadable(target, problem.message, problem.line)
+        return _unreadable(target, problem.message, text.line(problem.line))
     left = max(0.5, SECONDS - (time.monotonic() - start))
     exploration = tracing.explore(program, shared.project, left)
-    suppressions = suppress.read(text)
+    suppressions = suppress.read(text.text)
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
-    placed = placing.placed(
-        judge.judge(program, exploration, asked),
-        program,
-        exploration.leads,
-        lambda source: shared.known(source, target.settings),
+    placed = list(
+        placing.placed(
+            judge.judge(program, exploration, asked),
+            program,
+            exploration.leads,
+            lambda source: shared.known(source, target.settings),
+        )
     )
     located = [(f, program.place(f.node)) for f in placed]
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (_report(finding, program, target), ignores)
+        (_report(finding, program, text, target), ignores)
         for finding, ignores in matched
         if finding.rule in rules and _is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     reports += _about_ignores(
-        suppressions, silenced if exploration.is_whole else None, program.lines, target
+        suppressions, silenced if exploration.is_whole else None, text, target
     )
     kept, left_out = _sifted(reports, data, target)
-    findings = {(finding.rule.code, place): finding for finding, place in located}
+    findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
         target.shown,
-        tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
+        # A notebook's program is not its text, so edits of it mean nothing there.
+        kept
+        if text.book
+        else tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
-            Untraced(target.shown, program.place(node).line, reason)
+            Untraced(target.shown, text.line(program.place(node).line), reason)
             for node, reason in exploration.untraced
         ),
     )
 
 
-def _check_comments(text: str, data: bytes, target: Target) -> Checked:
+def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
-    reports = list(_about_ignores(suppress.read(text), {}, lines(text), target))
+    reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
     return Checked(target.shown, *_sifted(reports, data, target))
 
 
 def _with_fixes(
     reports: Sequence[Report],
-    findings: Mapping[tuple[str, Place], Finding],
+    findings: Mapping[tuple[str, Mark], Finding],
     program: Program,
     exploration: Exploration,
     project: Project,
@@ -231,7 +267,7 @@ def _with_fixes(
     fixable = [
         (report, finding)
         for report in reports
-        if (finding := findings.get((report.code, report.mark.place))) and finding.fixes
+        if (finding := findings.get((report.code, report.mark))) and finding.fixes
     ]
     if not fixable:
         return iter(reports)
@@ -274,7 +310,7 @@ def _is_sure(finding: Finding, settings: Settings) -> bool:
 def _about_ignores(
     suppressions: Suppressions,
     silenced: Mapping[Match, int] | None,
-    rows: Sequence[str],
+    text: _Text,
     target: Target,
 ) -> Iterator[_Matched]:
     """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
@@ -288,7 +324,7 @@ def _about_ignores(
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
         ignores = suppressions.silencing(code, name, line, by_name=True)
-        yield _remark_report(remark, rows, target), ignores
+        yield _remark_report(remark, text, target), ignores
 
 
 def _sifted(
@@ -326,7 +362,7 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, target: Target) -> Report:
+def _report(finding: Finding, program: Program, text: _Text, target: Target) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -338,23 +374,23 @@ def _report(finding: Finding, program: Program, target: Target) -> Report:
         message=finding.message,
         severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
-        mark=_mark_of(finding.node, "", program, target),
+        mark=_mark_of(finding.node, "", program, text, target),
         related=tuple(
-            _mark_of(other.node, other.message, program, target) for other in finding.related
+            _mark_of(other.node, other.message, program, text, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(
-            _mark_of(node, text, program, target) for node, text in narrate.timeline(finding)
+            _mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
         ),
         scope=around.scope,
         statement=around.statement,
-        loop=Place(around.first, 1, around.last, 1),
+        loop=Place(text.line(around.first), 1, text.line(around.last), 1),
     )
 
 
-def _remark_report(remark: Remark, rows: Sequence[str], target: Target) -> Report:
+def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
     return Report(
         shown=target.shown,
         file=target.file,
@@ -363,7 +399,7 @@ def _remark_report(remark: Remark, rows: Sequence[str], target: Target) -> Repor
         message=remark.message,
         severity=_severity(remark.rule.code, remark.rule.severity.value, target.settings),
         confidence="certain",
-        mark=_mark(remark.mention.place, "", rows),
+        mark=text.mark(remark.mention.place),
         statement=remark.mention.text,
     )
 
@@ -375,18 +411,15 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark(place: Place, message: str, rows: Sequence[str]) -> Mark:
-    return Mark(place, rows[place.line - 1], message)
-
-
-def _mark_of(node: Node, message: str, program: Program, target: Target) -> Mark:
+def _mark_of(node: Node, message: str, program: Program, text: _Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
-        return _mark(spot.place, message, program.lines)
+        return text.mark(spot.place, message)
     file = spot.source.path
     beside = os.path.relpath(file, os.path.dirname(target.file))
     shown = os.path.normpath(os.path.join(os.path.dirname(target.shown), beside))
-    return replace(_mark(spot.place, message, spot.source.lines), elsewhere=File(shown, file))
+    row = spot.source.lines[spot.place.line - 1]
+    return Mark(spot.place, row, message, elsewhere=File(shown, file))
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:

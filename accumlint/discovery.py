@@ -75,8 +75,6 @@ def _find(path: str, options: Options, stdin_filename: str) -> Iterator[Target |
     else:
         if stat.S_ISDIR(mode):
             yield from _in_folder(path, file, options)
-        elif file.endswith(".ipynb"):
-            yield Problem(path, "notebooks cannot be checked; export it as a script")
         else:
             yield Target(path, file, settings(Path(file).parent, options))
 
@@ -110,7 +108,7 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
             try:
                 # Links to folders are not followed, as in git: no loops, and no file under two names.
                 is_folder = entry.is_dir(follow_symlinks=False)
-                is_file = entry.name.endswith(".py") and entry.is_file()
+                is_file = entry.name.endswith((".py", ".ipynb")) and entry.is_file()
             except OSError as problem:
                 yield Problem(shown, f"cannot be read: {_reason(problem)}")
                 continue

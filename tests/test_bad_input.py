@@ -108,13 +108,6 @@ def test_a_folder_without_python_is_worth_a_warning(run: Run, tmp_path: Path) ->
     assert ran.code == 0
 
 
-def test_a_notebook_is_refused(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "train.ipynb").write_text("{}")
-    ran = run("check", "train.ipynb")
-    assert ran.err.startswith("train.ipynb: notebooks cannot be checked")
-    assert ran.code == 2
-
-
 def test_an_unreadable_file_is_named(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ FLOORS = [
     {
         "accumlint.report",
         "accumlint.fingerprint",
+        "accumlint.notebook",
         "accumlint.suppress",
         "accumlint.patterns",
         "accumlint.packs",
