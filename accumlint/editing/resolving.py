@@ -40,7 +40,7 @@ def edits(verbs: Iterable[Verb], layout: Layout) -> tuple[Edit, ...]:
     made = frozenset(name for verb in listed for name in _made(verb))
     try:
         found = sorted(edit for verb in listed for edit in _edits(verb, made, layout))
-    except _Uncertain:
+    except (_Uncertain, cst.ParserSyntaxError):
         return ()
     return () if collide(found) else tuple(found)
 
@@ -76,9 +76,9 @@ def _edits(verb: Verb, made: frozenset[str], layout: Layout) -> Iterator[Edit]:
             yield from _enclosed(*ends, header, made, layout)
         case Rename(node=node, name=name):
             yield _renamed(node.at, name, layout)
-        case Delete(node=node):
+        case Delete(node=node, bound=bound):
             statement = _statement(node.at, layout)
-            if len(layout.siblings(statement)) == 1 or names_of([statement]).writes:
+            if len(layout.siblings(statement)) == 1 or (names_of([statement]).writes and not bound):
                 raise _Uncertain
             # What a comment above says may be about what follows, too.
             start = layout.line_of(layout.span(statement)[0])
@@ -125,7 +125,7 @@ def _moved(verb: Move, layout: Layout) -> Iterator[Edit]:
 
 def _is_asked_for(text: str, anchor: Statement, layout: Layout) -> bool:
     """True when something after a place, on the same pass through the loop, reads what a new statement there binds."""
-    bound = Names(writes=names_of([cst.parse_statement(text)]).writes)
+    bound = Names(writes=names_of([cst.parse_module(text)]).writes)
     if not bound.writes:
         return False
     around = [n for n in layout.above(anchor) if isinstance(n, cst.For | cst.While)]
