@@ -13,7 +13,7 @@ from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.tracing import Exploration
 
-# Trying a fix costs as much as checking the file. Past this much work, the findings that are left are reported without one.
+# Trying a fix costs as much as checking the file. Past this much work, what is left is reported without one.
 SECONDS = 6.0
 
 

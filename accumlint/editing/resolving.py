@@ -84,7 +84,7 @@ def _edits(verb: Verb, made: frozenset[str], layout: Layout) -> Iterator[Edit]:
             start = layout.line_of(layout.span(statement)[0])
             yield _removed(start, layout.lines(statement)[1], layout)
         case Replace(node=node, text=text):
-            if not in_reach(text, node.at, layout, made):
+            if node.at not in layout.parents or not in_reach(text, node.at, layout, made):
                 raise _Uncertain
             span = layout.parenthesised(node.at)
             if span is None:
@@ -158,7 +158,7 @@ def _sunk(statement: Statement, loop: Statement, layout: Layout) -> Iterator[Edi
 
 
 def _without_argument(node: cst.CSTNode, keyword: str, layout: Layout) -> Edit:
-    if not isinstance(node, cst.Call):
+    if not isinstance(node, cst.Call) or node not in layout.parents:
         raise _Uncertain
     kept = [arg for arg in node.args if arg.keyword is None or arg.keyword.value != keyword]
     if len(kept) != len(node.args) - 1:
@@ -205,6 +205,8 @@ def _enclosed(
 
 
 def _renamed(node: cst.CSTNode, name: str, layout: Layout) -> Edit:
+    if node not in layout.parents:
+        raise _Uncertain
     old = layout.code(node)
     scope = layout.scope(node)
     everything = [names_of(parts) for _, parts in units(scope)]
@@ -273,7 +275,7 @@ def _removed(start: int, end: int, layout: Layout) -> Edit:
 
 
 def _appended(node: cst.CSTNode, text: str, layout: Layout) -> Edit:
-    span = layout.parenthesised(node)
+    span = layout.parenthesised(node) if node in layout.parents else None
     if span is None:
         raise _Uncertain
     code = layout.text[slice(*span)]
