@@ -13,7 +13,7 @@ from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.tracing import Exploration
 
-# Trying a fix costs as much as checking the file. Past this, the findings that are left are reported without one.
+# Trying a fix costs as much as checking the file. Past this much work, what is left is reported without one.
 SECONDS = 6.0
 
 
@@ -58,13 +58,13 @@ def offers(
 ) -> list[report.Fix | None]:
     """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
     layout = editing.Layout(program)
-    start = time.monotonic()
+    start = time.process_time()
     found: list[report.Fix | None] = []
     for finding in findings:
         offer = None
         for fix in finding.fixes:
             edits = editing.edits(fix.verbs, layout)
-            if not edits or time.monotonic() - start > SECONDS:
+            if not edits or time.process_time() - start > SECONDS:
                 continue
             after = examine(editing.applied(program.text, edits))
             if after is not None and after.improves_on(before, finding.rule.code):

@@ -78,7 +78,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     ignored value. An `ignore_index` alone is `possible` only, since many models name one and are trained on full
     rows. Class weights make the count differ by a little, and the finding a warning.
 
-    When the fix is not offered: never, since the count of a window must be known before its first backward. The
+    When the fix is not offered: always, since the count of a window must be known before its first backward. The
     suggestion is the window of the good example.
 
     Measured (N = 4, relative error, cosine and length of the first applied gradient): 1.01, .50, 1.01 on 10/1000

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Trace
+from accumlint.editing import Replace
+from accumlint.reading.program import Program
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.tracing.trace import Trace, Window
 
+from ._dividing import divided, loss_of, window_sizes
+from ._partial import lengths
 from ._weights import (
     applied,
     divisions,
@@ -90,6 +94,7 @@ class LossNotDivided(Rule):
     name = "loss-not-divided"
     severity = Severity.WARNING
     symptom = Symptom.SCALE
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):
@@ -115,4 +120,19 @@ class LossNotDivided(Rule):
                 window=window,
                 applied=applied(window),
                 expected=expected(window),
+                fixes=divide(trace.program, window),
             )
+
+
+def divide(program: Program, window: Window) -> Iterator[Fix]:
+    """Divides what goes backward by the window's size, where one backward makes all of the window."""
+    backward = window.contributions[0].backward
+    loss = loss_of(backward)
+    if loss is None or {b.node for b in window.backwards} != {backward.node}:
+        return
+    told = f"Divide `{backward.loss}` by the window's size, and tune the learning rate again"
+    for size in window_sizes(program, window):
+        yield unsafe(told, Replace(loss, divided(program, loss, size)))
+    found = lengths(program, window)
+    if found is not None:
+        yield unsafe(told, found.insert, Replace(loss, divided(program, loss, found.length)))

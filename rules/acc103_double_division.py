@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Backward, Trace
+from accumlint.reading.program import Binary, Program, render, walk
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.tracing.trace import Backward, Trace, Window
 
+from ._dividing import undivided
 from ._weights import applied, divisions, expected, steady_windows
 
 
@@ -77,6 +79,7 @@ class DoubleDivision(Rule):
     name = "double-division"
     severity = Severity.WARNING
     symptom = Symptom.SCALE
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):
@@ -88,6 +91,7 @@ class DoubleDivision(Rule):
                     window=window,
                     applied=applied(window),
                     expected=expected(window),
+                    fixes=divide_once(trace.program, window),
                 )
 
     def _message(self, backward: Backward) -> str:
@@ -97,3 +101,15 @@ class DoubleDivision(Rule):
             f"`{backward.loss}` is divided by the accumulation steps by hand, "
             f"and `{backward.subject}.backward` divides it again"
         )
+
+
+def divide_once(program: Program, window: Window) -> Iterator[Fix]:
+    """Leaves one of the divisions by hand out."""
+    backward = window.contributions[0].backward
+    divisors = {
+        render(node.right)
+        for node in walk(program.body)
+        if isinstance(node, Binary) and node.op == "/"
+    }
+    for verbs in undivided(program, backward, divisors):
+        yield unsafe("Divide once, and tune the learning rate again", *verbs)

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.editing import Replace
+from accumlint.reading.program import Binary, Program
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace, Window
 
+from ._dividing import divisions_of, window_sizes
 from ._weights import applied, expected, foreign_divisor, steady_windows, weights
 
 
@@ -47,7 +50,7 @@ class DivisorNotWindowSize(Rule):
         batches = iter(loader)
         for _ in range(len(loader) // accumulation_steps):
             optimizer.zero_grad()
-            for _ in range(accumulation_steps):
+            for micro_step in range(accumulation_steps):
                 images, labels = next(batches)
                 loss = F.cross_entropy(model(images), labels)
                 (loss / accumulation_steps).backward()
@@ -77,24 +80,28 @@ class DivisorNotWindowSize(Rule):
     code = "ACC104"
     name = "divisor-not-window-size"
     severity = Severity.WARNING
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):
             divisor = foreign_divisor(trace, window)
             if counts_up(weights(window)):
                 yield self._finding(
-                    window, "a running index, so each micro-batch weighs less than the last"
+                    trace.program,
+                    window,
+                    "a running index, so each micro-batch weighs less than the last",
                 )
             elif divisor is not None:
                 length = len(window.microbatches)
                 yield self._finding(
+                    trace.program,
                     window,
                     f"{divisor} in a window of {length} micro-batches (if 1/{divisor} is not its weight)",
                     Confidence.LIKELY,
                 )
 
     def _finding(
-        self, window: Window, by: str, confidence: Confidence = Confidence.CERTAIN
+        self, program: Program, window: Window, by: str, confidence: Confidence = Confidence.CERTAIN
     ) -> Finding:
         backward = window.contributions[0].backward
         return self.at(
@@ -102,6 +109,7 @@ class DivisorNotWindowSize(Rule):
             f"`{backward.loss}` is divided by {by}",
             confidence=confidence,
             window=window,
+            fixes=divide_by_size(program, window),
             applied=applied(window),
             expected=expected(window),
         )
@@ -113,3 +121,12 @@ def counts_up(factors: tuple[Fraction, ...] | None) -> bool:
         return False
     divisors = [1 / factor for factor in factors]
     return divisors[0].denominator == 1 and all(b - a == 1 for a, b in pairwise(divisors))
+
+
+def divide_by_size(program: Program, window: Window) -> Iterator[Fix]:
+    """Puts the window's size where the other divisor stands."""
+    for division in divisions_of(program, window.contributions[0].backward):
+        divisor = division.right if isinstance(division, Binary) else division.value
+        for size in window_sizes(program, window):
+            told = f"Divide by `{size}`, and tune the learning rate again"
+            yield unsafe(told, Replace(divisor, size))

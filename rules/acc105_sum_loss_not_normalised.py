@@ -58,7 +58,7 @@ class SumLossNotNormalised(Rule):
     that could not be followed, and when the gradients are divided before the step. A sum that nothing divides is
     what the large batch would have if its loss is meant to be a sum; it is reported as `possible` only.
 
-    When the fix is not offered: never. Which count belongs under the sum (rows, tokens, pixels) is the author's to say.
+    When the fix is not offered: always. Which count belongs under the sum (rows, tokens, pixels) is for its author.
 
     Measured (N = 4): cosine 1; length of the first applied gradient 128 on equal rows and 505 on rows of 10 and 1000
     tokens, divided by the steps; 512 and 2020 with no division. A run on many ranks that also sums and divides by the

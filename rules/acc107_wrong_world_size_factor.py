@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.editing import Replace
+from accumlint.reading.program import Binary, Program, render
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Contribution, Rescale, Trace
 
+from ._dividing import divisions_of, undivided
 from ._ranks import (
     averaged_by,
     averages_its_own_way,
@@ -58,12 +61,14 @@ class WrongWorldSizeFactor(Rule):
     ```python
     from contextlib import nullcontext
 
+    import torch.distributed as dist
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel
 
 
     def train(model, loader, optimizer, accumulation_steps):
         ddp = DistributedDataParallel(model)
+        world_size = dist.get_world_size()
         batches = iter(loader)
         for _ in range(len(loader) // accumulation_steps):
             optimizer.zero_grad()
@@ -72,7 +77,8 @@ class WrongWorldSizeFactor(Rule):
                 last = micro_step + 1 == accumulation_steps
                 with nullcontext() if last else ddp.no_sync():
                     loss = F.cross_entropy(ddp(inputs), targets)
-                    (loss / accumulation_steps).backward()
+                    loss = loss / accumulation_steps
+                    loss.backward()
             optimizer.step()
     ```
 
@@ -102,6 +108,7 @@ class WrongWorldSizeFactor(Rule):
     name = "wrong-world-size-factor"
     severity = Severity.WARNING
     symptom = Symptom.SCALE
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
@@ -120,6 +127,7 @@ class WrongWorldSizeFactor(Rule):
                         told,
                         confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
                         window=window,
+                        fixes=without_ranks(trace.program, c),
                     )
 
 
@@ -143,3 +151,20 @@ def fault(c: Contribution, gathered: bool) -> str:
     if gathered:
         return ""
     return f"{loss} is multiplied by `{name}`, although {who} averages over the ranks{several}"
+
+
+def without_ranks(program: Program, c: Contribution) -> Iterator[Fix]:
+    """Takes the factor of the world size out of the product that divides the loss, or the division by it alone."""
+    names = {symbol[2:] for symbol in c.symbols if symbol.startswith("/ ")}
+    told = "Leave the ranks to the reduction, and tune the learning rate again"
+    for division in divisions_of(program, c.backward):
+        divisor = division.right if isinstance(division, Binary) else division.value
+        match divisor:
+            case Binary(op="*", left=left, right=right) if render(right) in names:
+                yield unsafe(told, Replace(divisor, program.code(left)))
+            case Binary(op="*", left=left, right=right) if render(left) in names:
+                yield unsafe(told, Replace(divisor, program.code(right)))
+            case _:
+                pass
+    for verbs in undivided(program, c.backward, names):
+        yield unsafe(told, *verbs)

@@ -63,6 +63,9 @@ class ClipBeforeUnscale(Rule):
     which unscale first; where a call that could not be followed received the scaler; and where the window was
     unscaled too early, which is ACC203.
 
+    When the fix is not offered: where no step of the scaler follows the clip in reach, so that its optimizer is not
+    known.
+
     Measured (N = 4, scale 65536): relative error 1.0, cosine 1, length 1.5e-5, both with `unscale_` after the clip
     and without any; the parameters move by less than 1 % of the distance trained. Once the scale has fallen below
     the threshold over the norm, the clip does nothing at all.

@@ -64,6 +64,8 @@ class ScalerUpdateMissing(Rule):
     When it stays silent: on one `update()` after the steps of several optimizers, on a disabled scaler, and where a
     call that could not be followed received the scaler or the optimizer, because it may update.
 
+    When the fix is not offered: where the step is no statement of its own.
+
     Measured (N = 4): the first update is right; the second window raises RuntimeError "unscale_() is being called after
     step()" or "step() has already been called since the last update()", with fused optimizers as well. It does not
     let the scale decay silently, as is often said.

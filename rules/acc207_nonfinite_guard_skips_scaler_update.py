@@ -79,6 +79,9 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     When it stays silent: on a guard of the loss before its backward (no scaled gradient exists yet), on guards in
     unscaled training, and when `update()` is reached before the next backward.
 
+    When the fix is not offered: without `unscale_` in the window, since `update` then has no overflow check to read
+    and raises.
+
     Measured (N = 4, scale 65536, overflow above 30000, 30 windows): after `unscale_`, RuntimeError "unscale_() has
     already been called on this optimizer since the last update()" in the second window; without `unscale_`, no update
     and the scale still 65536; with `update()` in the guard or without the guard, 28 updates and the scale at 16384.

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
+from accumlint.editing import After
+from accumlint.reading.program import Call, If, Node, Program, dotted, walk_expr
+from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Clear, Run, SkippedStep, Step, Trace
+
+from ._calls import taken
 
 
 class StepSkipKeepsGradients(Rule):
@@ -84,6 +88,7 @@ class StepSkipKeepsGradients(Rule):
     severity = Severity.ERROR
     symptom = Symptom.STUCK
     exceptional = True
+    fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -98,6 +103,7 @@ class StepSkipKeepsGradients(Rule):
                     asked,
                     f"`{step.subject}`'s gradients are cleared only if the scaler has not skipped the step: "
                     "what overflowed is added to for good",
+                    fixes=clear_anyway(trace.program, asked.node),
                 )
 
 
@@ -113,3 +119,12 @@ def stays(run: Run, step: Step) -> bool:
         if isinstance(event, Backward) and any(c.network in networks for c in event.contributions):
             return True
     return False
+
+
+def clear_anyway(program: Program, asked: Node) -> Iterator[Fix]:
+    """Takes the clearing out of the guard that asks whether the step was skipped."""
+    guard = next((n for n in program.above(asked) if isinstance(n, If)), None)
+    for node in walk_expr(guard) if guard is not None else ():
+        if isinstance(node, Call) and dotted(node.func).endswith(".zero_grad"):
+            for verbs in taken(program, node, After(guard)) if guard is not None else ():
+                yield safe("Clear whether the step was skipped or not", *verbs)

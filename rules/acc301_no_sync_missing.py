@@ -107,6 +107,8 @@ class NoSyncMissing(Rule):
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:
-    """Puts forward and backward under `no_sync` unless the boundary is reached."""
+    """Puts forward and backward under `no_sync` unless the boundary is reached; a static graph forbids it."""
+    if "static_graph" in program.text:
+        return
     for verbs in under_no_sync(program, window):
         yield unsafe("Reduce the gradients at the boundary only", *verbs)

@@ -74,9 +74,9 @@ class NoSyncWrongStep(Rule):
     a call that could not be followed received the model or the optimizer, because it may reduce.
     FSDP reads its flag after the backward and has a rule of its own (ACC309).
 
-    When the fix is not offered: only a negated condition and one that forgets the last batch are
-    mended. A window that lies wholly inside `no_sync` may be waiting for a reduction that was never
-    written.
+    When the fix is not offered: only the condition of a conditional expression is mended, by
+    turning it round or by the boundary's own test. A window that lies wholly inside `no_sync` may
+    be waiting for a reduction that was never written.
 
     Measured (N = 4; 2 ranks, 4 ranks): relative error of the first applied gradient .23 and .28
     with the whole window inside, .13 and .15 with the condition negated, .19 and .25 when only the

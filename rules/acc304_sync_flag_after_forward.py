@@ -66,6 +66,8 @@ class SyncFlagAfterForward(Rule):
     and when the last micro-batch of each window is reduced all the same, because the flag is
     switched on early enough or the gradients are reduced by hand.
 
+    When the fix is not offered: where the flag is set in another function than the forward.
+
     Measured (N = 4; 2 ranks, 4 ranks): relative error .19 and .25 at the first update, spread
     between ranks .22 of the distance trained.
 

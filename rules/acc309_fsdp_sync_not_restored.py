@@ -70,6 +70,9 @@ class FsdpSyncNotRestored(Rule):
     step; when nothing ever switches it on and a call that could not be followed received the model; and on
     `set_requires_all_reduce`, which is about replicas.
 
+    When the fix is not offered: where the synchronisation is switched off once for the whole run, or by a helper
+    that knows no boundary.
+
     Measured (N = 4, 2 ranks, gloo): left off, `p.grad` is None and no update happens; the wrong way round, relative
     error .26, cosine .993, length .756 at the first step, and the parameters end 8.6 % of the distance trained away;
     right, exact with 9 reduce-scatter calls instead of 36.

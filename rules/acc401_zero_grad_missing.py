@@ -58,6 +58,8 @@ class ZeroGradMissing(Rule):
     in its own step). A loop that steps on every micro-batch and clears only at the end of the
     window is another defect (ACC504).
 
+    When the fix is not offered: where the optimizer has no plain name at the step.
+
     Measured (N = 4, 6 windows): relative error 0 at the first update and 4.3 at the sixth; at the
     end the parameters are off by 2.36 times the distance trained with SGD, by .16 with Adam.
     Together with one overflow under a GradScaler it stops training for good: the inf stays in

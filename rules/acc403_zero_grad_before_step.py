@@ -55,6 +55,8 @@ class ZeroGradBeforeStep(Rule):
     When it stays silent: when something is left to apply, and when no backward was seen to reach
     the optimizer's parameters.
 
+    When the fix is not offered: where the clearing is part of a longer statement, or stands in a branch of its own.
+
     Measured: the applied gradient is 0 and the parameters stay where they were. With
     `set_to_none=False` AdamW still decayed the weights (they moved by .10), and momentum moved on.
 

@@ -60,6 +60,9 @@ class RunningTotalNotReset(Rule):
     total, or divided by anything but `len(...)`: then it may be a mean over the whole run. A total
     that divides the loss or the gradients is the business of ACC406.
 
+    When the fix is not offered: where the total starts in another function than the loop over epochs, or is read
+    after it.
+
     Measured: the gradients agree exactly; only the log differs, by the factor E.
     """
 

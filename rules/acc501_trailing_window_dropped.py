@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Rule, Severity, Symptom
+from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
 
+from ._trailing import own_lengths
 from ._windows import sources
 
 WHAT_HAPPENS = {
@@ -80,6 +81,7 @@ class TrailingWindowDropped(Rule):
     name = "trailing-window-dropped"
     severity = Severity.WARNING
     symptom = Symptom.LEFT
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Only a second epoch shows whether a window crosses into it.
@@ -94,6 +96,10 @@ class TrailingWindowDropped(Rule):
                         f"one at the end of an epoch {happens}",
                         severity=Severity.ERROR if fate == "leaked" else None,
                         window=window,
+                        fixes=[
+                            unsafe("Step the partial window, divided by its own length", *verbs)
+                            for verbs in own_lengths(trace.program, window, stepped=False)
+                        ],
                     )
 
 

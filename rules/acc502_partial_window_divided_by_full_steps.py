@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
+
+from ._trailing import own_lengths
 
 
 class PartialWindowDividedByFullSteps(Rule):
@@ -43,7 +45,7 @@ class PartialWindowDividedByFullSteps(Rule):
             window = min(accumulation_steps, len(loader) - start)
             loss = F.cross_entropy(model(inputs), targets) / window
             loss.backward()
-            if index + 1 == start + window:
+            if (index + 1) % accumulation_steps == 0 or index + 1 == len(loader):
                 optimizer.step()
                 optimizer.zero_grad()
     ```
@@ -69,6 +71,7 @@ class PartialWindowDividedByFullSteps(Rule):
     name = "partial-window-divided-by-full-steps"
     severity = Severity.INFO
     symptom = Symptom.PARTIAL
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -95,6 +98,10 @@ class PartialWindowDividedByFullSteps(Rule):
                         "an epoch, divided by the length of a full one",
                         confidence=Confidence.CERTAIN if by_hand else Confidence.POSSIBLE,
                         window=window,
+                        fixes=[
+                            unsafe("Divide the partial window by its own length", *verbs)
+                            for verbs in own_lengths(trace.program, steady, stepped=True)
+                        ],
                     )
 
 

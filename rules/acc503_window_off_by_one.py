@@ -75,6 +75,9 @@ class WindowOffByOne(Rule):
     divided by its own length, when it is stepped by another line than the rest (a warm-up), and
     when it is short because the epoch is.
 
+    When the fix is not offered: where the boundary is told otherwise than by a counter modulo the accumulation
+    steps.
+
     Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1,
     .305 with N + 1; after 6 windows the parameters are off by .135, .046 and .136 of the distance
     trained.

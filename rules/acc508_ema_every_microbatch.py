@@ -65,7 +65,8 @@ class EmaEveryMicrobatch(Rule):
     of the accumulation steps), when its own code counts its calls, and outside windows of several
     micro-batches. An average that is known by its name only makes the finding likely.
 
-    When the fix is not offered: always; the decay was perhaps tuned with the defect.
+    When the fix is not offered: without `--unsafe-fixes`, since the decay was perhaps tuned with
+    the defect.
 
     Measured (N = 4, d = .9): at the end the average is off by .33 of the distance trained. The
     weights themselves are not touched.

@@ -56,6 +56,9 @@ class DeepspeedStepAtBoundary(Rule):
     `set_gradient_accumulation_boundary`, and when the engine was not seen being built by
     `deepspeed.initialize`. Where the configuration cannot be read, the finding is likely.
 
+    When the fix is not offered: where the guard computes something on the way. What else stands under it, such as a
+    log, stays there.
+
     Measured (DeepSpeed 0.19, N = 4, stages 0 and 1): no optimizer step in 12 micro-batches. With
     one accumulation step in the configuration and the script's own boundary, the gradient is N
     times too long instead. `set_gradient_accumulation_boundary` and one step per window: exact.

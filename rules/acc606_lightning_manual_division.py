@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.editing import Delete, Replace
 from accumlint.reading.program import (
     Assign,
     Attr,
@@ -23,7 +24,7 @@ from accumlint.reading.program import (
     walk,
     walk_expr,
 )
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
 
 from ._weights import applied, divisions, expected, is_scale_free, steady_windows
@@ -62,7 +63,6 @@ class LightningManualDivision(Rule):
         def training_step(self, batch, batch_idx):
             images, labels = batch
             loss = F.cross_entropy(self(images), labels)
-            self.log("train_loss", loss)
             return loss
     ```
 
@@ -86,6 +86,7 @@ class LightningManualDivision(Rule):
     code = "ACC606"
     name = "lightning-manual-division"
     severity = Severity.WARNING
+    fix = Applicability.UNSAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for function in program.functions:
@@ -98,6 +99,7 @@ class LightningManualDivision(Rule):
                         confidence=Confidence.CERTAIN
                         if "accumulate_grad_batches" in render(division)
                         else Confidence.LIKELY,
+                        fixes=undivided(program, division),
                     )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -176,3 +178,13 @@ def is_steps(divisor: Expr) -> bool:
         if isinstance(n, Attr | Name)
     )
     return any("accumulate_grad" in name or "accumulation_steps" in name for name in names)
+
+
+def undivided(program: Program, division: Node) -> Iterator[Fix]:
+    """Leaves the division to Lightning."""
+    told = "Leave the division to Lightning"
+    in_place = any(isinstance(n, Augment) and n.at is division.at for n in walk(program.body))
+    if in_place:
+        yield unsafe(told, Delete(division, bound=True))
+    elif isinstance(division, Binary):
+        yield unsafe(told, Replace(division, program.code(division.left)))

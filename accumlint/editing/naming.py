@@ -77,9 +77,10 @@ def in_reach(
     text: str, at: cst.CSTNode, layout: Layout, made: frozenset[str] = frozenset()
 ) -> bool:
     """True when each name in a statement or expression is bound where a node stands, or is `made` by the same fix."""
-    statement = cst.parse_statement(text)
-    own = _bound_in(statement) if isinstance(statement, cst.FunctionDef) else frozenset[str]()
-    wanted = names_of([statement])
+    new = cst.parse_module(text)
+    functions = [s for s in new.body if isinstance(s, cst.FunctionDef)]
+    own = frozenset[str]().union(*map(_bound_in, functions))
+    wanted = names_of([new])
     roots = {name.partition(".")[0] for name in wanted.reads} - wanted.writes - own - made
     for scope in (n for n in layout.above(at) if isinstance(n, cst.FunctionDef | cst.Module)):
         bound = _bound_in(scope)

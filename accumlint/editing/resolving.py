@@ -40,7 +40,7 @@ def edits(verbs: Iterable[Verb], layout: Layout) -> tuple[Edit, ...]:
     made = frozenset(name for verb in listed for name in _made(verb))
     try:
         found = sorted(edit for verb in listed for edit in _edits(verb, made, layout))
-    except _Uncertain:
+    except (_Uncertain, cst.ParserSyntaxError):
         return ()
     return () if collide(found) else tuple(found)
 
@@ -76,15 +76,15 @@ def _edits(verb: Verb, made: frozenset[str], layout: Layout) -> Iterator[Edit]:
             yield from _enclosed(*ends, header, made, layout)
         case Rename(node=node, name=name):
             yield _renamed(node.at, name, layout)
-        case Delete(node=node):
+        case Delete(node=node, bound=bound):
             statement = _statement(node.at, layout)
-            if len(layout.siblings(statement)) == 1 or names_of([statement]).writes:
+            if len(layout.siblings(statement)) == 1 or (names_of([statement]).writes and not bound):
                 raise _Uncertain
             # What a comment above says may be about what follows, too.
             start = layout.line_of(layout.span(statement)[0])
             yield _removed(start, layout.lines(statement)[1], layout)
         case Replace(node=node, text=text):
-            if not in_reach(text, node.at, layout, made):
+            if node.at not in layout.parents or not in_reach(text, node.at, layout, made):
                 raise _Uncertain
             span = layout.parenthesised(node.at)
             if span is None:
@@ -125,7 +125,7 @@ def _moved(verb: Move, layout: Layout) -> Iterator[Edit]:
 
 def _is_asked_for(text: str, anchor: Statement, layout: Layout) -> bool:
     """True when something after a place, on the same pass through the loop, reads what a new statement there binds."""
-    bound = Names(writes=names_of([cst.parse_statement(text)]).writes)
+    bound = Names(writes=names_of([cst.parse_module(text)]).writes)
     if not bound.writes:
         return False
     around = [n for n in layout.above(anchor) if isinstance(n, cst.For | cst.While)]
@@ -158,7 +158,7 @@ def _sunk(statement: Statement, loop: Statement, layout: Layout) -> Iterator[Edi
 
 
 def _without_argument(node: cst.CSTNode, keyword: str, layout: Layout) -> Edit:
-    if not isinstance(node, cst.Call):
+    if not isinstance(node, cst.Call) or node not in layout.parents:
         raise _Uncertain
     kept = [arg for arg in node.args if arg.keyword is None or arg.keyword.value != keyword]
     if len(kept) != len(node.args) - 1:
@@ -205,6 +205,8 @@ def _enclosed(
 
 
 def _renamed(node: cst.CSTNode, name: str, layout: Layout) -> Edit:
+    if node not in layout.parents:
+        raise _Uncertain
     old = layout.code(node)
     scope = layout.scope(node)
     everything = [names_of(parts) for _, parts in units(scope)]
@@ -273,7 +275,7 @@ def _removed(start: int, end: int, layout: Layout) -> Edit:
 
 
 def _appended(node: cst.CSTNode, text: str, layout: Layout) -> Edit:
-    span = layout.parenthesised(node)
+    span = layout.parenthesised(node) if node in layout.parents else None
     if span is None:
         raise _Uncertain
     code = layout.text[slice(*span)]

@@ -82,9 +82,10 @@ class Rename:
 
 @dataclass(frozen=True)
 class Delete:
-    """The statement that holds a node, taken away."""
+    """The statement that holds a node, taken away. It may bind only what is `bound` anyway."""
 
     node: Node
+    bound: bool = False
 
 
 @dataclass(frozen=True)

@@ -495,9 +495,10 @@ class Program:
         raise LookupError("a node of no file that was read")
 
     def code(self, node: Node) -> str:
-        """The text of a node on one line as it stands in the file."""
-        place = self.place(node)
-        held = self.lines[place.line - 1 : place.end_line]
+        """The text of a node on one line as it stands in its file."""
+        spot = self.spot(node)
+        place = spot.place
+        held = spot.source.lines[place.line - 1 : place.end_line]
         held[-1] = held[-1][: place.end_column - 1]
         held[0] = held[0][place.column - 1 :]
         return " ".join(line.strip() for line in held)

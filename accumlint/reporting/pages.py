@@ -31,7 +31,9 @@ def catalogue(rules: Sequence[Rule], look: Look) -> Iterator[str]:
 
 
 def _kind(rule: Rule) -> str:
-    return f"Severity: {rule.severity.value}" + (", only when selected" if rule.opt_in else "")
+    fix = f". Fix: {rule.fix.value}" if rule.fix else ""
+    opt_in = ", only when selected" if rule.opt_in else ""
+    return f"Severity: {rule.severity.value}{opt_in}{fix}"
 
 
 def sentence(rule: Rule) -> str:
