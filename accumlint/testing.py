@@ -34,6 +34,10 @@ class _Counted:
     current: int = 0
     rank: int = 0
 
+    @property
+    def fetched(self) -> int:
+        return self.current
+
     def __len__(self) -> int:
         return len(self.batches)
 

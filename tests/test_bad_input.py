@@ -125,7 +125,7 @@ def test_a_loop_of_links_ends(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP)
     (tmp_path / "again").symlink_to(tmp_path, target_is_directory=True)
     ran = run("check")
-    assert (ran.code, len(ran.out.splitlines()), ran.err) == (1, 2, "")
+    assert (ran.code, ran.out.count(": ACC"), ran.err) == (1, 1, "")
 
 
 def test_a_link_to_itself_is_named(run: Run, tmp_path: Path) -> None:

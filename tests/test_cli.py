@@ -25,7 +25,7 @@ def loop(tmp_path: Path) -> Path:
 
 def test_a_finding_is_one_line_and_exit_code_1(run: Run, loop: Path) -> None:
     ran = run("check")
-    first, last = ran.out.splitlines()
+    first, last, _ = ran.out.splitlines()
     assert ran.code == 1
     assert first.startswith(f"train.py:{FLAGGED}:13: ACC102 [")
     assert last.startswith("1 finding (1 ")
@@ -85,7 +85,8 @@ def test_json_has_the_shape_that_editors_know(run: Run, loop: Path) -> None:
     assert (finding["code"], finding["name"]) == ("ACC102", "loss-not-divided")
     assert finding["severity"] in {"error", "warning", "info"}
     assert finding["confidence"] in {"certain", "likely"}
-    assert (finding["cell"], finding["fix"], finding["url"]) == (None, None, None)
+    assert (finding["cell"], finding["url"]) == (None, None)
+    assert finding["fix"]["applicability"] == "unsafe"
     assert finding["noqa_row"] == FLAGGED
     assert {"message", "condition", "applied", "expected", "related"} <= set(finding)
 

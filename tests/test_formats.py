@@ -417,10 +417,11 @@ def test_several_outputs_in_one_run(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     outputs = ["--output", "sarif=a.sarif", "--output", "github", "--output", "junit=a.xml"]
     ran = run("check", *outputs, "--output", "gitlab", "train.py")
-    annotation, summary, *rest = ran.out.splitlines()
+    annotation, summary, fixable, *rest = ran.out.splitlines()
     assert ran.code == 1
     assert annotation.startswith("::")
     assert summary.startswith("1 finding")
+    assert "fixable" in fixable
     assert json.loads("\n".join(rest))[0]["location"]["path"] == "train.py"
     assert len(sarif_run((tmp_path / "a.sarif").read_text())["results"]) == 1
     assert junit_suites((tmp_path / "a.xml").read_text())["train.py"].failures == 1

@@ -60,8 +60,10 @@ class Loss:
 
 
 class Feed(Protocol):
-    """Where micro-batches come from: the number of the one being worked on, and the rank that works on it."""
+    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
 
+    @property
+    def fetched(self) -> int: ...
     @property
     def current(self) -> int: ...
     @property
