@@ -61,6 +61,21 @@ class _Text:
         return self.book.line(line) if self.book else line
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet."""
+
+    checked: Checked
+    program: Program
+    exploration: Exploration
+    project: Project
+    findings: Mapping[tuple[str, Mark], Finding]
+
+    def finding(self, report: Report) -> Finding | None:
+        """What a report tells, None where no rule about loops did."""
+        return self.findings.get((report.code, report.mark))
+
+
 # A report, and the ignores that silence it.
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
@@ -109,6 +124,13 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
 
 def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
     """What checking the bytes of one file gave; `shared` is what the run has read of other files."""
+    with _without_collector(), _room_to_recurse():
+        examined = examine(data, target, shared or Shared())
+        return with_fixes(examined).checked if isinstance(examined, Examined) else examined
+
+
+def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
+    """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
     # The byte gates cannot look into wide text, so decoding has to refuse it.
     may_train = data.startswith(WIDE) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
@@ -121,11 +143,11 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if not may_train:
+        return _check_comments(text, data, target)
     with _without_collector(), _room_to_recurse():
         try:
-            if may_train:
-                return _check_program(text, data, target, shared or Shared())
-            return _check_comments(text, data, target)
+            return _check_program(text, data, target, shared)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -200,7 +222,7 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import judge, placing, reading, tracing
 
     start = time.monotonic()
@@ -235,12 +257,9 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
     )
     kept, left_out = _sifted(reports, data, target)
     findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
-    return Checked(
+    checked = Checked(
         target.shown,
-        # A notebook's program is not its text, so edits of it mean nothing there.
-        kept
-        if text.book
-        else tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
+        kept,
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -248,6 +267,7 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
             for node, reason in exploration.untraced
         ),
     )
+    return Examined(checked, program, exploration, shared.project, findings)
 
 
 def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
@@ -256,25 +276,22 @@ def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
     return Checked(target.shown, *_sifted(reports, data, target))
 
 
-def _with_fixes(
-    reports: Sequence[Report],
-    findings: Mapping[tuple[str, Mark], Finding],
-    program: Program,
-    exploration: Exploration,
-    project: Project,
-) -> Iterator[Report]:
-    """The reports with the fixes that may be offered."""
+def with_fixes(examined: Examined) -> Examined:
+    """The same with the fixes that may be offered, each of which has been tried."""
+    checked, program, project = examined.checked, examined.program, examined.project
     fixable = [
         (report, finding)
-        for report in reports
-        if (finding := findings.get((report.code, report.mark))) and finding.fixes
+        for report in checked.reports
+        if report.mark.cell is None and (finding := examined.finding(report)) and finding.fixes
     ]
+    # A notebook's program is not its text, so edits of it mean nothing there.
     if not fixable:
-        return iter(reports)
+        return examined
     from accumlint import judge, offers, reading, tracing
 
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
+    exploration = examined.exploration
     before = offers.health(judge.judge(program, exploration, rules), exploration)
 
     def examine(text: str) -> offers.Health | None:
@@ -287,7 +304,8 @@ def _with_fixes(
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report))) for report in reports)
+    reports = tuple(replace(r, fix=fixes.get(id(r))) for r in checked.reports)
+    return replace(examined, checked=replace(checked, reports=reports))
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
