@@ -9,6 +9,7 @@ from typing import Any
 
 from accumlint.check import Examined
 from accumlint.discovery import Target
+from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.report import Report
 from accumlint.rule import Finding, Rule, Symptom
@@ -63,6 +64,7 @@ class Job:
     totals: tuple[str, ...]
     distributed: bool
     accelerate: bool
+    unwrapped: bool
     passes: tuple[Spec, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -190,6 +192,7 @@ def _plan(
         totals=totals,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
+        unwrapped=distributed and not any(wrapper in text for wrapper in frameworks.WRAPPERS),
         passes=tuple(_passes(symptom, world, wish)),
     )
     return Plan(report, rule, symptom, world, job)

@@ -67,6 +67,7 @@ class Binding:
         wrapped: int,
         given: dict[str, Any],
         copies: int = 1,
+        unwrapped: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -78,6 +79,8 @@ class Binding:
         self.world = wrapped
         self.given = given
         self.copies = copies
+        self.unwrapped = unwrapped
+        self.wrapped: dict[str, nn.Module] = {}
         self.answers = Answers(self.value, self.choice, self.touched, self.tell)
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -163,7 +166,8 @@ class Binding:
             case "engine":
                 return self.model(text, engine=True)
             case "model":
-                return self.model(text)
+                made = self.model(text)
+                return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
             case "scheduler":
@@ -190,6 +194,24 @@ class Binding:
             what = "DeepSpeed's contract around a" if engine else "a"
             self.tell(text, f"{what} network of about a hundred parameters")
         return self.models[key]
+
+    def wrap(self, text: str, model: Model) -> nn.Module:
+        """A model that the source gets in DDP, which it is put in elsewhere."""
+        if text not in self.wrapped:
+            self.tell(text, "a network of about a hundred parameters, in DDP")
+            self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
+        return self.wrapped[text]
+
+    def attribute(self, name: str) -> Any:
+        """An attribute of an object of the user's that nothing has set.
+
+        Raises:
+            AttributeError: for what Python and libraries ask of any object.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self.value(f"self.{name}")
+        return self.stub(f"self.{name}") if found is UNKNOWN else found
 
     def optimizer(self, text: str) -> torch.optim.Optimizer:
         if self.optimizers and not text.endswith("optimizer"):
@@ -328,14 +350,18 @@ class Binding:
             return self._missing(name)
 
     def lenient(self, cls: Any) -> Any:
-        """A class of a framework, called without the keywords that the version which is here does not know."""
+        """A class of a framework, called without keywords that nobody or the version which is here does not know."""
 
         def build(*args: Any, **kwargs: Any) -> Any:
             known = inspect.signature(cls).parameters
             unknown = [name for name in kwargs if name not in known]
             if unknown:
                 self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
-            return cls(*args, **{k: v for k, v in kwargs.items() if k in known})
+            given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
+            if any(k.endswith("_plugin") for k in kwargs):
+                # A plug-in that is not here may have held them.
+                given.setdefault("gradient_accumulation_steps", self.steps_)
+            return cls(*args, **given)
 
         return build if isinstance(cls, type) else cls
 

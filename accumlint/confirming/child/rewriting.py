@@ -287,6 +287,9 @@ class _Rewriter(ast.NodeTransformer):
         return self.careful(node, tuple(a.asname or a.name for a in node.names if a.name != "*"))
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if all(ast.unparse(target).startswith("torch.") for target in node.targets):
+            # Switches of torch's own, which are nobody's gradient.
+            return _at(ast.Pass(), node)
         eventful = node in self.eventful
         bound = pattern(node.targets[0])
         value = self.visit(node.value)
@@ -391,6 +394,9 @@ class _Rewriter(ast.NodeTransformer):
         text = ast.unparse(node.func)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return _at(_runtime("loader", [ast.Constant(text)]), node)
+        if text.endswith("Plugin"):
+            # How a framework that is not here would be set up.
+            return _at(ast.Constant(None), node)
         if text.rpartition(".")[2] == "Accelerator":
             self.generic_visit(node)
             node.func = _at(_runtime("lenient", [node.func]), node)

@@ -27,6 +27,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (r"beta\d?$", 0.9),
         (r"(^|_)eps(ilon)?$", 1e-8),
         (r"clip|max_norm|grad_norm", 1.0),
+        (r"(^|_)(eval|val|valid|test)_(iters|batches)$", 1),
         (_NOW_AND_THEN, 10**9),
         (r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$", 2),
         (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,7 +256,7 @@ class Loader(DataLoader[Any]):
 
 def _unknown(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
     """An attribute of the user's class that a stand-in does not have; libraries, which ask what there is, get none."""
-    if name.startswith("_") or _is_library(sys._getframe(2)):
+    if re.match(r"_|is_|has_", name) or _is_library(sys._getframe(2)):
         raise AttributeError(name)
     return unknown(f"{type(owner).__name__.lower()}.{name}")
 
@@ -513,8 +514,12 @@ class Model(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             # Libraries ask what a model has; only the user's own code knows what his would have.
-            if name.startswith("_") or name == "module" or _is_library(sys._getframe(1)):
+            if name.startswith("_") or _is_library(sys._getframe(1)):
                 raise
+            if name == "module":
+                return self
+            if name == "no_sync":
+                return nullcontext
             if name in ("device", "dtype"):
                 return getattr(self.data_[0], name)
             return _member(self, name)
@@ -569,6 +574,9 @@ class _Member:
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
+        if re.search(r"optim|sched", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
