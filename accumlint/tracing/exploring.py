@@ -54,7 +54,7 @@ class Exploration:
 
 def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
-    until = time.monotonic() + seconds
+    until = time.process_time() + seconds
     own, excerpts = project.slice_of(program)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
@@ -65,7 +65,7 @@ def explore(program: p.Program, project: Project, seconds: float) -> Exploration
     reasons: dict[p.Function | None, str] = {}
     stopped = ""
     for entry in _entries(program, slice_, covered):
-        if time.monotonic() > until:
+        if time.process_time() > until:
             stopped = "out of time"
             break
         traces = _Paths(program, slice_, entry, until, borders).traces(covered)
@@ -173,7 +173,7 @@ class _Paths:
         scenario = STANDARD
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
-            if found and (time.monotonic() > self.until or self.nodes > MAX_NODES_OF_PATHS):
+            if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
             run, machine = self.run(scenario, chosen)
             for _ in range(MAX_RETRIES if not found else 0):
@@ -224,7 +224,7 @@ class _Paths:
         """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
         refused, nodes = len(self.borders.refused), self.nodes
         run, machine = self.tried(scenario, chosen)
-        if len(self.borders.refused) > refused and time.monotonic() < self.until:
+        if len(self.borders.refused) > refused and time.process_time() < self.until:
             self.nodes = nodes
             return self.run(scenario, chosen)
         return run, machine
