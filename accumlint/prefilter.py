@@ -45,6 +45,11 @@ def may_ignore(data: bytes) -> bool:
     return b"accumlint:" in data
 
 
+def may_loop(text: str) -> bool:
+    """False when nothing in `text` is a word of a loop: no more than a part of some trainer stands there."""
+    return "loss_scaler" in text or any(word in text for word in _IN_LOOPS)
+
+
 def trains(text: str) -> bool:
     """False when those words stand in comments and texts only, or name what is no part of a loop.
 
