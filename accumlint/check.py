@@ -121,6 +121,10 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if may_train and not prefilter.trains(text.text):
+        may_train = False
+        if not prefilter.may_ignore(data):
+            return Checked(target.shown)
     with _without_collector(), _room_to_recurse():
         try:
             if may_train:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Program, walk
+from accumlint.reading.program import Attr, Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import NoSync, SyncFlag, Trace, Window
 
@@ -115,7 +115,7 @@ class NoSyncMissing(Rule):
 
 def switches(program: Program) -> bool:
     """True when a wrapper of another library is told when to reduce (`model.disable_allreduce()`)."""
-    return any(isinstance(n, Attr) and n.name in _SWITCHES for n in walk(program.body))
+    return any(isinstance(n, Attr) and n.name in _SWITCHES for n in program.nodes)
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:

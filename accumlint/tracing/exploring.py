@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from accumlint import prefilter
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
@@ -55,6 +56,9 @@ class Exploration:
 def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
     until = time.process_time() + seconds
+    if not prefilter.may_loop(program.text):
+        # What only tells a trainer how need not be followed through its imports.
+        return Exploration((), (), "", {})
     own, excerpts = project.slice_of(program)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
@@ -93,7 +97,7 @@ def _untraced(
         for event in run.of(t.Backward)
     }
     why = next((r for r in reasons.values() if r), "")
-    for node in p.walk(program.body):
+    for node in program.nodes:
         if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
             if node.func.name == "backward" and node.at not in seen:
                 yield node, why
@@ -327,7 +331,7 @@ class _Paths:
         return tuple(
             {
                 p.dotted(n)
-                for n in p.walk(self.program.body)
+                for n in self.program.nodes
                 if isinstance(n, p.Attr) and n.name == "iteration"
             }
         )

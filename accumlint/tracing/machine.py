@@ -198,7 +198,7 @@ class Machine:
         if self._spoken is None:
             self._spoken = any(
                 names.is_steps(written) or "gradient_accumulation" in written
-                for node in p.walk(self.program.body)
+                for node in self.program.nodes
                 for written in _written(node)
             )
         return self._spoken
