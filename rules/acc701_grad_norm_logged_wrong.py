@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.frameworks import CLIPS
 from accumlint.reading.program import Call, Do, If, Node, Program, dotted, walk
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Step, Trace
@@ -123,7 +122,7 @@ def stands_in_for_clip(program: Program, node: Node) -> bool:
 
 def clips(side: list[Node]) -> bool:
     """True when gradients are clipped among some nodes."""
-    return any(isinstance(n, Call) and dotted(n.func).rpartition(".")[2] in CLIPS for n in side)
+    return any(isinstance(n, Call) and "clip_grad" in dotted(n.func) for n in side)
 
 
 def before(run: Run, norm: Norm) -> Iterator[Event]:
