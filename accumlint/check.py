@@ -102,6 +102,10 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if may_train and not prefilter.trains(text.text):
+        may_train = False
+        if not prefilter.may_ignore(data):
+            return Checked(target.shown)
     with _without_collector(), _room_to_recurse():
         try:
             if may_train:
@@ -176,12 +180,12 @@ class Shared:
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
     from accumlint import judge, placing, reading, tracing
 
-    start = time.monotonic()
+    start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, text.line(problem.line))
-    left = max(0.5, SECONDS - (time.monotonic() - start))
+    left = max(0.5, SECONDS - (time.process_time() - start))
     exploration = tracing.explore(program, shared.project, left)
     suppressions = suppress.read(text.text)
     rules = selection(target.settings).rules

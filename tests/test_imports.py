@@ -31,6 +31,7 @@ FLOORS = [
     {"accumlint.judge", "accumlint.narrate", "accumlint.placing"},
     {
         "accumlint.report",
+        "accumlint.score",
         "accumlint.fingerprint",
         "accumlint.notebook",
         "accumlint.suppress",
@@ -42,7 +43,7 @@ FLOORS = [
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
     {"accumlint.fixing", "accumlint.ignoring"},
-    {"accumlint.reporting"},
+    {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming"},
     {"accumlint.testing"},
     {"accumlint.commands"},
