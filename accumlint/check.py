@@ -24,7 +24,7 @@ from accumlint.discovery import Target
 from accumlint.fingerprint import fingerprinted
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
+from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource
 from accumlint.suppress import Match, Suppressions
 from accumlint.text import Text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark
+    from accumlint.rule import Finding, Remark, Rewording
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -264,7 +264,7 @@ def _with_fixes(
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report))) for report in reports)
+    return (replace(report, fix=fixes.get(id(report), report.fix)) for report in reports)
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -297,7 +297,7 @@ def _about_ignores(
         return
     rules = [rule for rule in selection(target.settings).rules if rule.meta]
     unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
-    mentions = list(in_comments(suppressions, silenced, unmeasured))
+    mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
         ignores = suppressions.silencing(code, name, line, by_name=True)
@@ -378,7 +378,14 @@ def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
         confidence="certain",
         mark=text.mark(remark.mention.place),
         statement=remark.mention.text,
+        fix=_rewording(remark.fix, text) if remark.fix else None,
     )
+
+
+def _rewording(fix: Rewording, text: Text) -> Fix | None:
+    edit = text.replacing(fix.place, fix.content)
+    changed = texts.difference(text.text, texts.edited(text.text, [edit]))
+    return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
 
 
 def _severity(code: str, usual: str, settings: Settings) -> str:

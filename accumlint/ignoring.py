@@ -12,7 +12,8 @@ from accumlint.discovery import Target
 from accumlint.place import Place
 from accumlint.problem import Problem
 from accumlint.report import Checked, Edit, Fix, Report
-from accumlint.source import decode, encode, line_starts, lines
+from accumlint.source import decode, encode
+from accumlint.text import Text
 from accumlint.writing import write
 
 
@@ -33,13 +34,12 @@ def ignore(targets: Iterable[Target], reason: str) -> Iterator[Ignored]:
         yield done
 
 
-def comments(text: str, reports: Iterable[tuple[Report, int]], reason: str) -> Iterator[Edit]:
-    """The edits that put a comment behind the statement of each report, given with its line; a list there grows."""
-    layout = suppress.layout(text)
-    rows, starts = lines(text), line_starts(text)
+def comments(text: Text, reports: Iterable[Report], reason: str) -> Iterator[Edit]:
+    """The edits of a program that put a comment behind the statement of each report; a list that stands there grows."""
+    layout = suppress.layout(text.text)
     codes: dict[int, list[str]] = {}
-    for report, line in reports:
-        _, last = layout.statement(line)
+    for report in reports:
+        _, last = layout.statement(text.line_of(report.mark))
         codes.setdefault(last, []).append(report.code)
     for row in sorted(codes, reverse=True):
         listed = ", ".join(dict.fromkeys(codes[row]))
@@ -50,10 +50,9 @@ def comments(text: str, reports: Iterable[tuple[Report, int]], reason: str) -> I
             column = known.words[-1].place.end_column
             comment = f", {listed}"
         else:
-            column = len(rows[row - 1].rstrip()) + 1
+            column = len(text.rows[row - 1].rstrip()) + 1
             comment = f"  # accumlint: ignore[{listed}]{' ' if reason else ''}{reason}"
-        at = starts[row - 1] + column - 1
-        yield Edit(Place(row, column, row, column), at, at, comment)
+        yield text.replacing(Place(row, column, row, column), comment)
 
 
 def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
@@ -64,8 +63,7 @@ def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
         return Ignored(checked)
     text = texts.read(data, target.file)
     assert text is not None, "something was found in it"
-    lined = [(report, text.line_of(report.mark)) for report in wanted]
-    edits = text.fix(Fix("safe", "", tuple(comments(text.text, lined, reason))))
+    edits = text.fix(Fix("safe", "", tuple(comments(text, wanted, reason))))
     if edits is None:
         return _refused(checked, "no comment was added, since a magic stands there")
     try:

@@ -10,7 +10,7 @@ from accumlint import notebook
 from accumlint.notebook import Notebook
 from accumlint.place import Place
 from accumlint.report import Edit, Fix, Mark
-from accumlint.source import decode, lines
+from accumlint.source import decode, line_starts, lines
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Text:
     @cached_property
     def rows(self) -> list[str]:
         return lines(self.text)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return line_starts(self.text)
 
     def mark(self, place: Place, message: str = "") -> Mark:
         """A place of the program as one of the file."""
@@ -37,6 +41,13 @@ class Text:
     def line_of(self, mark: Mark) -> int:
         """The line of the program in which a mark starts."""
         return self.book.line_of(mark) if self.book else mark.place.line
+
+    def replacing(self, place: Place, content: str) -> Edit:
+        """The edit of the program that puts a text in a place."""
+        start = self._starts[place.line - 1] + place.column - 1
+        end = self._starts[place.end_line - 1] + place.end_column - 1
+        lines = (self.rows[place.line - 1], self.rows[place.end_line - 1])
+        return Edit(place, start, end, content, lines)
 
     def fix(self, fix: Fix) -> Fix | None:
         """A fix of the program as one of the file; None where it cannot be made there."""
@@ -53,6 +64,14 @@ def read(data: bytes, file: str) -> Text | None:
         return Text(decode(data))
     book = notebook.read(data)
     return Text(book.text, book) if book else None
+
+
+def difference(before: str, after: str) -> tuple[str, ...]:
+    """What is different, for people: the body of a unified diff with a line around."""
+    from difflib import unified_diff
+
+    shown = unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
+    return tuple(line for line in shown if not line.startswith(("--- ", "+++ ")))
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:

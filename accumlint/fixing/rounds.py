@@ -80,7 +80,8 @@ def fix(data: bytes, target: Target, *, unsafe: bool = False) -> Fixed:
 def _together(reports: Iterable[Report], allowed: Sequence[str]) -> Iterator[Report]:
     """The reports whose fixes can be made at once."""
     taken: list[Edit] = []
-    for report in reports:
+    # An ignore is put right before anything is mended that it may have been meant to silence.
+    for report in sorted(reports, key=lambda report: not packs.rule(packs.find(report.code)).meta):
         if report.fix is None or report.fix.applicability not in allowed:
             continue
         if not any(_collide(edit, other) for edit in report.fix.in_file for other in taken):
