@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +16,14 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import baseline, packs, patterns, prefilter, suppress
+from accumlint import packs, patterns, prefilter
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
-from accumlint.fingerprint import fingerprinted
 from accumlint.place import Place
-from accumlint.problem import Kind, Problem
+from accumlint.problem import Kind, Misuse, Problem
 from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource
-from accumlint.suppress import Match, Suppressions
 from accumlint.text import Text
 
 if TYPE_CHECKING:
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark, Rewording
+    from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -62,10 +60,12 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
         return Problem(target.shown, f"cannot be read: {problem.strerror or problem}")
     try:
         return work(data, target)
-    except (packs.PackError, baseline.BaselineError):
+    except Misuse:
         raise
     # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
     except Exception:  # noqa: BLE001
+        import traceback
+
         message = "accumlint failed here, which is its own fault; please report it with this file"
         return Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
 
@@ -95,7 +95,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = texts.read(data, target.file)
+        text = texts.read(data, target.is_notebook)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
@@ -178,7 +178,7 @@ class Shared:
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
-    from accumlint import judge, placing, reading, tracing
+    from accumlint import judge, placing, reading, suppress, tracing
 
     start = time.process_time()
     try:
@@ -229,6 +229,8 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
+    from accumlint import suppress
+
     reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
     return Checked(target.shown, *_sifted(reports, data, target))
 
@@ -308,10 +310,15 @@ def _sifted(
     reports: Sequence[_Matched], data: bytes, target: Target
 ) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
     """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
+    if not reports:
+        return (), ()
+    from accumlint import baseline
+    from accumlint.fingerprint import fingerprinted
+
     ordered = sorted(reports, key=lambda pair: pair[0].key)
-    named = fingerprinted([report for report, _ in ordered], data) if ordered else ()
+    named = fingerprinted([report for report, _ in ordered], data)
     file = target.settings.baseline
-    known = Counter(baseline.load(file)) if file and ordered else Counter[baseline.Known]()
+    known = Counter(baseline.load(file) if file else {})
     kept: list[Report] = []
     silenced: list[Silenced] = []
     for report, (_, ignores) in zip(named, ordered, strict=True):

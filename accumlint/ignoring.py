@@ -61,7 +61,7 @@ def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
     wanted = [r for r in checked.reports if not packs.rule(packs.find(r.code)).meta]
     if not wanted:
         return Ignored(checked)
-    text = texts.read(data, target.file)
+    text = texts.read(data, target.is_notebook)
     assert text is not None, "something was found in it"
     edits = text.fix(Fix("safe", "", tuple(comments(text, wanted, reason))))
     if edits is None:

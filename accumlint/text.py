@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from accumlint import notebook
-from accumlint.notebook import Notebook
 from accumlint.place import Place
 from accumlint.report import Edit, Fix, Mark
 from accumlint.source import decode, line_starts, lines
+
+if TYPE_CHECKING:
+    from accumlint.notebook import Notebook
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,16 @@ class Text:
         return self.book.fix(fix) if self.book else fix
 
 
-def read(data: bytes, file: str) -> Text | None:
+def read(data: bytes, is_notebook: bool) -> Text | None:
     """The program in the bytes of a file, None for a notebook in another language.
 
     Raises:
         UndecodableSource: when there is none.
     """
-    if not notebook.is_notebook(file):
+    if not is_notebook:
         return Text(decode(data))
+    from accumlint import notebook
+
     book = notebook.read(data)
     return Text(book.text, book) if book else None
 

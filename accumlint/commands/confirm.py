@@ -15,7 +15,6 @@ from accumlint import packs
 from accumlint.commands import options, output
 from accumlint.config import Options, typed
 from accumlint.discovery import find
-from accumlint.notebook import is_notebook
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.reporting.look import Look, printable
 
@@ -169,7 +168,7 @@ def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterat
         for problem in problems:
             raise Misuse(f"{problem.path}: {problem.message}")
         for target in targets:
-            if not is_notebook(target.file):
+            if not target.is_notebook:
                 yield Asked(target, frozenset(lines), text)
             elif target.shown == path:
                 raise Misuse(f"{path}: notebooks are not run; save this one as a script")

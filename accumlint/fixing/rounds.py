@@ -39,7 +39,7 @@ class Fixed:
     def changes(self) -> Iterator[tuple[str, str, str]]:
         """What changed: the name of the file, or of a cell of a notebook, with its text before and after."""
         shown = self.target.shown
-        if not notebook.is_notebook(self.target.file):
+        if not self.target.is_notebook:
             yield shown, decode(self.before), decode(self.after)
         elif (old := notebook.read(self.before)) and (new := notebook.read(self.after)):
             for before, after in zip(old.codes, new.codes, strict=True):

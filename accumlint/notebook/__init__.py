@@ -3,8 +3,4 @@
 from accumlint.notebook.book import Notebook
 from accumlint.notebook.reading import read
 
-__all__ = ["Notebook", "is_notebook", "read"]
-
-
-def is_notebook(file: str) -> bool:
-    return file.endswith(".ipynb")
+__all__ = ["Notebook", "read"]
