@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,22 +16,22 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import baseline, notebook, packs, patterns, prefilter, suppress
+from accumlint import packs, patterns, prefilter
+from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
-from accumlint.fingerprint import fingerprinted
-from accumlint.notebook import Notebook
 from accumlint.place import Place
-from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
-from accumlint.source import WIDE, UndecodableSource, decode, lines
-from accumlint.suppress import Match, Suppressions
+from accumlint.problem import Kind, Misuse, Problem
+from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
+from accumlint.source import WIDE, UndecodableSource
+from accumlint.text import Text
 
 if TYPE_CHECKING:
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark
+    from accumlint.rule import Finding, Remark, Rewording
+    from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -42,30 +41,11 @@ SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class _Text:
-    """What is checked of a file: its text, or the program of a notebook."""
-
-    text: str
-    book: Notebook | None = None
-
-    @cached_property
-    def rows(self) -> list[str]:
-        return lines(self.text)
-
-    def mark(self, place: Place, message: str = "") -> Mark:
-        if self.book:
-            return self.book.mark(place, message)
-        return Mark(place, self.rows[place.line - 1], message)
-
-    def line(self, line: int) -> int:
-        return self.book.line(line) if self.book else line
-
-
-@dataclass(frozen=True)
 class Examined:
     """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet."""
 
     checked: Checked
+    text: Text
     program: Program
     exploration: Exploration
     project: Project
@@ -96,10 +76,12 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
         return Problem(target.shown, f"cannot be read: {problem.strerror or problem}")
     try:
         return work(data, target)
-    except (packs.PackError, baseline.BaselineError):
+    except Misuse:
         raise
     # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
     except Exception:  # noqa: BLE001
+        import traceback
+
         message = "accumlint failed here, which is its own fault; please report it with this file"
         return Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
 
@@ -114,7 +96,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
             data = file.read_bytes()
-            text = _Text(data.decode(errors="replace"))
+            text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
             found: list[_Matched] = [(_remark_report(r, text, target), []) for r in remarks]
@@ -136,13 +118,17 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = _text(data, target)
+        text = texts.read(data, target.is_notebook)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if may_train and not prefilter.trains(text.text):
+        may_train = False
+        if not prefilter.may_ignore(data):
+            return Checked(target.shown)
     if not may_train:
         return _check_comments(text, data, target)
     with _without_collector(), _room_to_recurse():
@@ -150,14 +136,6 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
             return _check_program(text, data, target, shared)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
-
-
-def _text(data: bytes, target: Target) -> _Text | None:
-    """The program in a file's bytes, None for a notebook in another language."""
-    if not notebook.is_notebook(target.file):
-        return _Text(decode(data))
-    book = notebook.read(data)
-    return _Text(book.text, book) if book else None
 
 
 @contextmanager
@@ -222,15 +200,15 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
-    from accumlint import judge, placing, reading, tracing
+def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
+    from accumlint import judge, placing, reading, suppress, tracing
 
-    start = time.monotonic()
+    start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, text.line(problem.line))
-    left = max(0.5, SECONDS - (time.monotonic() - start))
+    left = max(0.5, SECONDS - (time.process_time() - start))
     exploration = tracing.explore(program, shared.project, left)
     suppressions = suppress.read(text.text)
     rules = selection(target.settings).rules
@@ -267,31 +245,40 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
             for node, reason in exploration.untraced
         ),
     )
-    return Examined(checked, program, exploration, shared.project, findings)
+    return Examined(checked, text, program, exploration, shared.project, findings)
 
 
-def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
+def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
+    from accumlint import suppress
+
     reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
     return Checked(target.shown, *_sifted(reports, data, target))
 
 
 def with_fixes(examined: Examined) -> Examined:
     """The same with the fixes that may be offered, each of which has been tried."""
-    checked, program, project = examined.checked, examined.program, examined.project
+    checked, text = examined.checked, examined.text
+    fixes = dict(_offered(examined))
+    offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
+    reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
+    return replace(examined, checked=replace(checked, reports=reports))
+
+
+def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
+    """The fix of each report about a loop that its rule has one for, by the report's id."""
     fixable = [
         (report, finding)
-        for report in checked.reports
-        if report.mark.cell is None and (finding := examined.finding(report)) and finding.fixes
+        for report in examined.checked.reports
+        if (finding := examined.finding(report)) and finding.fixes
     ]
-    # A notebook's program is not its text, so edits of it mean nothing there.
     if not fixable:
-        return examined
+        return
     from accumlint import judge, offers, reading, tracing
 
+    program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    exploration = examined.exploration
     before = offers.health(judge.judge(program, exploration, rules), exploration)
 
     def examine(text: str) -> offers.Health | None:
@@ -303,9 +290,7 @@ def with_fixes(examined: Examined) -> Examined:
         return offers.health(judge.judge(changed, explored, rules), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
-    fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    reports = tuple(replace(r, fix=fixes.get(id(r))) for r in checked.reports)
-    return replace(examined, checked=replace(checked, reports=reports))
+    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -328,7 +313,7 @@ def _is_sure(finding: Finding, settings: Settings) -> bool:
 def _about_ignores(
     suppressions: Suppressions,
     silenced: Mapping[Match, int] | None,
-    text: _Text,
+    text: Text,
     target: Target,
 ) -> Iterator[_Matched]:
     """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
@@ -338,7 +323,7 @@ def _about_ignores(
         return
     rules = [rule for rule in selection(target.settings).rules if rule.meta]
     unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
-    mentions = list(in_comments(suppressions, silenced, unmeasured))
+    mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
         ignores = suppressions.silencing(code, name, line, by_name=True)
@@ -349,10 +334,15 @@ def _sifted(
     reports: Sequence[_Matched], data: bytes, target: Target
 ) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
     """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
+    if not reports:
+        return (), ()
+    from accumlint import baseline
+    from accumlint.fingerprint import fingerprinted
+
     ordered = sorted(reports, key=lambda pair: pair[0].key)
-    named = fingerprinted([report for report, _ in ordered], data) if ordered else ()
+    named = fingerprinted([report for report, _ in ordered], data)
     file = target.settings.baseline
-    known = Counter(baseline.load(file)) if file and ordered else Counter[baseline.Known]()
+    known = Counter(baseline.load(file) if file else {})
     kept: list[Report] = []
     silenced: list[Silenced] = []
     for report, (_, ignores) in zip(named, ordered, strict=True):
@@ -380,7 +370,7 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, text: _Text, target: Target) -> Report:
+def _report(finding: Finding, program: Program, text: Text, target: Target) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -408,7 +398,7 @@ def _report(finding: Finding, program: Program, text: _Text, target: Target) -> 
     )
 
 
-def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
+def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
     return Report(
         shown=target.shown,
         file=target.file,
@@ -419,7 +409,14 @@ def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
         confidence="certain",
         mark=text.mark(remark.mention.place),
         statement=remark.mention.text,
+        fix=_rewording(remark.fix, text) if remark.fix else None,
     )
+
+
+def _rewording(fix: Rewording, text: Text) -> Fix | None:
+    edit = text.replacing(fix.place, fix.content)
+    changed = texts.difference(text.text, texts.edited(text.text, [edit]))
+    return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
 
 
 def _severity(code: str, usual: str, settings: Settings) -> str:
@@ -429,7 +426,7 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark_of(node: Node, message: str, program: Program, text: _Text, target: Target) -> Mark:
+def _mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
         return text.mark(spot.place, message)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from accumlint.reading.program import Function, Node, Program
 
@@ -212,8 +212,8 @@ class Step(Event):
     `applied` is what was in `.grad`, contributions of earlier windows included when nothing cleared them.
     `scaler` is the GradScaler through which it was taken; `scaled`: the applied gradients were still scaled and no
     scaler took it; `closes`: it is known to end the window of the framework (DeepSpeed, Accelerate).
-    `owned`: the optimizer's networks were seen where it was built, so `applied` leaves out nothing of its own and
-    holds nothing of another's.
+    `owned`: the optimizer's networks were seen where it was built, or it is the only one, so `applied` leaves out
+    nothing of its own and holds nothing of another's.
     """
 
     optimizer: Thing
@@ -386,7 +386,13 @@ class Window:
         return tuple(dict.fromkeys(n for b in self.backwards for n in b.microbatches))
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        return tuple(e for e in self.between if isinstance(e, kind))
+        if kind not in self._by_kind:
+            self._by_kind[kind] = tuple(e for e in self.between if isinstance(e, kind))
+        return cast("tuple[E, ...]", self._by_kind[kind])
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
+        return {}
 
     def weight(self, microbatch: int) -> Fraction | None:
         """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
@@ -441,7 +447,15 @@ class Run:
     barred: tuple[Node, ...] = ()
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        return tuple(e for e in self.events if isinstance(e, kind))
+        """The events of a kind, in their order."""
+        if kind not in self._by_kind:
+            self._by_kind[kind] = tuple(e for e in self.events if isinstance(e, kind))
+        return cast("tuple[E, ...]", self._by_kind[kind])
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
+        # Every rule asks for the same few kinds.
+        return {}
 
     @cached_property
     def optimizers(self) -> tuple[Thing, ...]:
@@ -572,7 +586,10 @@ class Trace:
             there = self.runs[1].steady(twin) if twin is not None else None
             found[optimizer] = None
             if here is not None and there is not None:
-                found[optimizer] = _growth(here, there)
+                # Windows that do not grow with the steps tell nothing about their sum.
+                whole = len(here.microbatches) * self.runs[1].steps
+                if whole == len(there.microbatches) * self.main.steps:
+                    found[optimizer] = _growth(here, there)
         return found
 
 
