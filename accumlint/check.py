@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark
+    from accumlint.score import Loop
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class _Text:
+class Text:
     """What is checked of a file: its text, or the program of a notebook."""
 
     text: str
@@ -61,13 +62,18 @@ class _Text:
         return self.book.line(line) if self.book else line
 
 
+# What a finding looks like as a loop, for those who want to see it.
+Illustrate: TypeAlias = "Callable[[Finding, Program, Text, Target], Loop | None]"
 # A report, and the ignores that silence it.
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
-def check(targets: Iterable[Target]) -> Iterator[Checked]:
-    """What checking each file gave, in order. A file that cannot be checked does not stop the run."""
-    shared = Shared()
+def check(targets: Iterable[Target], illustrate: Illustrate | None = None) -> Iterator[Checked]:
+    """What checking each file gave, in order. A file that cannot be checked does not stop the run.
+
+    With `illustrate`, each report holds what its loop looks like.
+    """
+    shared = Shared(illustrate)
     for target in targets:
         result = read(target, lambda data, target: check_bytes(data, target, shared))
         yield _failed(target, result) if isinstance(result, Problem) else result
@@ -99,7 +105,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
             data = file.read_bytes()
-            text = _Text(data.decode(errors="replace"))
+            text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
             found: list[_Matched] = [(_remark_report(r, text, target), []) for r in remarks]
@@ -114,14 +120,14 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = _text(data, target)
+        text = text_of(data, target)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
-    with _without_collector(), _room_to_recurse():
+    with _without_collector(), room_to_recurse():
         try:
             if may_train:
                 return _check_program(text, data, target, shared or Shared())
@@ -130,16 +136,16 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
             return _unreadable(target, "nested too deeply to be read", None)
 
 
-def _text(data: bytes, target: Target) -> _Text | None:
+def text_of(data: bytes, target: Target) -> Text | None:
     """The program in a file's bytes, None for a notebook in another language."""
     if not notebook.is_notebook(target.file):
-        return _Text(decode(data))
+        return Text(decode(data))
     book = notebook.read(data)
-    return _Text(book.text, book) if book else None
+    return Text(book.text, book) if book else None
 
 
 @contextmanager
-def _room_to_recurse() -> Generator[None, None, None]:
+def room_to_recurse() -> Generator[None, None, None]:
     """Deeply nested code is read and traced by calls nested several times as deeply."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
@@ -171,7 +177,8 @@ def _bytes(target: Target) -> bytes:
 class Shared:
     """What the checks of one run share: the project around its files, and what the checks of other files tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, illustrate: Illustrate | None = None) -> None:
+        self.illustrate = illustrate
         self._known: dict[tuple[str, Settings], Known] = {}
 
     @cached_property
@@ -200,7 +207,7 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
     from accumlint import judge, placing, reading, tracing
 
     start = time.monotonic()
@@ -225,16 +232,16 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
     located = [(f, program.place(f.node)) for f in placed]
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (_report(finding, program, text, target), ignores)
+        (_report(finding, program, text, target, shared.illustrate), ignores)
         for finding, ignores in matched
-        if finding.rule in rules and _is_sure(finding, target.settings)
+        if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     reports += _about_ignores(
         suppressions, silenced if exploration.is_whole else None, text, target
     )
     kept, left_out = _sifted(reports, data, target)
-    findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
+    findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
         target.shown,
         # A notebook's program is not its text, so edits of it mean nothing there.
@@ -250,7 +257,7 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
     )
 
 
-def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
+def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
     reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
     return Checked(target.shown, *_sifted(reports, data, target))
@@ -301,7 +308,7 @@ def selection(settings: Settings) -> packs.Selection:
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
-def _is_sure(finding: Finding, settings: Settings) -> bool:
+def is_sure(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
     return finding.confidence.rank >= Confidence(settings.min_confidence).rank
@@ -310,7 +317,7 @@ def _is_sure(finding: Finding, settings: Settings) -> bool:
 def _about_ignores(
     suppressions: Suppressions,
     silenced: Mapping[Match, int] | None,
-    text: _Text,
+    text: Text,
     target: Target,
 ) -> Iterator[_Matched]:
     """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
@@ -362,7 +369,9 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, text: _Text, target: Target) -> Report:
+def _report(
+    finding: Finding, program: Program, text: Text, target: Target, illustrate: Illustrate | None
+) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -374,23 +383,24 @@ def _report(finding: Finding, program: Program, text: _Text, target: Target) -> 
         message=finding.message,
         severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
-        mark=_mark_of(finding.node, "", program, text, target),
+        mark=mark_of(finding.node, "", program, text, target),
         related=tuple(
-            _mark_of(other.node, other.message, program, text, target) for other in finding.related
+            mark_of(other.node, other.message, program, text, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(
-            _mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
+            mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
         ),
         scope=around.scope,
         statement=around.statement,
         loop=Place(text.line(around.first), 1, text.line(around.last), 1),
+        picture=illustrate(finding, program, text, target) if illustrate else None,
     )
 
 
-def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
+def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
     return Report(
         shown=target.shown,
         file=target.file,
@@ -411,7 +421,7 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark_of(node: Node, message: str, program: Program, text: _Text, target: Target) -> Mark:
+def mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
         return text.mark(spot.place, message)

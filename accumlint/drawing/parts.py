@@ -51,7 +51,7 @@ def table(
 
 def details(title: str, *children: Markup) -> Markup:
     """Something that is opened to be seen."""
-    return element("details", element("summary", title), *children)
+    return element("details", element("summary", prose(title)), *children)
 
 
 def code(text: str, label: str) -> Markup:

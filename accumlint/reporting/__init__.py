@@ -11,6 +11,7 @@ from accumlint.reporting.full import full
 from accumlint.reporting.github import github
 from accumlint.reporting.gitlab import gitlab
 from accumlint.reporting.grouped import grouped
+from accumlint.reporting.html import html
 from accumlint.reporting.json import json, json_lines
 from accumlint.reporting.junit import junit
 from accumlint.reporting.look import Look
@@ -34,6 +35,7 @@ REPORTERS: dict[str, Reporter] = {
     "junit": junit,
     "rdjson": rdjson,
     "markdown": markdown,
+    "html": html,
 }
 STATISTICS: dict[str, Reporter] = dict.fromkeys(REPORTERS, statistics) | {
     "json": json_statistics,
