@@ -22,7 +22,7 @@ from accumlint.confirming.page import page as confirmations
 from accumlint.drawing.loops import page as loops
 from accumlint.drawing.style import STYLE
 from accumlint.report import Checked
-from accumlint.reporting import REPORTERS
+from accumlint.reporting import reporter
 from accumlint.reporting.look import Look
 from accumlint.score import Loop
 
@@ -53,7 +53,7 @@ def shown() -> list[Loop]:
 
 def html_of(some: list[discovery.Target]) -> str:
     results: list[Checked] = list(check.check(some, showing.illustrate))
-    return "\n".join(REPORTERS["html"](results, Look(root=ROOT)))
+    return "\n".join(reporter("html")(results, Look(root=ROOT)))
 
 
 def findings() -> str:
@@ -251,7 +251,7 @@ def test_a_run_with_two_hundred_findings_is_a_page_that_can_be_opened() -> None:
     many = tuple(
         replace(report, file=f"/src/part{n // 5}.py", shown=f"part{n // 5}.py") for n in range(200)
     )
-    page = "\n".join(REPORTERS["html"]([replace(result, reports=many)], Look(root=Path("/src"))))
+    page = "\n".join(reporter("html")([replace(result, reports=many)], Look(root=Path("/src"))))
     nodes = everything(page)
     assert sum(node.name == "article" for node in nodes) == 200
     ids = Counter(node.attributes["id"] for node in nodes if "id" in node.attributes)
