@@ -12,24 +12,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import packs, patterns, prefilter
+from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.place import Place
 from accumlint.problem import Kind, Misuse, Problem
-from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
-from accumlint.source import WIDE, UndecodableSource, decode, lines
+from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
+from accumlint.source import WIDE, UndecodableSource
+from accumlint.text import Text
 
 if TYPE_CHECKING:
-    from accumlint.notebook import Notebook
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark
+    from accumlint.rule import Finding, Remark, Rewording
     from accumlint.score import Loop
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
@@ -38,26 +39,6 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
-
-
-@dataclass(frozen=True)
-class Text:
-    """What is checked of a file: its text, or the program of a notebook."""
-
-    text: str
-    book: Notebook | None = None
-
-    @cached_property
-    def rows(self) -> list[str]:
-        return lines(self.text)
-
-    def mark(self, place: Place, message: str = "") -> Mark:
-        if self.book:
-            return self.book.mark(place, message)
-        return Mark(place, self.rows[place.line - 1], message)
-
-    def line(self, line: int) -> int:
-        return self.book.line(line) if self.book else line
 
 
 # What a finding looks like as a loop, for those who want to see it.
@@ -120,7 +101,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = text_of(data, target)
+        text = texts.read(data, target.is_notebook)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
@@ -138,16 +119,6 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
             return _check_comments(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
-
-
-def text_of(data: bytes, target: Target) -> Text | None:
-    """The program in a file's bytes, None for a notebook in another language."""
-    if not target.is_notebook:
-        return Text(decode(data))
-    from accumlint import notebook
-
-    book = notebook.read(data)
-    return Text(book.text, book) if book else None
 
 
 @contextmanager
@@ -250,10 +221,10 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
         target.shown,
-        # A notebook's program is not its text, so edits of it mean nothing there.
-        kept
-        if text.book
-        else tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
+        tuple(
+            replace(report, fix=text.fix(report.fix)) if report.fix else report
+            for report in _with_fixes(kept, findings, program, exploration, shared.project)
+        ),
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -302,7 +273,7 @@ def _with_fixes(
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report))) for report in reports)
+    return (replace(report, fix=fixes.get(id(report), report.fix)) for report in reports)
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -335,7 +306,7 @@ def _about_ignores(
         return
     rules = [rule for rule in selection(target.settings).rules if rule.meta]
     unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
-    mentions = list(in_comments(suppressions, silenced, unmeasured))
+    mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
         ignores = suppressions.silencing(code, name, line, by_name=True)
@@ -424,7 +395,14 @@ def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
         confidence="certain",
         mark=text.mark(remark.mention.place),
         statement=remark.mention.text,
+        fix=_rewording(remark.fix, text) if remark.fix else None,
     )
+
+
+def _rewording(fix: Rewording, text: Text) -> Fix | None:
+    edit = text.replacing(fix.place, fix.content)
+    changed = texts.difference(text.text, texts.edited(text.text, [edit]))
+    return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
 
 
 def _severity(code: str, usual: str, settings: Settings) -> str:

@@ -136,7 +136,8 @@ class Mention:
     """A rule that an ignore comment or a setting names: `text` as written, the comment's own word where it has no list.
 
     `known` says whether it names rules at all, `hint` what may have been meant. `silences` counts the findings that the
-    comment silences for its sake; None where that is not known.
+    comment silences for its sake; None where that is not known. `meant` is the rule that was probably meant, `removal`
+    what to take out of a program's text for the mention to be gone (None in settings).
     """
 
     text: str
@@ -145,6 +146,18 @@ class Mention:
     hint: str = ""
     silences: int | None = None
     misplaced: bool = False
+    meant: str = ""
+    removal: Place | None = None
+
+
+@dataclass(frozen=True)
+class Rewording:
+    """How a mention can be mended: `content` in the place of what stands there."""
+
+    applicability: Applicability
+    message: str
+    place: Place
+    content: str
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,7 @@ class Remark:
     rule: Rule
     mention: Mention
     message: str
+    fix: Rewording | None = None
 
 
 @dataclass(frozen=True)

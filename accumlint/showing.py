@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accumlint import check, suppress
-from accumlint.check import Shared, Text
+from accumlint import text as texts
+from accumlint.check import Shared
 from accumlint.discovery import Target
 from accumlint.problem import Misuse
 from accumlint.report import Mark
 from accumlint.score import Found, Loop
 from accumlint.source import UndecodableSource
+from accumlint.text import Text
 
 if TYPE_CHECKING:
     from accumlint.reading.program import Node, Program
@@ -41,7 +43,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
 
     shared = project or Shared()
     try:
-        text = check.text_of(data, target)
+        text = texts.read(data, target.is_notebook)
         if text is None:
             raise Misuse(f"{target.shown}: is a notebook in another language than Python")
         with check.room_to_recurse():
