@@ -177,6 +177,7 @@ class Finding:
     `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
     two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply). `fixes` are ways
     to mend it, the best first. `trace` is a path that it was seen on.
+    to mend it, the best first. `everywhere`: it only holds if it holds on all paths through its place.
     """
 
     rule: Rule
@@ -191,6 +192,7 @@ class Finding:
     conditions: tuple[tuple[str, str], ...] = ()
     fixes: tuple[Fix, ...] = ()
     trace: Trace | None = None
+    everywhere: bool = False
 
 
 class Rule:
@@ -238,6 +240,7 @@ class Rule:
         applied: str = "",
         expected: str = "",
         fixes: Iterable[Fix] = (),
+        everywhere: bool = False,
     ) -> Finding:
         """A finding of this rule at an event or a node of the program."""
         node = place.node if isinstance(place, Event) else place
@@ -253,6 +256,7 @@ class Rule:
             applied,
             expected,
             fixes=tuple(fixes),
+            everywhere=everywhere,
         )
 
     @property

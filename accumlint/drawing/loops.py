@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from accumlint.drawing.document import document
 from accumlint.drawing.markup import Markup, element
-from accumlint.drawing.parts import details, prose, scrolled, source, table
+from accumlint.drawing.parts import details, placed, prose, scrolled, source, standalone, table
 from accumlint.drawing.stave import stave, words
-from accumlint.drawing.style import STYLE
 from accumlint.score import Loop, Score, Step, folded, story
 
 # More micro-batches than these are drawn with those alike as one.
@@ -207,43 +206,25 @@ def _source(loop: Loop, flagged: Sequence[int]) -> Markup:
 # One picture
 
 
-def svg(loops: Sequence[Loop]) -> str:
-    """The loops one below the other as an SVG that stands alone."""
+def svg(loops: Sequence[Loop], *, heads: bool = True) -> str:
+    """The loops one below the other as an SVG that stands alone; `heads` tell what each is."""
     parts: list[Markup] = []
-    y, width = 16.0, 320.0
+    y, width = 0.0, 320.0
     for number, loop in enumerate(loops, 1):
-        drawn = stave(folded(loop.score, MOST), f"loop-{number}")
-        wide, high = _size(drawn)
-        heads = _heads(loop)
-        for text, kind in heads:
+        told = _heads(loop) if heads else []
+        for text, kind in told:
             y += 18
-            parts.append(element("text", text, class_=kind, x=16, y=y))
-        y += 16
-        parts.append(element("svg", drawn, x=16, y=y, width=wide, height=high))
-        longest = max(len(text) * (7.4 if kind == "head" else 6.3) for text, kind in heads)
+            parts.append(element("text", text, class_=kind, x=16, y=y + 8))
+        drawn = stave(folded(loop.score, MOST), f"loop-{number}")
+        nested, wide, high = placed(drawn, 16, y + 20)
+        parts.append(nested)
+        longest = max((len(text) * _LETTERS.get(kind, 6.3) for text, kind in told), default=0)
         width = max(width, wide, longest)
-        y += high + 24
-    root = element(
-        "svg",
-        element("style", Markup(STYLE)),
-        element("rect", class_="sheet", width="100%", height="100%"),
-        *parts,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {width + 32:g} {y:g}",
-        width=width + 32,
-        height=y,
-        class_="standalone",
-    )
-    return str(root)
+        y += high + 36
+    return str(standalone(parts, width + 32, y))
 
 
-def _size(drawn: Markup) -> tuple[float, float]:
-    """Width and height of a picture."""
-    head = drawn.partition(">")[0]
-    width, height = (
-        head.partition(f' {name}="')[2].partition('"')[0] for name in ("width", "height")
-    )
-    return float(width), float(height)
+_LETTERS = {"head": 8.2, "told": 7}
 
 
 def _heads(loop: Loop) -> list[tuple[str, str]]:

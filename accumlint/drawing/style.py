@@ -163,6 +163,9 @@ svg .raised { stroke: var(--bad); stroke-width: 2.5; }
 .bar.open { fill: var(--faint); stroke: var(--quiet); }
 .bar.good { fill: var(--blue-tint); stroke: var(--blue); }
 .bar.bad { fill: var(--bad-tint); stroke: var(--bad); }
+svg .curve { stroke-width: 2; }
+svg .curve.good { stroke: var(--blue); }
+svg .curve.bad { stroke: var(--bad); }
 .sheet { fill: var(--paper); }
 svg text.head { font-size: 15px; font-weight: 650; }
 svg text.told { font-weight: 600; }
