@@ -73,6 +73,12 @@ FEW = 3
     help="As --fixed, with the mended file given.",
 )
 @click.option(
+    "--setup",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    metavar="FILE",
+    help="Python file whose setup(rank, world, device) gives your own objects by name.",
+)
+@click.option(
     "--output-format", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.option(
@@ -98,6 +104,7 @@ def command(
     seed: int,
     fixed: bool,
     fixed_file: Path | None,
+    setup: Path | None,
     output_format: str,
     html: Path | None,
     configs: options.Configs,
@@ -121,8 +128,8 @@ def command(
     for problem in problems:
         output.tell(problem)
     how = launch.Options(
-        device=device, dtype=dtype, limit=timeout, seed=seed, memory=memory, nnodes=nnodes,
-        endpoint=rdzv_endpoint, node_rank=node_rank,
+        device=device, dtype=dtype, limit=timeout, seed=seed, memory=memory,
+        setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
     )  # fmt: skip
     for batch in session.batches(plans):
         print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)

@@ -39,7 +39,7 @@ _OFFLINE = {
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
-    `nnodes` and `endpoint` are torchrun's, for several machines.
+    `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines.
     """
 
     device: str = "auto"
@@ -47,6 +47,7 @@ class Options:
     limit: float = 60.0
     seed: int = 0
     memory: float = 16.0
+    setup: str = ""
     nnodes: str = "1"
     endpoint: str = ""
     node_rank: int = 0
@@ -85,6 +86,7 @@ def launch(
             "scratch": str(scratch),
             "device": options.device,
             "dtype": options.dtype,
+            "setup": options.setup,
             "limit": options.limit,
             "timeout": total,
             "seed": options.seed,

@@ -5,7 +5,9 @@ Only the rule's own claim is answered; what else was seen is a note.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -665,7 +667,43 @@ def _confirmation(
         passes=_shown(plan.symptom, evidence) if evidence is not None else (),
         standins=standins,
         also=tuple(_also(plan, evidence)) if evidence is not None else (),
+        setup=_setup(plan, evidence) if verdict is Verdict.UNDECIDED and evidence else "",
         arm=plan.arm,
+    )
+
+
+def _setup(plan: Plan, evidence: Evidence) -> str:
+    """A set-up file to fill in with what is missing, "" where no name would help."""
+    first = evidence.raw.get("equal")
+    if first is None or plan.job is None:
+        return ""
+    wanted: dict[str, int] = dict(map(tuple, first["wanted"]))
+    for touched in first["notes"]["touched"]:
+        name = re.match(r"[A-Za-z_][\w.]*", touched)
+        if name:
+            wanted.setdefault(name[0], 0)
+    if not wanted and not first["notes"]["losses"] and not first["unbound"]:
+        # No loss of torch's was seen: the model itself, or what computes the loss from its output, would tell.
+        wanted = {
+            name: 0 for name, role in plan.job.roles.items() if role in ("model", "criterion")
+        }
+    if not wanted:
+        return ""
+    lines = [
+        f"        {json.dumps(name)}: ...," + (f"  # read at line {line}" if line else "")
+        for name, line in wanted.items()
+    ]
+    return "\n".join(
+        (
+            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop."""',
+            "",
+            "",
+            "def setup(rank, world, device):",
+            "    return {",
+            *lines,
+            "    }",
+            "",
+        )
     )
 
 

@@ -36,7 +36,7 @@ from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
 _DATA = re.compile(
-    r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
+    r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
 )
 # Functions that make a thing are not the thing.
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
@@ -99,7 +99,7 @@ class Binding:
     def value(self, text: str) -> Any:
         """A value for a dotted name, `UNKNOWN` where its name says nothing."""
         if text in self.given:
-            return self.given[text]
+            return self.take(text)
         last = text.rpartition(".")[2]
         if text in self.choices:
             choice = self.choices[text]
@@ -134,6 +134,14 @@ class Binding:
         found = setting(low)
         # What the finding's path takes for positive, like a warm-up, is a long one.
         return 1000 if found == 0 and last in self.positive else found
+
+    def take(self, text: str) -> Any:
+        """An object of the set-up file; the parameters of a module take part in what is measured."""
+        self.tell(text, "as the set-up file gives it")
+        value = self.given[text]
+        if isinstance(value, nn.Module):
+            self._own(value)
+        return value
 
     def choice(self, text: str) -> bool:
         if text in self.choices:
@@ -245,7 +253,7 @@ class Binding:
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
         if bound in self.given:
-            return self.given[bound]
+            return self.take(bound)
         if isinstance(value, Batch):
             return value.use()
         if isinstance(value, Output):
@@ -315,6 +323,8 @@ class Binding:
 
     def built(self, bound: Pattern, mentions: tuple[str, ...], later: Callable[[], Any]) -> Any:
         """A call that may build a thing with a role: made for real only from things that are here already."""
+        if isinstance(bound, str) and bound in self.given:
+            return self.take(bound)
         frame = sys._getframe(1)
         if any(_is_thing(_look_up(frame, name)) for name in mentions):
             return self.entering(bound, later())
@@ -453,7 +463,7 @@ class Binding:
 
     def parameter(self, p: inspect.Parameter) -> Any:
         if p.name in self.given:
-            return self.given[p.name]
+            return self.take(p.name)
         if p.name in self.choices:
             choice = self.choices[p.name]
             return choice == "true" if choice in ("true", "false") else _literal(choice)

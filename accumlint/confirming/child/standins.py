@@ -68,6 +68,17 @@ class Data:
         self.batches[self.fetched] = batch
         return batch
 
+    def begin(self) -> None:
+        """A micro-batch that the user's own loader gives.
+
+        Raises:
+            Enough: when the pass has seen as many as it needs.
+        """
+        if self.fetched >= self.limit:
+            raise Enough
+        self.fetched += 1
+        self.current = self.fetched
+
     def thaw(self) -> None:
         """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole."""
         parameters = [p for model in self.models for p in model.parameters()]
@@ -77,7 +88,7 @@ class Data:
 
     def now(self) -> Batch:
         """The micro-batch being worked on."""
-        if not self.current:
+        if self.current not in self.batches:
             self.current = self.fetch().number
         return self.batches[self.current]
 
@@ -249,6 +260,10 @@ class Loader(DataLoader[Any]):
                 return next(self.endless_)
             except StopIteration:
                 self.endless_ = None
+
+    def __call__(self, *_: Any, **__: Any) -> Loader:
+        """Itself, where what gives micro-batches is a method."""
+        return self
 
     def __getattr__(self, name: str) -> Any:
         return _unknown(self, name, self.data_.unknown)

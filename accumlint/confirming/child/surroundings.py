@@ -285,6 +285,9 @@ class _StubModule(types.ModuleType):
         binding: Binding = self.__dict__["_binding"]
         if name in ("tqdm", "trange", "track"):
             return lambda it=None, *_, **__: _Progress(it)
+        for given in (name, f"{self.__name__}.{name}"):
+            if given in binding.given:
+                return binding.take(given)
         return Stub(f"{self.__name__}.{name}", binding.answers)
 
 

@@ -29,10 +29,12 @@ import torch.distributed as dist
 
 from accumlint.confirming.child import guard, kernel, uncompiled
 from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child.given import GivenError, given
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
 from accumlint.confirming.child.standins import Data, Enough
 from accumlint.confirming.child.surroundings import surroundings
+from accumlint.confirming.child.wanting import missing_names
 
 _SCALE = 1024.0
 _KINDS = ("tokens", "rows", "values")
@@ -280,15 +282,31 @@ def _pass(
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
-    binding = Binding(
-        recorder, data, steps, job["roles"], job["choices"], world, {}, copies, job["unwrapped"]
-    )
     raised: dict[str, Any] | None = None
     unbound = ""
+    objects: dict[str, Any] = {}
+    if order["setup"]:
+        try:
+            objects = given(order["setup"], data, world, device)
+        except GivenError as problem:
+            unbound = str(problem)
+    binding = Binding(
+        recorder,
+        data,
+        steps,
+        job["roles"],
+        job["choices"],
+        world,
+        objects,
+        copies,
+        job["unwrapped"],
+    )
+    wanted: list[tuple[str, int]] = []
     with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
         try:
-            with recorder.watching():
-                _run(job, binding)
+            if not unbound:
+                with recorder.watching():
+                    _run(job, binding)
         except (Enough, StopIteration):
             pass
         except Unbound as reason:
@@ -296,9 +314,11 @@ def _pass(
         # Whatever the user's code raises is a result.
         except BaseException as error:  # noqa: BLE001
             raised = _raised(error, job["file"], order["memory"])
+            wanted = missing_names(error, job["file"], job["text"], binding.standins)
     notes = recorder.notes
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
+        "wanted": wanted,
         "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,

@@ -1,0 +1,60 @@
+"""What a set-up file gives: a user's own objects, in the places where nothing can be made up."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from accumlint.confirming.child.standins import Data
+from accumlint.reading import names
+
+
+class GivenError(Exception):
+    """A set-up file that gives nothing; the message is a sentence."""
+
+
+class Fed:
+    """A user's own micro-batches, counted as they are taken."""
+
+    def __init__(self, batches: Any, data: Data) -> None:
+        self._batches = batches
+        self._data = data
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._batches:
+            self._data.begin()
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batches, name)
+
+
+def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, Any]:
+    """The objects that the `setup(rank, world, device)` of a file returns, by the names they are to have.
+
+    Raises:
+        GivenError: where it has no such function, fails, or returns no mapping.
+    """
+    try:
+        found = runpy.run_path(file, run_name="accumlint_setup")["setup"](data.rank, world, device)
+    except KeyError as problem:
+        raise GivenError(f"the set-up file defines no {problem}") from None
+    # Whatever is wrong with the user's file is his to read.
+    except Exception as problem:  # noqa: BLE001
+        raise GivenError(f"the set-up file raised {type(problem).__name__}: {problem}") from None
+    if not isinstance(found, dict):
+        raise GivenError("`setup` in the set-up file returns no dictionary")
+    objects: dict[str, Any] = dict(found)  # pyright: ignore[reportUnknownArgumentType]
+    open_ = [name for name, value in objects.items() if value is ...]
+    if open_:
+        raise GivenError(f"the set-up file leaves `{open_[0]}` open")
+    return {
+        name: Fed(value, data) if names.role_of(name.rpartition(".")[2]) == "loader" else value
+        for name, value in objects.items()
+    }
