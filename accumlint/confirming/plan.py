@@ -28,7 +28,8 @@ class Spec:
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
-    what the recorder breaks or mends: "forget", "part", "average", "mend", "schedule", "sync", "keep".
+    what the recorder breaks ("double", "negate", "part", "hurry", "void", "schedule", "sync", "keep") or mends ("mend",
+    "average", "regular"); the verdict has words for each.
     """
 
     regime: str
@@ -329,6 +330,22 @@ def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
         yield replace(spec, steps=steps, updates=updates)
 
 
+# Arms that break the loop, so that a question which no defect has answered is seen to have another answer.
+_BROKEN = {
+    Symptom.WEIGHTS: Spec("ragged", sabotage="double"),
+    Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="negate"),
+    Symptom.RAISES: Spec("equal", sabotage="keep"),
+    Symptom.SPREAD: Spec("equal", sabotage="part"),
+    Symptom.REDUCTIONS: Spec("equal", sabotage="sync"),
+    Symptom.LEFT: Spec("trailing", sabotage="void"),
+    Symptom.PARTIAL: Spec("trailing", sabotage="double"),
+    Symptom.SIZES: Spec("equal", sabotage="hurry"),
+    Symptom.STEPS: Spec("equal", sabotage="hurry"),
+    Symptom.SCHEDULES: Spec("equal", sabotage="schedule"),
+    Symptom.STUCK: Spec("overflow", inject=3, updates=8, sabotage="keep"),
+}
+
+
 def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     """The three regimes, what the symptom needs besides, and its controls."""
     yield Spec("equal")
@@ -340,26 +357,17 @@ def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     if symptom is Symptom.SKIPPED:
         yield Spec("overflow", poison=STEPS - 1)
         yield Spec("overflow", poison=STEPS)
-    # Made right: nothing to accumulate, nothing to scale.
+    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     yield Spec("equal", steps=1, updates=4)
     yield Spec("equal", unscaled=True)
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)
+        yield Spec("equal", pressure=True, sabotage="mend")
     yield Spec("equal", sabotage="mend")
     yield Spec("equal", unscaled=True, sabotage="mend")
     yield Spec("equal", unscaled=True, pressure=True)
-    # Deliberately broken.
-    yield Spec("equal", sabotage="forget")
-    if symptom is Symptom.CLIPPED:
-        yield Spec("equal", pressure=True, sabotage="forget")
-    if ranks > 1:
+    if symptom in (Symptom.SIZES, Symptom.STEPS):
+        yield Spec("equal", sabotage="regular")
+    if symptom is Symptom.SPREAD:
         yield Spec("equal", sabotage="average")
-        yield Spec("equal", sabotage="part")
-    if symptom is Symptom.SCHEDULES:
-        yield Spec("equal", sabotage="schedule")
-    if symptom is Symptom.REDUCTIONS:
-        yield Spec("equal", sabotage="sync")
-    if symptom is Symptom.RAISES:
-        yield Spec("equal", sabotage="keep")
-    if symptom in (Symptom.LEFT, Symptom.PARTIAL):
-        yield Spec("trailing", sabotage="forget")
+    yield _BROKEN.get(symptom, Spec("equal", sabotage="double"))

@@ -500,13 +500,13 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     whole = len(evidence.get("equal").updates)
     lowered = any(s < before for s in found.scales)
     finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
-    shows = (not lowered and key == "overflow") or (steps < whole / 2)
+    shows = not lowered or steps < whole / 2
     sentence = (
         f"after an overflow the loss scale stays at {before:g}: the next overflow will be met with it again"
         if shows
         else f"after an overflow the loss scale falls to {min(found.scales, default=before):g} and training goes on"
     )
-    if key != "overflow":
+    if not key.startswith("overflow"):
         shows = not finite
         sentence = "without an overflow every step is taken"
     return Answer(
@@ -559,18 +559,24 @@ _MENDED = {
     "equal unscaled": "the GradScaler switched off",
     "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
     "equal average": "gradients averaged over the ranks before each step",
+    "equal regular": "a step after as many micro-batches as were asked for, and no other",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
     "equal mend": "the window's own gradient put in place right before each step",
+    "equal pressure mend": "the window's own gradient, clipped, put in place right before each step",
 }
 _BROKEN = {
-    "equal pressure forget": "every other micro-batch's gradient thrown away",
-    "equal forget": "every other micro-batch's gradient thrown away",
+    "equal double": "every other micro-batch's loss doubled",
+    "equal pressure negate": "every other micro-batch's loss negated",
+    "ragged double": "every other micro-batch's loss doubled",
+    "trailing double": "every other micro-batch's loss doubled",
+    "trailing void": "every step but the first kept from happening",
+    "equal hurry": "a step after every micro-batch",
     "equal part": "the gradients of every rank but the first made half as large again",
     "equal schedule": "the scheduler moved once more after every backward",
     "equal sync": "`no_sync` made to do nothing",
     "equal keep": "`GradScaler.update` made to do nothing",
-    "trailing forget": "every other micro-batch's gradient thrown away",
+    "overflow keep": "`GradScaler.update` made to do nothing",
 }
 
 

@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.child.standins import Enough
+from accumlint.confirming.measuring import reference, windows
 
 _ELEMENTWISE: dict[Any, str] = {
     F.cross_entropy: "cross_entropy",
@@ -82,6 +83,7 @@ class Settings:
     device: torch.device
     dtype: torch.dtype
     pressure: float | None = None
+    steps: int = 1
     updates: int = 6
     totals: tuple[str, ...] = ()
     sabotage: str = ""
@@ -119,6 +121,10 @@ class Recorder(TorchFunctionMode):
         self.scale = 1.0
         self.backwards = 0
         self.schedulers: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.seen: list[Any] = []
+        self.own_step = False
+        self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
 
     # Parameters: one vector over all stand-in models, in the order in which they were made
@@ -306,13 +312,24 @@ class Recorder(TorchFunctionMode):
 
     def after_backward(self) -> None:
         self.held = self.holds()
-        if self.settings.sabotage == "forget" and self.backwards % 2 == 1:
-            # The control: what this micro-batch brought is lost, as if it had been cleared.
-            for p in self.parameters():
-                p.grad = None
         if self.settings.sabotage == "schedule":
             for scheduler in self.schedulers:
                 scheduler.step()
+        often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
+        if often and self.backwards % often == 0:
+            self._step()
+
+    def _step(self) -> None:
+        """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
+        self.own_step = True
+        for optimizer in self.optimizers:
+            rates = [group["lr"] for group in optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            optimizer.step()
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+        self.own_step = False
 
     # Steps
 
@@ -324,12 +341,17 @@ class Recorder(TorchFunctionMode):
         if not owned & {id(p) for p in params}:
             return
         self.look()
+        if self._is_withheld():
+            self.withheld = [(p, p.grad) for p in params if p.grad is not None and id(p) in owned]
+            for p, _ in self.withheld:
+                p.grad = None
+            return
         if self.settings.sabotage == "part":
             for p in params:
                 if p.grad is not None and self.data.rank:
                     p.grad.mul_(1.5)
         if self.settings.sabotage == "mend":
-            self._mend(params)
+            self._mend(optimizer, params, owned)
         if self.settings.sabotage == "average":
             self._average(params)
         vector: list[float] = []
@@ -353,34 +375,41 @@ class Recorder(TorchFunctionMode):
             dist.all_reduce(grad)
             p.grad = grad / dist.get_world_size()
 
-    def _mend(self, params: list[torch.Tensor]) -> None:
+    def _is_withheld(self) -> bool:
+        """Whether this step is one that a control keeps from happening."""
+        sabotage = self.settings.sabotage
+        return (sabotage == "void" and self.stepped > 0) or (
+            sabotage == "regular" and not self.own_step
+        )
+
+    def _mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
         """The control: what the window should have brought, put in the gradient's place right before the step."""
-        total: list[float] = []
-        count = 0
-        leading: Any = None
-        for event in reversed(self.notes.events):
-            if event["kind"] == "step":
-                break
-            for part in event.get("contributions", ()):
-                leading = leading or part["loss"]
-                count += part["count"] if part["loss"] == leading else 0
-                total = (
-                    [a + b for a, b in zip(total, part["gradient"], strict=True)]
-                    if total
-                    else part["gradient"]
-                )
-        if not total or not count:
-            return
-        start = 0
-        for p in params:
-            end = start + p.numel()
-            values = torch.tensor(total[start:end], dtype=p.dtype, device=p.device) / count
-            p.grad = values.view_as(p)
-            start = end
+        size = [p.numel() for p in params]
+        step = {
+            "kind": "step", "optimizer": self._index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+        }  # fmt: skip
+        own = windows([*self.notes.events, step])[-1]
+        everywhere: list[Any] = [own]
+        self.busy = True
+        try:
+            if dist.is_initialized() and dist.get_world_size() > 1:
+                everywhere = [None] * dist.get_world_size()
+                dist.all_gather_object(everywhere, own)
+            mended = torch.tensor(reference(everywhere)).split(size)
+        finally:
+            self.busy = False
+        for p, values in zip(params, mended, strict=True):
+            if id(p) in owned:
+                p.grad = values.to(p.device, p.dtype).view_as(p)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if self.busy or not owned & {id(p) for p in self.parameters()}:
+            return
+        if self._is_withheld():
+            for p, grad in self.withheld:
+                p.grad = grad
+            self.withheld = []
             return
         self.stepped += 1
 
@@ -390,12 +419,11 @@ class Recorder(TorchFunctionMode):
             raise Enough
 
     def _index(self, optimizer: Any) -> int:
-        known: list[Any] = self.__dict__.setdefault("optimizers", [])
-        for index, other in enumerate(known):
+        for index, other in enumerate(self.seen):
             if other is optimizer:
                 return index
-        known.append(optimizer)
-        return len(known) - 1
+        self.seen.append(optimizer)
+        return len(self.seen) - 1
 
     def _totals(self) -> list[dict[str, Any]]:
         """The running totals that were asked for, read in the user's frames."""
@@ -464,6 +492,10 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
+            if self.backwards % 2:
+                # The control: every other micro-batch weighs something else.
+                factor = {"double": 2, "negate": -1}.get(self.settings.sabotage)
+                tensors = _multiplied(tensors, factor) if factor else tensors
             self.before_backward(tensors)
             result = backward(tensors, *args, **kwargs)
             self.after_backward()
@@ -480,6 +512,7 @@ class Recorder(TorchFunctionMode):
             for owner, name, original in list(_holders(owners)):
                 patch(owner, name, self.clip(original))
             self._watch_clears(patch)
+            self._watch_optimizers(patch)
             self._watch_scheduler(patch)
             self._watch_scaler(patch)
             handles: list[RemovableHandle] = [
@@ -514,6 +547,16 @@ class Recorder(TorchFunctionMode):
         if self.held and not self.holds():
             self.note("clear")
             self.held = False
+
+    def _watch_optimizers(self, patch: Callable[..., Any]) -> None:
+        start = torch.optim.Optimizer.__init__
+        recorder = self
+
+        def building(self: Any, *args: Any, **kwargs: Any) -> None:
+            start(self, *args, **kwargs)
+            recorder.optimizers.append(self)
+
+        patch(torch.optim.Optimizer, "__init__", building)
 
     def _watch_scheduler(self, patch: Callable[..., Any]) -> None:
         scheduler = torch.optim.lr_scheduler.LRScheduler
@@ -616,6 +659,10 @@ def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | No
             # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
             return [None]
         return [found for one in of for found in _grads(root, [one])]
+
+
+def _multiplied(tensors: Any, factor: int) -> Any:
+    return tensors * factor if isinstance(tensors, torch.Tensor) else [t * factor for t in tensors]
 
 
 def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

@@ -273,7 +273,7 @@ def _pass(
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
-        updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
+        steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
         inject=spec.get("inject", 0),
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
