@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from accumlint.problem import Misuse
 from accumlint.report import Report
 from accumlint.writing import put
 
@@ -22,7 +23,7 @@ USUAL = "accumlint-baseline.json"
 VERSION = 1
 
 
-class BaselineError(Exception):
+class BaselineError(Misuse):
     """The baseline cannot be used; the message names the file and the mend."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from accumlint.place import Place
+from accumlint.problem import Misuse
 from accumlint.report import Report
 
 _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
@@ -31,7 +32,7 @@ _LETTERS = {
 }
 
 
-class ChangesError(Exception):
+class ChangesError(Misuse):
     """Git cannot say what changed; the message says why."""
 
 

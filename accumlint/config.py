@@ -13,6 +13,7 @@ from typing import cast
 
 from accumlint import keys
 from accumlint.keys import KEYS, Kind, Value, WordsByName
+from accumlint.problem import Misuse
 
 # Where settings stand, in the order in which a folder is asked.
 FILES = ("accumlint.toml", "pyproject.toml")
@@ -21,7 +22,7 @@ TYPED = "the command line"
 _BARE = re.compile(r"\s*([\w.-]+)\s*=\s*([\w./\\-]+)\s*")
 
 
-class ConfigError(Exception):
+class ConfigError(Misuse):
     """The settings cannot be used; the message names the file and the mend."""
 
 

@@ -13,6 +13,8 @@ from functools import cache, cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from accumlint.problem import Misuse
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,11 +25,11 @@ _MODULE = re.compile(r"([a-z]+[0-9]+)_(\w+)\.py")
 _EXACT = 1_000
 
 
-class PackError(Exception):
+class PackError(Misuse):
     """The installed rules are not what they must be; the message says how to mend it."""
 
 
-class UnknownSelector(Exception):
+class UnknownSelector(Misuse):
     """A selector names no rule."""
 
     def __init__(self, selector: str) -> None:

@@ -23,3 +23,7 @@ class Problem:
     kind: Kind = Kind.UNREADABLE
     line: int | None = None
     traceback: str = ""
+
+
+class Misuse(Exception):
+    """What the user can mend, told in one line."""

@@ -22,7 +22,7 @@ import pytest
 from accumlint.confirming.fates import fates, holding, story
 from accumlint.confirming.page import page
 from accumlint.confirming.result import Confirmation, Control, Moment
-from accumlint.confirming.style import STYLE
+from accumlint.drawing.style import STYLE
 
 SOURCE = "\n".join(f"    line_{number} = None" for number in range(1, 100))
 WHOLE = page(confirmed.ALL, {"train.py": SOURCE})

@@ -31,6 +31,7 @@ FLOORS = [
     {"accumlint.judge", "accumlint.narrate", "accumlint.placing"},
     {
         "accumlint.report",
+        "accumlint.score",
         "accumlint.fingerprint",
         "accumlint.notebook",
         "accumlint.suppress",
@@ -42,9 +43,10 @@ FLOORS = [
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
     {"accumlint.fixing", "accumlint.ignoring"},
-    {"accumlint.reporting"},
+    {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming"},
     {"accumlint.testing"},
+    {"accumlint.commands"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
@@ -57,7 +59,7 @@ FOR_RULES = {
 }
 # Who may import what comes from elsewhere.
 HEAVY = {
-    "click": {"accumlint.cli"},
+    "click": {"accumlint.cli", "accumlint.commands"},
     "libcst": {"accumlint.reading", "accumlint.editing"},
     "pathspec": {"accumlint.patterns"},
     "tomli": {"accumlint.config"},

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from accumlint.confirming.cases import TELLING
-from accumlint.confirming.fates import Fate, fates, ranges, stepped
+from accumlint.confirming.fates import Fate, fates, stepped
 from accumlint.confirming.result import Pass, Update
+from accumlint.score import ranges
 
 # What rounding may leave of an exact zero or one.
 _ROUNDING = 1e-9

@@ -9,6 +9,7 @@ from enum import Enum
 
 from accumlint.confirming.cases import TELLING
 from accumlint.confirming.result import Pass, Regime
+from accumlint.score import ranges
 
 
 class Fate(str, Enum):
@@ -141,17 +142,6 @@ def story(done: Pass) -> str:
         if (numbers := [number for number, its in told.items() if its is fate])
     ]
     return f"Of {len(told)} micro-batches, {'; '.join(parts)}." if parts else ""
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers with their runs drawn together: "1-4, 7"."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
 
 
 def _named(numbers: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 from accumlint.confirming.child.kernel import die_with_parent
 from accumlint.confirming.plan import Job
+from accumlint.problem import Misuse
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
 _INHERITED = (
@@ -60,7 +61,7 @@ class Launched:
     fault: str = ""
 
 
-class LaunchError(Exception):
+class LaunchError(Misuse):
     """torchrun could not be started at all; the message is one line."""
 
 

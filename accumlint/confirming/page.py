@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from textwrap import dedent
 
 from accumlint.confirming.cases import TELLING, Case, cases, decisive, tally, worst
 from accumlint.confirming.columns import Column, columns, compared, figure
 from accumlint.confirming.fates import holding, story
-from accumlint.confirming.markup import Markup, element, joined, lines
 from accumlint.confirming.pictures import MOST, arrows, norms, spreads, weights
 from accumlint.confirming.result import Confirmation, Pass, Verdict
-from accumlint.confirming.style import STYLE
-from accumlint.confirming.timeline import MOST as LONGEST
-from accumlint.confirming.timeline import happenings, timeline
+from accumlint.confirming.timeline import score
 from accumlint.confirming.words import (
     besides,
     circumstances,
@@ -26,6 +19,11 @@ from accumlint.confirming.words import (
     sentence,
     summed,
 )
+from accumlint.drawing.document import document
+from accumlint.drawing.markup import Markup, element, joined
+from accumlint.drawing.parts import code, details, prose, scrolled, source, table
+from accumlint.drawing.stave import MOST as LONGEST
+from accumlint.drawing.stave import stave, words
 
 # Weights and spreads below it are as they should be, and no picture is drawn of them.
 _VISIBLE = 1e-6
@@ -35,32 +33,16 @@ _TONES = {Verdict.CONFIRMED: "bad", Verdict.REFUTED: "good", Verdict.UNDECIDED: 
 def page(confirmations: Sequence[Confirmation], sources: Mapping[str, str] | None = None) -> str:
     """The whole file as text; `sources` are the texts of the user's files, by their names as shown."""
     run = cases(confirmations)
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=policy),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("meta", name="referrer", content="no-referrer"),
-        element("title", f"accumlint confirm: {tally(run)}"),
-        element("style", Markup(STYLE)),
-    )
     articles = (
         _article(case, f"finding-{number}", sources or {}) for number, case in enumerate(run, 1)
     )
-    body = element(
-        "body",
-        element(
-            "header",
-            element("h1", "accumlint confirm"),
-            element("p", sentence(tally(run).capitalize()), class_="tally"),
-            _contents(run),
-        ),
-        element("main", *articles),
+    header = element(
+        "header",
+        element("h1", "accumlint confirm"),
+        element("p", sentence(tally(run).capitalize()), class_="tally"),
+        _contents(run),
     )
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return document(f"accumlint confirm: {tally(run)}", header, element("main", *articles))
 
 
 def _contents(run: Sequence[Case]) -> Markup:
@@ -99,7 +81,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
             ),
             element("p", _place(found), class_="place"),
         ),
-        element("p", _prose(sentence(found.reason)), class_="reason"),
+        element("p", prose(sentence(found.reason)), class_="reason"),
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         _setup(found.setup),
@@ -116,24 +98,8 @@ def _source(found: Confirmation, text: str) -> Markup:
     near = text.rstrip("\n").split("\n")[first : found.line + 2]
     if first + len(near) < found.line:
         return Markup()
-    numbered = enumerate(dedent("\n".join(near)).split("\n"), first + 1)
-    rows = (
-        element(
-            "span",
-            element("span", f"{number:>5}  ", class_="number", aria_hidden="true"),
-            lines(line.rstrip("\r")),
-            class_="flagged" if number == found.line else "near",
-        )
-        for number, line in numbered
-    )
-    return element(
-        "pre",
-        element("code", Markup("\n".join(rows))),
-        class_="source",
-        tabindex="0",
-        role="group",
-        aria_label=f"Source around line {found.line}",
-    )
+    numbered = enumerate(near, first + 1)
+    return source(numbered, (found.line,), f"Source around line {found.line}")
 
 
 def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
@@ -147,7 +113,7 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
     for title, shown, line, prefix in arms:
         told = [
             element("h3", title) if len(arms) > 1 else "",
-            element("p", _prose(sentence(case.fixed.reason)), class_="reason")
+            element("p", prose(sentence(case.fixed.reason)), class_="reason")
             if case.fixed and shown is fixed
             else "",
             _besides(shown),
@@ -161,7 +127,7 @@ def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
 def _besides(done: Pass) -> Markup:
     """What else a pass gave: an exception, running totals, the scale."""
     said = [
-        element("p", _prose(sentence(text)), class_="reason")
+        element("p", prose(sentence(text)), class_="reason")
         for text in (exception(done), *besides(done))
         if text
     ]
@@ -172,10 +138,10 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
     """What became of the micro-batches: a sentence, the picture, and the same in words."""
     if not done.moments and not done.updates:
         return Markup()
-    table = _table(
+    listed = table(
         "What was called in each micro-batch, with lines, on the first rank",
         ("micro-batch", "fate", "called"),
-        happenings(done),
+        words(score(done)),
         "words",
     )
     known = holding(done) and not done.raised
@@ -188,19 +154,13 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
         if any(m.kind == "epoch" for m in done.moments)
         else "",
     ]
-    scroll = element(
-        "div",
-        timeline(done, flagged, f"{name}-time"),
-        class_="scroll",
-        tabindex="0",
-        role="group",
-        aria_label="Timeline, can be scrolled sideways",
-    )
+    drawn = stave(score(done, flagged), f"{name}-time")
+    scroll = scrolled(drawn, "Timeline, can be scrolled sideways")
     return element(
         "figure",
         element("figcaption", element("strong", told), *keys),
         scroll,
-        _details("Timeline in words", table),
+        details("Timeline in words", listed),
     )
 
 
@@ -267,7 +227,7 @@ def _figures(done: Pass, fixed: Pass | None) -> Markup:
     )
     return joined(
         _grid(f"Updates: {circumstances(done)}", few),
-        _details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
+        details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
     )
 
 
@@ -278,37 +238,12 @@ def _micro(done: Pass) -> Markup:
         for number, targets, weight in zip(u.microbatches, u.targets, u.weights, strict=False)
     ]
     heads = ("update", "micro-batch", "targets", "weight of a target")
-    return _table("Targets of each micro-batch and their weight", heads, rows)
+    return table("Targets of each micro-batch and their weight", heads, rows)
 
 
 def _grid(caption: str, shown: Sequence[Column]) -> Markup:
     heads = [f"{column.name}, {column.arm}" if column.arm else column.name for column in shown]
-    return _table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
-
-
-def _table(
-    caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], kind: str | None = None
-) -> Markup:
-    """A table whose rows begin with their name."""
-    head = element("tr", *(element("th", name, scope="col") for name in heads))
-    body = (
-        element(
-            "tr",
-            element("th", row[0], scope="row"),
-            *(element("td", cell) for cell in row[1:]),
-        )
-        for row in rows
-    )
-    table = element(
-        "table",
-        element("caption", caption),
-        element("thead", head),
-        element("tbody", *body),
-        class_=kind,
-    )
-    return element(
-        "div", table, class_="scroll", tabindex="0", role="group", aria_label=f"Table: {caption}"
-    )
+    return table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
 
 
 def _setup(setup: str) -> Markup:
@@ -316,13 +251,7 @@ def _setup(setup: str) -> Markup:
         return Markup()
     return joined(
         element("h3", "Setup file to fill in"),
-        element(
-            "pre",
-            element("code", lines(setup.rstrip("\n"))),
-            tabindex="0",
-            role="group",
-            aria_label="Setup file to fill in",
-        ),
+        code(setup.rstrip("\n"), "Setup file to fill in"),
     )
 
 
@@ -330,7 +259,7 @@ def _controls(case: Case) -> Iterator[Markup]:
     for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
         if one and one.control:
             yield element(
-                "p", element("strong", title), " ", _prose(controlled(one)), class_="control"
+                "p", element("strong", title), " ", prose(controlled(one)), class_="control"
             )
 
 
@@ -346,23 +275,11 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         ("Also seen", [sentence(note) for note in found.also]),
     ]
     rows = (
-        joined(element("dt", term), *(element("dd", _prose(text)) for text in texts))
+        joined(element("dt", term), *(element("dd", prose(text)) for text in texts))
         for term, texts in notes
         if texts
     )
-    return _details("How it was measured", element("dl", *rows))
-
-
-def _prose(text: str) -> Markup:
-    """Text with its `code` as such, in which no line is broken inside a figure such as 3.1e-16."""
-    parts = re.split(r"(`[^`]+`|\d[\d.]*e-\d+)", text)
-    return joined(*(_kept_together(part) if i % 2 else part for i, part in enumerate(parts)))
-
-
-def _kept_together(part: str) -> Markup:
-    if part.startswith("`"):
-        return element("code", part.strip("`"))
-    return element("span", part, class_="figure")
+    return details("How it was measured", element("dl", *rows))
 
 
 def _shown(value: float | int | str) -> str:
@@ -379,7 +296,3 @@ def _tone(case: Case) -> str:
 
 def _most(values: Iterable[float]) -> float:
     return max((value for value in values if math.isfinite(value)), default=0.0)
-
-
-def _details(title: str, *children: Markup) -> Markup:
-    return element("details", element("summary", title), *children)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from accumlint.confirming.cases import TELLING
 from accumlint.confirming.columns import factor, figure
-from accumlint.confirming.markup import Markup, element, picture
 from accumlint.confirming.result import Pass, Update
+from accumlint.drawing.markup import Markup, element, picture
 
 _HEIGHT, _TOP, _BASE, _STRIDE, _MARGIN = 168, 26, 132, 46, 8
 _WIDE = 260

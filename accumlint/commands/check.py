@@ -1,0 +1,201 @@
+"""`accumlint check`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from accumlint import config, keys, packs
+from accumlint.commands import checking, options, output
+from accumlint.commands.checking import Delivery, Work
+from accumlint.discovery import find
+from accumlint.problem import Kind
+from accumlint.reporting.look import Look, printable
+from accumlint.reporting.paths import repository
+
+
+def _outputs(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Formats with the files that they are written to, "" for standard output."""
+    pairs = [value.partition("=") for value in values]
+    for name, equals, file in pairs:
+        if name not in keys.FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(keys.FORMATS)}.")
+        if equals and not file:
+            raise click.BadParameter(f"{name}= names no file.")
+    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+
+
+class _Check(click.Command):
+    """The command `check`, whose option `--add-ignore` takes a reason behind `=` only: what follows it is a path."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, ["--add-ignore=" if word == "--add-ignore" else word for word in args]
+        )
+
+
+@click.command(cls=_Check, short_help="Checks files and folders.")
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    shell_complete=options.rules_like,
+    help="Run these rules only.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    shell_complete=options.rules_like,
+    help="Leave these rules out.",
+)
+@click.option(
+    "--extend-select",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    shell_complete=options.rules_like,
+    help="Run these rules too.",
+)
+@click.option(
+    "--min-confidence",
+    type=click.Choice(keys.CONFIDENCES),
+    help="The least sure findings to show (likely).",
+)
+@click.option(
+    "--output-format",
+    type=click.Choice(keys.FORMATS),
+    help="How to print findings (full on a terminal, else concise).",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    callback=_outputs,
+    shell_complete=options.formats_like,
+    help="Print findings in this format, or write them to FILE; may be repeated.",
+)
+@click.option(
+    "--sarif-category",
+    default="",
+    metavar="NAME",
+    help="Tells several runs on one commit apart (sarif).",
+)
+@click.option(
+    "--sarif-silenced", is_flag=True, help="List silenced findings as suppressed (sarif)."
+)
+@options.CONFIG
+@options.ISOLATED
+@options.BASELINE
+@click.option(
+    "--diff-base",
+    default="",
+    metavar="REV",
+    help="Report on lines only that changed since REV (git).",
+)
+@click.option(
+    "--add-ignore",
+    metavar="[=REASON]",
+    help="Write ignore comments for all findings, with the reason behind.",
+)
+@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and write the files.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the unsafe fixes, too.")
+@click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
+@click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list what was mended.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
+@click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
+@click.option("--show-files", is_flag=True, help="List the files that would be checked.")
+@click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
+@click.option("--no-cache", is_flag=True, help="Accepted for scripts; there is no cache yet.")
+@click.option(
+    "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
+)
+@options.COLOR
+def command(
+    paths: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    extend_select: tuple[str, ...],
+    min_confidence: str | None,
+    output_format: str | None,
+    outputs: tuple[tuple[str, str], ...],
+    sarif_category: str,
+    sarif_silenced: bool,
+    configs: options.Configs,
+    isolated: bool,
+    known: Path | None,
+    diff_base: str,
+    add_ignore: str | None,
+    fix: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    show_fixes: bool,
+    exit_non_zero_on_fix: bool,
+    exit_zero: bool,
+    statistics: bool,
+    show_files: bool,
+    force_exclude: bool,
+    no_cache: bool,
+    stdin_filename: str,
+    look: Look,
+) -> int:
+    """Checks Python files, and folders for the Python files in them (default: the current folder).
+
+    `-` reads from stdin; with --fix, the fixed text goes to stdout. RULES are codes, names, beginnings of codes, or
+    ALL, separated by commas.
+
+    Exit code: 0 nothing found (--fix: nothing left, --diff: nothing to change), 1 findings, 2 wrong usage, settings or
+    input, 3 a fault of accumlint.
+    """
+    printed = tuple(name for name, destination in outputs if not destination)
+    if printed and output_format:
+        raise click.UsageError("--output-format and --output without a file exclude each other.")
+    if diff and (outputs or output_format):
+        raise click.UsageError("--diff prints a diff: it takes no output format.")
+    if add_ignore is not None:
+        options.exclude_each_other(
+            "--add-ignore", fix=fix, diff=diff, diff_base=diff_base, stdin="-" in paths
+        )
+        if len(add_ignore.splitlines()) > 1:
+            raise click.BadParameter("a reason is one line.", param_hint="--add-ignore")
+    if diff_base:
+        options.exclude_each_other("--diff-base", fix=fix, diff=diff)
+    asked = replace(
+        options.settled(configs, isolated, known),
+        select=select,
+        extend_select=extend_select,
+        ignore=ignore,
+        min_confidence=min_confidence or "",
+    )
+    here = config.settings(Path.cwd(), asked)
+    targets, problems = find(
+        paths or (".",), asked, force_exclude=force_exclude, stdin_filename=stdin_filename
+    )
+    packs.require(config.typed(asked))
+    for problem in problems:
+        output.tell(problem)
+    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
+    if show_files:
+        output.put(printable(target.shown) for target in targets)
+        return worst
+    usual = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
+    look = replace(
+        look,
+        root=repository(Path.cwd()),
+        category=f"accumlint/{sarif_category}/" if sarif_category else "accumlint/",
+        silenced=sarif_silenced,
+    )
+    files = tuple((name, file) for name, file in outputs if file)
+    delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)
+    work = Work(fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base)
+    return max(worst, checking.run(here, targets, work, delivery))

@@ -1,0 +1,171 @@
+"""One run of `accumlint check`: targets to results, results to where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from accumlint import baseline, changes, check, fixing, ignoring, reporting
+from accumlint.commands import output
+from accumlint.config import Settings
+from accumlint.discovery import Target
+from accumlint.fixing import Fixed
+from accumlint.progress import Progress
+from accumlint.report import Checked
+from accumlint.reporting import mending
+from accumlint.reporting.difference import difference
+from accumlint.reporting.look import Look
+from accumlint.reporting.words import count
+from accumlint.source import decode
+
+FINDINGS = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done besides checking; `reason` is that of the ignores to write (None: write none)."""
+
+    fix: bool = False
+    unsafe: bool = False
+    diff: bool = False
+    show_fixes: bool = False
+    fail_on_fix: bool = False
+    reason: str | None = None
+    since: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """True when files are changed."""
+        return self.fix or self.reason is not None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The formats that are printed, those that are written to files, and how."""
+
+    printed: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    look: Look
+    statistics: bool = False
+    exit_zero: bool = False
+
+
+def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery) -> int:
+    """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
+    asked = dict.fromkeys((here, *(target.settings for target in targets)))
+    for settings in asked:
+        if settings.baseline:
+            baseline.load(settings.baseline)
+    progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    coming = progress.through(targets)
+    results: list[Checked] = []
+    if work.diff:
+        fixes = fixing.fix_files(coming, unsafe=work.unsafe)
+        output.put(_differences(fixes, results, progress, delivery.look))
+        output.put(mending.outlook(results, names=work.show_fixes), sys.stderr)
+        changed = any(result.mended for result in results) and not delivery.exit_zero
+        return max(_gravest(results), FINDINGS if changed else 0)
+    of_settings = chain.from_iterable(map(check.check_settings, asked))
+    found = chain(of_settings, _found(coming, work))
+    fixed_stdin = work.fix and any(target.stdin for target in targets)
+    kept = _kept(found, results, progress)
+    written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
+    # A reader that stops early (`| head`) must not cut short what is written to files.
+    deque(kept if work.writes else (), maxlen=0)
+    if work.show_fixes:
+        output.put(mending.mended(results), sys.stderr)
+    failing = any(result.reports for result in results) and not delivery.exit_zero
+    was_fixed = work.fail_on_fix and any(result.mended for result in results)
+    return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
+
+
+def _found(targets: Iterable[Target], work: Work) -> Iterator[Checked]:
+    """What there is to report once the work is done."""
+    if work.fix:
+        return _fixed(targets, work.unsafe)
+    if work.reason is not None:
+        return _ignored(targets, work.reason.strip())
+    found = check.check(targets)
+    return _changed(found, changes.since(work.since, str(Path.cwd()))) if work.since else found
+
+
+def _deliver(
+    coming: Iterator[Checked], results: Sequence[Checked], delivery: Delivery, *, on_stderr: bool
+) -> int:
+    """Prints the results as they come, then writes them in the other formats; returns the gravest of what failed."""
+    first, *others = delivery.printed
+    reporters = reporting.STATISTICS if delivery.statistics else reporting.REPORTERS
+    output.put(reporters[first](coming, delivery.look), sys.stderr if on_stderr else sys.stdout)
+    # The other outputs are whole even if the reader of the first one stopped early.
+    deque(coming if others or delivery.files else (), maxlen=0)
+    for name in others:
+        output.put(reporters[name](results, delivery.look))
+    plain = replace(delivery.look, color=False)
+    written = [
+        output.write(reporting.REPORTERS[name](results, plain), file)
+        for name, file in delivery.files
+    ]
+    if "github" in delivery.printed and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
+        written.append(output.write(reporting.REPORTERS["markdown"](results, plain), page, "a"))
+    return max(written, default=0)
+
+
+def _changed(results: Iterable[Checked], since: changes.Changes) -> Iterator[Checked]:
+    """The results with those findings only that stand on what changed."""
+    for result in results:
+        yield replace(result, reports=tuple(filter(since.touch, result.reports)))
+
+
+def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:
+    """What is left to report once ignores were written."""
+    files = comments = 0
+    for done in ignoring.ignore(targets, reason):
+        files += bool(done.added)
+        comments += done.added
+        yield done.checked
+    print(f"Ignored {count(comments, 'finding')} in {count(files, 'file')}", file=sys.stderr)
+
+
+def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -> Iterator[Checked]:
+    """The results as they come, kept for the verdict, their problems told."""
+    for result in results:
+        if result.reports or result.problems:
+            progress.clear()
+        kept.append(result)
+        for problem in result.problems:
+            output.tell(problem)
+        yield result
+
+
+def _differences(
+    results: Iterable[Fixed], kept: list[Checked], progress: Progress, look: Look
+) -> Iterator[str]:
+    """The diff of each file that would change."""
+    for result in results:
+        if result.is_changed:
+            progress.clear()
+            texts = decode(result.before), decode(result.after)
+            yield "".join(difference(*texts, result.target.shown, look)).removesuffix("\n")
+        kept.extend(_kept([result.checked], [], progress))
+
+
+def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:
+    """The results of fixing; what came from stdin goes to stdout, whether it changed or not."""
+    for result in fixing.fix_files(targets, unsafe=unsafe):
+        if result.target.stdin:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(result.after)
+            sys.stdout.buffer.flush()
+            yield result.checked
+        else:
+            yield from fixing.written([result])
+
+
+def _gravest(results: Iterable[Checked]) -> int:
+    """The exit code that the problems of a run ask for."""
+    return max((problem.kind for result in results for problem in result.problems), default=0)

@@ -1,0 +1,179 @@
+"""`accumlint confirm`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accumlint import packs
+from accumlint.commands import options, output
+from accumlint.config import Options, typed
+from accumlint.discovery import find
+from accumlint.problem import Misuse
+from accumlint.reporting.look import Look, printable
+
+if TYPE_CHECKING:
+    from accumlint.confirming.plan import Plan
+    from accumlint.confirming.result import Confirmation
+    from accumlint.confirming.session import Asked
+
+CONFIRMED, UNDECIDED = 1, 4
+
+
+@click.command(short_help="Runs flagged loops and proves findings.")
+@click.argument("places", nargs=-1, required=True, metavar="PATH[:LINE]...")
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    help="Confirm these rules only.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    help="Leave these rules out.",
+)
+@click.option(
+    "--nproc-per-node",
+    "ranks",
+    type=click.IntRange(1),
+    help="Ranks to run on (2 where the loop is distributed, else 1).",
+)
+@click.option("--nnodes", default="1", metavar="N", help="Machines, as torchrun takes them.")
+@click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where machines meet.")
+@click.option("--node-rank", default=0, type=click.IntRange(0), help="This machine among them.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
+    default="float64",
+    help="Precision of the stand-ins (float64).",
+)
+@click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to see (6).")
+@click.option("--steps", default=4, type=click.IntRange(2, 64), help="Accumulation steps (4).")
+@click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds per finding (60).")
+@click.option("--memory", default=16.0, type=click.FloatRange(1), help="GiB per rank (16).")
+@click.option("--seed", default=0, type=int)
+@click.option("--fixed", is_flag=True, help="Run the fixed text as well: before and after.")
+@click.option(
+    "--fixed-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="As --fixed, with the mended file given.",
+)
+@click.option(
+    "--output-format", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures."
+)
+@options.CONFIG
+@options.ISOLATED
+@options.COLOR
+def command(
+    places: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    ranks: int | None,
+    nnodes: str,
+    rdzv_endpoint: str,
+    node_rank: int,
+    device: str,
+    dtype: str,
+    windows: int,
+    steps: int,
+    timeout: float,
+    memory: float,
+    seed: int,
+    fixed: bool,
+    fixed_file: Path | None,
+    output_format: str,
+    html: Path | None,
+    configs: options.Configs,
+    isolated: bool,
+    look: Look,
+) -> int:
+    """Runs the loops that `check` flags, on small stand-ins under torchrun, and says what the optimizer really applies.
+
+    This executes the code of the files named, and of what they import from their project. Needs torch
+    (`pip install accumlint[confirm]`).
+
+    Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
+    """
+    from accumlint.confirming import launch, page, record, session, table
+    from accumlint.confirming.plan import Wish
+
+    chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
+    asked = list(_asked(places, chosen, fixed_file))
+    packs.require(typed(chosen))
+    plans = session.gathered(asked, Wish(ranks, steps, windows), fixed)
+    how = launch.Options(
+        device=device, dtype=dtype, limit=timeout, seed=seed, memory=memory, nnodes=nnodes,
+        endpoint=rdzv_endpoint, node_rank=node_rank,
+    )  # fmt: skip
+    for batch in session.batches(plans):
+        names = ", ".join(dict.fromkeys(printable(plan.report.shown) for plan in batch.plans))
+        rank = "rank" if batch.ranks == 1 else "ranks"
+        count = len(batch.plans)
+        runs = "1 loop" if count == 1 else f"{count} loops"
+        print(f"accumlint: runs {runs} of {names} on {batch.ranks} {rank}", file=sys.stderr)
+    found = session.confirm(plans, how, _told_of)
+    if output_format == "json":
+        output.put([record.record(found)])
+    elif found:
+        width = shutil.get_terminal_size((100, 24)).columns
+        output.put(table.table(found, look, width))
+    else:
+        print("accumlint: no finding there, so nothing was run", file=sys.stderr)
+    if html is not None:
+        worst = output.write([page.page(found, session.sources(asked))], str(html))
+        return max(worst, _confirmed(found))
+    return _confirmed(found)
+
+
+def _told_of(plan: Plan) -> None:
+    if sys.stderr.isatty():
+        place = plan.report.mark.place
+        print(
+            f"  ran {printable(plan.report.shown)}:{place.line} {plan.report.code}", file=sys.stderr
+        )
+
+
+def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Asked]:
+    """The files that a command names, with their lines.
+
+    Raises:
+        Misuse: for a place that cannot be read.
+    """
+    from accumlint.confirming.session import Asked
+
+    by_file: dict[str, set[int]] = {}
+    for place in places:
+        path, colon, line = place.rpartition(":")
+        if colon and line.isdigit() and not Path(place).exists():
+            by_file.setdefault(path, set()).add(int(line))
+        else:
+            by_file.setdefault(place, set())
+    text = after.read_text(encoding="utf-8") if after else None
+    for path, lines in by_file.items():
+        targets, problems = find((path,), chosen)
+        for problem in problems:
+            raise Misuse(f"{problem.path}: {problem.message}")
+        for target in targets:
+            yield Asked(target, frozenset(lines), text)
+
+
+def _confirmed(found: Sequence[Confirmation]) -> int:
+    """The exit code of a confirmation: what stands in the source as it is decides."""
+    verdicts = {one.verdict.value for one in found if one.arm == "found"}
+    if "confirmed" in verdicts:
+        return CONFIRMED
+    return UNDECIDED if verdicts == {"undecided"} else 0
