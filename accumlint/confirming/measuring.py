@@ -25,10 +25,13 @@ class Unmeasurable(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient."""
+    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient.
+
+    Parts with the same `term` are the same term of the large batch's loss.
+    """
 
     microbatch: int
-    loss: tuple[int, int]
+    term: int
     count: int
     weight: float
     scale: float
@@ -40,7 +43,7 @@ class Window:
     """What happened on one rank up to one step."""
 
     step: Notes
-    parts: dict[tuple[int, tuple[int, int]], Part]
+    parts: dict[int, Part]
     reductions: int
     clips: int
     schedules: int
@@ -98,11 +101,12 @@ def windows(events: Sequence[Notes]) -> list[Window]:
     """The windows in what one rank noted: per optimizer, what went backward since its previous step."""
     found: list[Window] = []
     before: dict[int, int] = {}
+    others = _others(events)
     for index, event in enumerate(events):
         if event["kind"] == "step":
             since = events[before.get(event["optimizer"], 0) : index + 1]
             before[event["optimizer"]] = index + 1
-            found.append(_window(event, since))
+            found.append(_window(event, since, others.get(event["optimizer"], frozenset())))
     return found
 
 
@@ -120,27 +124,32 @@ def _left(events: Sequence[Notes], end: int) -> tuple[int, ...]:
     return tuple(sorted(set(left)))
 
 
-def _window(step: Notes, since: Sequence[Notes]) -> Window:
+def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Window:
+    """The window up to a step. `others` are lines that go backward for another optimizer's sake."""
     owned: Sequence[int] | None = step["owned"]
-    parts: dict[tuple[int, tuple[int, int]], Part] = {}
+    parts: dict[int, Part] = {}
+    terms: dict[int, dict[object, int]] = {}
     for event in since:
-        if event["kind"] != "backward":
+        if event["kind"] != "backward" or event["line"] in others:
             continue
-        nth: dict[tuple[int, int], int] = {}
+        nth: dict[int, int] = {}
         for found in event["contributions"]:
             gradient = found["gradient"]
             own = gradient if owned is None else [gradient[i] for i in owned]
             # What is no number belongs to no mean.
             if not any(own) or not all(map(math.isfinite, own)):
                 continue
-            place = (found["microbatch"], found["loss"])
-            nth[place] = nth.get(place, -1) + 1
-            loss = (found["loss"], nth[place])
+            line = found["loss"]
+            nth[line] = nth.get(line, -1) + 1
+            # Micro-batches differ in the branch that they take, and a micro-batch may go backward in pieces: the first
+            # place of each is the first term, and so on.
+            places = terms.setdefault(found["microbatch"], {})
+            term = places.setdefault((event["line"], line, nth[line]), len(places))
             # A loss that goes backward twice is one loss of the large batch.
             parts.setdefault(
-                (found["microbatch"], loss),
+                found["number"],
                 Part(
-                    found["microbatch"], loss, found["count"], found["weight"], event["scale"], own
+                    found["microbatch"], term, found["count"], found["weight"], event["scale"], own
                 ),
             )
     thresholds = [e["threshold"] for e in since if e["kind"] == "clip"]
@@ -152,6 +161,32 @@ def _window(step: Notes, since: Sequence[Notes]) -> Window:
         sum(e["kind"] == "schedule" for e in since),
         max(thresholds, default=0.0),
     )
+
+
+def _others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
+    """Per optimizer, the lines whose backwards it never applies, where it applies those of another line.
+
+    So it is with two networks that train each other: the generator's loss leaves gradients in the discriminator, which
+    are cleared before its own.
+    """
+    kept: dict[int, set[int]] = {}
+    seen: dict[int, set[int]] = {}
+    for optimizer in {e["optimizer"] for e in events if e["kind"] == "step"}:
+        pending: set[int] = set()
+        for event in events:
+            if event["kind"] == "backward":
+                pending.add(event["line"])
+                seen.setdefault(optimizer, set()).add(event["line"])
+            elif event["kind"] == "clear":
+                own = next(e["parameters"] for e in events if e.get("optimizer") == optimizer)
+                if set(event["parameters"]) >= set(own):
+                    pending.clear()
+            elif event["kind"] == "step" and event["optimizer"] == optimizer:
+                kept.setdefault(optimizer, set()).update(pending)
+    return {
+        optimizer: frozenset(lines - kept[optimizer]) if kept.get(optimizer) else frozenset()
+        for optimizer, lines in seen.items()
+    }
 
 
 def _applied(window: Window) -> Vector:
@@ -210,15 +245,15 @@ def reference(windows: Sequence[Window]) -> Vector:
 
 def _mean(windows: Sequence[Window]) -> Vector:
     """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions."""
-    losses: dict[tuple[int, int], list[Part]] = {}
+    terms: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
-            losses.setdefault(part.loss, []).append(part)
-    if not losses:
+            terms.setdefault(part.term, []).append(part)
+    if not terms:
         return [0.0] * len(_applied(windows[0]))
     leading: float | None = None
     total: Vector = []
-    for parts in losses.values():
+    for parts in terms.values():
         share = parts[0].weight * parts[0].count / parts[0].scale
         leading = leading or abs(share)
         proportion = share / leading if leading else 1.0
@@ -235,11 +270,11 @@ def _weights(
     windows: Sequence[Window], world: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
-    leading = next((p.loss for p in windows[0].parts.values()), None)
+    leading = next((p.term for p in windows[0].parts.values()), None)
     by_microbatch: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
-            if part.loss == leading:
+            if part.term == leading:
                 by_microbatch.setdefault(part.microbatch, []).append(part)
     everything = sum(p.count for parts in by_microbatch.values() for p in parts)
     targets = {m: sum(p.count for p in parts) for m, parts in by_microbatch.items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 from accumlint import check, judge, placing, reading, tracing
 from accumlint.discovery import Target
+from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.reading.project import Project
 from accumlint.reading.relevance import Relevance
@@ -27,9 +28,10 @@ class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
+    `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
-    what the recorder breaks ("double", "negate", "part", "hurry", "void", "schedule", "sync", "keep") or mends ("mend",
-    "average", "regular"); the verdict has words for each.
+    what the recorder breaks ("double", "negate", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
+    "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
     """
 
     regime: str
@@ -37,6 +39,7 @@ class Spec:
     updates: int = UPDATES
     pressure: bool = False
     unscaled: bool = False
+    growing: bool = False
     inject: int = 0
     poison: int = 0
     sabotage: str = ""
@@ -46,7 +49,9 @@ class Spec:
 class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
-    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script.
+    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. `in_ddp`
+    are the models that another file wraps; at the lines `averages` a running average of the weights moves; `graphs`:
+    what graphs keep is to be watched.
     """
 
     file: str
@@ -64,6 +69,9 @@ class Job:
     kind: str
     ignored: int
     totals: tuple[str, ...]
+    in_ddp: tuple[str, ...]
+    averages: tuple[int, ...]
+    graphs: bool
     distributed: bool
     accelerate: bool
     passes: tuple[Spec, ...]
@@ -140,7 +148,7 @@ def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
         for other in traces:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
-    totals = plan.job.totals if plan.job else ()
+    totals = plan.job.totals if plan.job else _added(trace)
     slice_ = project.slice_of(program)[0]
     return _plan(plan.report, plan.rule, totals, trace, program, slice_, target, wish)
 
@@ -176,7 +184,7 @@ def _plan(
         return Plan(report, rule, symptom, 1, None, reason)
     events = trace.main.events
     distributed = _is_distributed(trace, program)
-    world = wish.ranks or (2 if distributed else 1)
+    world = wish.ranks or max(2 if distributed else 1, rule.ranks)
     entry = trace.entry
     root, package = _package(Path(target.file))
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
@@ -187,7 +195,7 @@ def _plan(
         text=text,
         module=".".join(part for part in (package, Path(target.file).stem) if part),
         package=package,
-        roots=tuple(dict.fromkeys((str(root), str(Path(target.file).parent)))),
+        roots=tuple(_roots(root, Path(target.file).parent)),
         line=report.mark.place.line,
         entry={
             "function": entry.function.name if entry.function else None,
@@ -213,6 +221,9 @@ def _plan(
         kind=_kind(text),
         ignored=_ignored(program),
         totals=totals,
+        in_ddp=_in_ddp(trace, text),
+        averages=tuple(sorted({program.place(e.node).line for e in trace.main.of(t.Average)})),
+        graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
         passes=tuple(_passes(symptom, world, wish)),
@@ -244,6 +255,14 @@ def _roles(trace: t.Trace) -> dict[str, str]:
             if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
                 roles.setdefault(thing.text, thing.role)
     return roles
+
+
+def _in_ddp(trace: t.Trace, text: str) -> tuple[str, ...]:
+    """The models that DDP wraps, where that is done in another file."""
+    if any(f"{wrapper}(" in text for wrapper in frameworks.WRAPPERS):
+        return ()
+    forwards = trace.main.of(t.Forward)
+    return tuple(dict.fromkeys(e.model.text for e in forwards if e.wrapper == "ddp"))
 
 
 def _kind(text: str) -> str:
@@ -312,6 +331,11 @@ def _totals(finding: Finding, trace: t.Trace | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _added(trace: t.Trace | None) -> tuple[str, ...]:
+    """All running totals of a loop."""
+    return tuple(dict.fromkeys(e.total for e in trace.main.of(t.Add))) if trace else ()
+
+
 def _package(file: Path) -> tuple[Path, str]:
     """The folder that a file's package is imported from, and the package's dotted name."""
     folder = file.parent
@@ -320,6 +344,14 @@ def _package(file: Path) -> tuple[Path, str]:
         parts.insert(0, folder.name)
         folder = folder.parent
     return folder, ".".join(parts)
+
+
+def _roots(*folders: Path) -> Iterator[str]:
+    """The folders that imports are looked for in: each given one, and its `src`."""
+    for folder in dict.fromkeys(folders):
+        yield str(folder)
+        if (folder / "src").is_dir():
+            yield str(folder / "src")
 
 
 def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
@@ -342,7 +374,9 @@ _BROKEN = {
     Symptom.SIZES: Spec("equal", sabotage="hurry"),
     Symptom.STEPS: Spec("equal", sabotage="hurry"),
     Symptom.SCHEDULES: Spec("equal", sabotage="schedule"),
-    Symptom.STUCK: Spec("overflow", inject=3, updates=8, sabotage="keep"),
+    Symptom.AVERAGES: Spec("equal", sabotage="seldom"),
+    Symptom.HELD: Spec("equal", sabotage="retain"),
+    Symptom.STUCK: Spec("overflow", inject=3, updates=8, sabotage="void"),
 }
 
 
@@ -357,6 +391,8 @@ def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     if symptom is Symptom.SKIPPED:
         yield Spec("overflow", poison=STEPS - 1)
         yield Spec("overflow", poison=STEPS)
+    if symptom is Symptom.RAISES:
+        yield Spec("equal", growing=True)
     # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     yield Spec("equal", steps=1, updates=4)
     yield Spec("equal", unscaled=True)
@@ -366,7 +402,9 @@ def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     yield Spec("equal", sabotage="mend")
     yield Spec("equal", unscaled=True, sabotage="mend")
     yield Spec("equal", unscaled=True, pressure=True)
-    if symptom in (Symptom.SIZES, Symptom.STEPS):
+    if symptom is Symptom.HELD:
+        yield Spec("equal", sabotage="free")
+    if symptom in (Symptom.SIZES, Symptom.STEPS, Symptom.MISSED):
         yield Spec("equal", sabotage="regular")
     if symptom is Symptom.SPREAD:
         yield Spec("equal", sabotage="average")

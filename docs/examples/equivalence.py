@@ -47,7 +47,10 @@ def train(accumulation_steps: int) -> nn.Module:
         rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     network = nn.Sequential(
-        nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, VOCABULARY)
+        nn.Embedding(VOCABULARY, WIDTH),
+        nn.Linear(WIDTH, WIDTH),
+        nn.Tanh(),
+        nn.Linear(WIDTH, VOCABULARY),
     ).double()
     model = DistributedDataParallel(network) if world_size > 1 else network
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

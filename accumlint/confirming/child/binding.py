@@ -92,6 +92,7 @@ class Binding:
         wrapped: int,
         given: dict[str, Any],
         copies: int = 1,
+        in_ddp: tuple[str, ...] = (),
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -101,6 +102,7 @@ class Binding:
         self.world = wrapped
         self.given = given
         self.copies = copies
+        self.in_ddp = in_ddp
         self.answers = Answers(self.value, self.choice, self.touched)
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -219,6 +221,19 @@ class Binding:
         self.tell(text, f"{self.data.length} micro-batches made on the spot")
         return Loader(self.data, self.copies)
 
+    def windows(self, text: str) -> Iterator[list[Batch]]:
+        """Whole windows of micro-batches."""
+        self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
+        for _ in range(self.data.length // self.steps_):
+            yield [self.data.fetch() for _ in range(self.steps_)]
+
+    def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere."""
+        made = cls(*args, **kwargs)
+        if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
+            made.scaler = torch.amp.GradScaler("cuda")
+        return made
+
     # What the rewritten source calls
 
     def entering(self, bound: Pattern, value: Any) -> Any:
@@ -234,6 +249,10 @@ class Binding:
         if isinstance(bound, tuple) and isinstance(value, tuple) and len(bound) == len(value):
             return tuple(self.item(n, v) for n, v in zip(bound, value, strict=True))
         return self.entering(bound, value)
+
+    def items(self, bound: Pattern, iterable: Any) -> Iterator[Any]:
+        """What a comprehension that takes its items apart goes through."""
+        return (self.item(bound, value) for value in iterable)
 
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
@@ -315,6 +334,8 @@ class Binding:
             return self.entering(bound, later())
         if isinstance(bound, str):
             found = self.value(bound)
+            if isinstance(found, Model) and bound in self.in_ddp:
+                return torch.nn.parallel.DistributedDataParallel(found)
             return found if found is not UNKNOWN else self.entering(bound, later())
         return self._missing(bound)
 
@@ -367,6 +388,8 @@ class Binding:
                 iterable = inner
             elif isinstance(inner, int):
                 iterable = range(min(inner, 1000))
+            elif re.search(r"window|group|chunk", text.lower()):
+                iterable = self.windows(text)
             elif re.search(r"load|data|batch|iter", text.lower()):
                 iterable = self.loader(text)
             else:
@@ -394,6 +417,10 @@ class Binding:
     def chosen(self, text: str, value: bool) -> bool:
         """A flag as it was decided on the path of the finding."""
         return value
+
+    def averaged(self) -> None:
+        """The running average of the weights is about to move."""
+        self.recorder.note("average")
 
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""

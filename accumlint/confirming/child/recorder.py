@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,11 +19,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unittest import mock
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -58,6 +61,19 @@ class Loss:
     counted: torch.Tensor
     line: int
     by_hand: bool
+    number: int = 0
+
+
+@dataclass(eq=False)
+class _Saved:
+    """A tensor that a graph keeps; it is gone when the graph is."""
+
+    tensor: torch.Tensor
+    microbatch: int
+
+
+def _unsaved(saved: _Saved) -> torch.Tensor:
+    return saved.tensor
 
 
 class Feed(Protocol):
@@ -88,6 +104,7 @@ class Settings:
     totals: tuple[str, ...] = ()
     sabotage: str = ""
     inject: int = 0
+    graphs: bool = False
     as_is: bool = False
 
 
@@ -102,6 +119,7 @@ class Notes:
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    graphs: int = 0
 
 
 class Recorder(TorchFunctionMode):
@@ -124,6 +142,9 @@ class Recorder(TorchFunctionMode):
         self.optimizers: list[torch.optim.Optimizer] = []
         self.seen: list[Any] = []
         self.own_step = False
+        self.asked = 0
+        self.saved: WeakSet[_Saved] = WeakSet()
+        self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
 
@@ -135,6 +156,11 @@ class Recorder(TorchFunctionMode):
             for p in model.parameters():
                 seen.setdefault(id(p), p)
         return list(seen.values())
+
+    def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
+        """Where parameters stand among all."""
+        wanted = {id(p) for p in parameters}
+        return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
 
     def line(self) -> int:
         """The user's line that is being executed, innermost first; 0 for none."""
@@ -250,6 +276,7 @@ class Recorder(TorchFunctionMode):
     def _remember(self, loss: Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
+        loss.number = self.notes.losses
         if self.settings.inject and loss.microbatch == self.settings.inject:
             # An overflow: this micro-batch's gradient is not finite.
             loss.elements.register_hook(lambda grad: grad * float("inf"))
@@ -305,6 +332,7 @@ class Recorder(TorchFunctionMode):
             yield {
                 "microbatch": loss.microbatch,
                 "loss": loss.line,
+                "number": loss.number,
                 "count": count,
                 "weight": mean,
                 "gradient": vector,
@@ -329,6 +357,8 @@ class Recorder(TorchFunctionMode):
             optimizer.step()
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
+            if self.settings.sabotage == "regular":
+                optimizer.zero_grad()
         self.own_step = False
 
     # Steps
@@ -341,10 +371,9 @@ class Recorder(TorchFunctionMode):
         if not owned & {id(p) for p in params}:
             return
         self.look()
+        self.asked += 1
         if self._is_withheld():
-            self.withheld = [(p, p.grad) for p in params if p.grad is not None and id(p) in owned]
-            for p, _ in self.withheld:
-                p.grad = None
+            self._withhold([p for p in params if id(p) in owned])
             return
         if self.settings.sabotage == "part":
             for p in params:
@@ -362,6 +391,7 @@ class Recorder(TorchFunctionMode):
         self.note(
             "step",
             optimizer=self._index(optimizer),
+            parameters=[i for i, p in enumerate(params) if id(p) in owned],
             applied=vector,
             owned=[i for i, own in enumerate(mask) if own] if not all(mask) else None,
             epoch=self.epoch,
@@ -378,15 +408,22 @@ class Recorder(TorchFunctionMode):
     def _is_withheld(self) -> bool:
         """Whether this step is one that a control keeps from happening."""
         sabotage = self.settings.sabotage
-        return (sabotage == "void" and self.stepped > 0) or (
-            sabotage == "regular" and not self.own_step
-        )
+        if sabotage == "seldom":
+            return self.asked % 2 == 1
+        return sabotage == "void" or (sabotage == "regular" and not self.own_step)
+
+    def _withhold(self, params: list[torch.Tensor]) -> None:
+        """Takes the gradients away until the step is over."""
+        self.withheld = [(p, p.grad) for p in params if p.grad is not None]
+        for p in params:
+            p.grad = None
 
     def _mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
         """The control: what the window should have brought, put in the gradient's place right before the step."""
         size = [p.numel() for p in params]
         step = {
             "kind": "step", "optimizer": self._index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+            "parameters": [i for i, p in enumerate(params) if id(p) in owned],
         }  # fmt: skip
         own = windows([*self.notes.events, step])[-1]
         everywhere: list[Any] = [own]
@@ -395,7 +432,7 @@ class Recorder(TorchFunctionMode):
             if dist.is_initialized() and dist.get_world_size() > 1:
                 everywhere = [None] * dist.get_world_size()
                 dist.all_gather_object(everywhere, own)
-            mended = torch.tensor(reference(everywhere)).split(size)
+            mended = list(torch.split(torch.tensor(reference(everywhere)), size))
         finally:
             self.busy = False
         for p, values in zip(params, mended, strict=True):
@@ -449,6 +486,15 @@ class Recorder(TorchFunctionMode):
             frame = frame.f_back
         return None
 
+    # Graphs
+
+    def _save(self, tensor: torch.Tensor) -> _Saved:
+        """What a graph keeps for its backward, by the micro-batch that it belongs to."""
+        saved = _Saved(tensor, self.data.current)
+        self.saved.add(saved)
+        self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
+        return saved
+
     # Clipping
 
     def clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -457,6 +503,9 @@ class Recorder(TorchFunctionMode):
         norm_clip = _CLIPS["clip_grad_norm_"]
 
         def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
+            if math.isinf(float(limit)) and not self.settings.as_is:
+                # Asked for the norm only.
+                return original(parameters, limit, *args, **kwargs)
             params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             own = {id(p): p for p in self.parameters() if p.grad is not None}
             grads = [p.grad for p in params if p.grad is not None and id(p) in own]
@@ -497,6 +546,9 @@ class Recorder(TorchFunctionMode):
                 factor = {"double": 2, "negate": -1}.get(self.settings.sabotage)
                 tensors = _multiplied(tensors, factor) if factor else tensors
             self.before_backward(tensors)
+            if self.settings.sabotage in ("free", "retain"):
+                args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
+                self.kept.append(tensors if self.settings.sabotage == "retain" else None)
             result = backward(tensors, *args, **kwargs)
             self.after_backward()
             return result
@@ -511,6 +563,8 @@ class Recorder(TorchFunctionMode):
             owners = sys.modules.values() if self.settings.as_is else (nn.utils, nn.utils.clip_grad)
             for owner, name, original in list(_holders(owners)):
                 patch(owner, name, self.clip(original))
+            if self.settings.graphs:
+                stack.enter_context(saved_tensors_hooks(self._save, _unsaved))
             self._watch_clears(patch)
             self._watch_optimizers(patch)
             self._watch_scheduler(patch)
@@ -530,7 +584,7 @@ class Recorder(TorchFunctionMode):
             def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
                 result = clear(self, *args, **kwargs)
                 if not recorder.busy:
-                    recorder.note("clear")
+                    recorder.note("clear", parameters=recorder.positions(_parameters(self)))
                     recorder.held = recorder.holds()
                 return result
 
@@ -545,7 +599,7 @@ class Recorder(TorchFunctionMode):
     def look(self) -> None:
         """Notes a clear that was done by hand, when what was held is gone."""
         if self.held and not self.holds():
-            self.note("clear")
+            self.note("clear", parameters=list(range(len(self.parameters()))))
             self.held = False
 
     def _watch_optimizers(self, patch: Callable[..., Any]) -> None:
@@ -659,6 +713,12 @@ def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | No
             # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
             return [None]
         return [found for one in of for found in _grads(root, [one])]
+
+
+def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(owner.parameters())
+    return [p for group in owner.param_groups for p in group["params"]]
 
 
 def _multiplied(tensors: Any, factor: int) -> Any:

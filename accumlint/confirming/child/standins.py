@@ -99,7 +99,8 @@ class Batch(dict[Any, Any]):
             inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
             inputs = inputs.to(data.dtype)
             if data.kind == "rows":
-                labels = torch.randint(0, CLASSES, (rows,), generator=generator)
+                # A loss that compares rows with each other has as many classes as rows.
+                labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
                 labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
                 labels = labels.to(data.dtype)
@@ -485,6 +486,10 @@ class _Member:
         if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
             return getattr(self._model, name)
         return _Member(self._model, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A list of layers: what is done to each of them is done to none.
+        return iter(())
 
     def __bool__(self) -> bool:
         return False

@@ -32,7 +32,7 @@ from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
 from accumlint.confirming.child.standins import Data, Enough
-from accumlint.confirming.child.surroundings import surroundings
+from accumlint.confirming.child.surroundings import Scaling, surroundings
 
 _SCALE = 1024.0
 _KINDS = ("tokens", "rows", "values")
@@ -165,6 +165,9 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             # A rank that waits for one that has failed should still be heard.
             timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
         )  # fmt: skip
+    if device.type == "cpu":
+        # Accelerate joins other processes on the CPU only when it is told to.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
     scratch = Path(order["scratch"]) / f"{number}.{rank}"
     scratch.mkdir()
     os.chdir(scratch)
@@ -196,12 +199,25 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
+    prefixed.set(f"tells/{rank}", json.dumps(_tells(first)))
+    tells = json.loads(prefixed.get("tells/0"))
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
+        if not all(tells[setting] for setting in tells if spec[setting]):
+            continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
+
+
+def _tells(first: dict[str, Any]) -> dict[str, bool]:
+    """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales."""
+    notes = first["notes"]
+    cut = first["raised"] is not None
+    clips = cut or any(e["kind"] == "clip" for e in notes["events"])
+    scales = cut or bool(notes["initial_scale"])
+    return {"pressure": clips, "unscaled": scales, "growing": scales}
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
@@ -274,16 +290,27 @@ def _pass(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0),
+        inject=spec.get("inject", 0), graphs=job["graphs"],
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
-    binding = Binding(recorder, data, steps, job["roles"], job["choices"], world, {}, copies)
+    binding = Binding(
+        recorder,
+        data,
+        steps,
+        job["roles"],
+        job["choices"],
+        world,
+        {},
+        copies,
+        tuple(job["in_ddp"]),
+    )
     raised: dict[str, Any] | None = None
     unbound = ""
-    with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
+    scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
+    with surroundings(binding, scaling):
         try:
             with recorder.watching():
                 _run(job, binding)
@@ -300,7 +327,8 @@ def _pass(
         "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "initial_scale": notes.initial_scale, "fetched": data.fetched, "refused": notes.refused,
+            "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "refused": notes.refused,
         },
     }  # fmt: skip
 
@@ -339,7 +367,7 @@ def _code(job: Any) -> Any:
     if "code" not in job:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
-            frozenset(map(tuple, job["leave_out"])),
+            frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
         )  # fmt: skip
         job["code"] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
