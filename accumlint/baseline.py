@@ -6,7 +6,6 @@ statement in one normal form, with a count: lines may move, and a defect that ta
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import cast
 
 from accumlint.problem import Misuse
 from accumlint.report import Report
-from accumlint.writing import put
 
 USUAL = "accumlint-baseline.json"
 VERSION = 1
@@ -63,6 +61,8 @@ def load(baseline: Path) -> Mapping[Known, int]:
         ) from None
     except OSError as problem:
         raise BaselineError(f"{_shown(baseline)}: cannot be read: {problem.strerror}") from None
+    import json
+
     try:
         return dict(_entries(json.loads(data)))
     except (ValueError, RecursionError) as problem:
@@ -78,6 +78,10 @@ def save(baseline: Path, items: Mapping[Known, int]) -> None:
     Raises:
         BaselineError: when the file cannot be written.
     """
+    import json
+
+    from accumlint.writing import put
+
     rows = [
         json.dumps(
             {

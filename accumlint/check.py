@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,22 +16,21 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import baseline, notebook, packs, patterns, prefilter, suppress
+from accumlint import packs, patterns, prefilter
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
-from accumlint.fingerprint import fingerprinted
-from accumlint.notebook import Notebook
 from accumlint.place import Place
-from accumlint.problem import Kind, Problem
+from accumlint.problem import Kind, Misuse, Problem
 from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource, decode, lines
-from accumlint.suppress import Match, Suppressions
 
 if TYPE_CHECKING:
+    from accumlint.notebook import Notebook
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark
+    from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -81,10 +79,12 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
         return Problem(target.shown, f"cannot be read: {problem.strerror or problem}")
     try:
         return work(data, target)
-    except (packs.PackError, baseline.BaselineError):
+    except Misuse:
         raise
     # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
     except Exception:  # noqa: BLE001
+        import traceback
+
         message = "accumlint failed here, which is its own fault; please report it with this file"
         return Problem(target.shown, message, Kind.FAULT, traceback=traceback.format_exc())
 
@@ -121,6 +121,10 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if may_train and not prefilter.trains(text.text):
+        may_train = False
+        if not prefilter.may_ignore(data):
+            return Checked(target.shown)
     with _without_collector(), _room_to_recurse():
         try:
             if may_train:
@@ -132,8 +136,10 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 def _text(data: bytes, target: Target) -> _Text | None:
     """The program in a file's bytes, None for a notebook in another language."""
-    if not notebook.is_notebook(target.file):
+    if not target.is_notebook:
         return _Text(decode(data))
+    from accumlint import notebook
+
     book = notebook.read(data)
     return _Text(book.text, book) if book else None
 
@@ -201,14 +207,14 @@ class Shared:
 
 
 def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
-    from accumlint import judge, placing, reading, tracing
+    from accumlint import judge, placing, reading, suppress, tracing
 
-    start = time.monotonic()
+    start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, text.line(problem.line))
-    left = max(0.5, SECONDS - (time.monotonic() - start))
+    left = max(0.5, SECONDS - (time.process_time() - start))
     exploration = tracing.explore(program, shared.project, left)
     suppressions = suppress.read(text.text)
     rules = selection(target.settings).rules
@@ -252,6 +258,8 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
 
 def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
+    from accumlint import suppress
+
     reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
     return Checked(target.shown, *_sifted(reports, data, target))
 
@@ -331,10 +339,15 @@ def _sifted(
     reports: Sequence[_Matched], data: bytes, target: Target
 ) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
     """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
+    if not reports:
+        return (), ()
+    from accumlint import baseline
+    from accumlint.fingerprint import fingerprinted
+
     ordered = sorted(reports, key=lambda pair: pair[0].key)
-    named = fingerprinted([report for report, _ in ordered], data) if ordered else ()
+    named = fingerprinted([report for report, _ in ordered], data)
     file = target.settings.baseline
-    known = Counter(baseline.load(file)) if file and ordered else Counter[baseline.Known]()
+    known = Counter(baseline.load(file) if file else {})
     kept: list[Report] = []
     silenced: list[Silenced] = []
     for report, (_, ignores) in zip(named, ordered, strict=True):

@@ -27,6 +27,11 @@ class Target:
     settings: Settings
     stdin: bool = False
 
+    @property
+    def is_notebook(self) -> bool:
+        """True for a file that holds cells."""
+        return self.file.endswith(".ipynb")
+
 
 @dataclass(frozen=True)
 class _Folder:

@@ -97,10 +97,6 @@ class Notebook:
         return [0, *(match.end() for match in re.finditer("\n", self.raw))]
 
 
-def is_notebook(file: str) -> bool:
-    return file.endswith(".ipynb")
-
-
 def read(data: bytes) -> Notebook | None:
     """The notebook in these bytes, None where it is written in another language than Python.
 

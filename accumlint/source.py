@@ -6,9 +6,14 @@ import codecs
 import io
 import re
 import tokenize
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, cast
 
 # No program text starts like this in UTF-8, and the byte gate would be blind to what follows.
 WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+if TYPE_CHECKING:
+    import ast
 
 _LINE_END = re.compile("\r\n|\r|\n")
 
@@ -52,6 +57,35 @@ def encode(text: str, like: bytes) -> bytes:
     """
     encoding, _ = tokenize.detect_encoding(io.BytesIO(like).readline)
     return text.encode(encoding)
+
+
+def tree(text: str) -> ast.Module | None:
+    """Python's own syntax tree of a program; None for one that it cannot read."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            # What Python thinks of a backslash in somebody's string is no news of ours.
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """A syntax tree's nodes in no order; quicker than `ast.walk`."""
+    import ast
+
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                waiting.append(value)
+            elif isinstance(value, list):
+                waiting.extend(v for v in cast("list[object]", value) if isinstance(v, ast.AST))
 
 
 def lines(text: str) -> list[str]:

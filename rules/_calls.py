@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Insert, Move, Verb, Where
-from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, dotted, walk
+from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, dotted
 from accumlint.tracing.trace import Backward, Run, Step, Update
 
 
@@ -30,7 +30,7 @@ def takes_nothing(node: Node) -> bool:
 
 def accelerators(program: Program) -> list[str]:
     """What is called as `….accumulate(model)` somewhere in the file, each name once."""
-    calls = (node for node in walk(program.body) if isinstance(node, Call))
+    calls = (node for node in program.nodes if isinstance(node, Call))
     found = (receiver_of(c) for c in calls if dotted(c.func).endswith(".accumulate"))
     return [name for name in dict.fromkeys(found) if name]
 

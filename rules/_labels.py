@@ -30,7 +30,7 @@ def leaves_labels_out(program: Program) -> bool:
 
     An `ignore_index` alone tells nothing: many models name one and are trained on full rows.
     """
-    nodes = [*walk(program.body), *walk(program.data)]
+    nodes = [*program.nodes, *walk(program.data)]
     given = [
         argument.value
         for node in nodes

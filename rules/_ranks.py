@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumlint.reading.program import Attr, Name, Program, walk
+from accumlint.reading.program import Attr, Name, Program
 from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
 
 _AVERAGING = {
@@ -59,12 +59,12 @@ def is_sure(contribution: Contribution) -> bool:
 
 def averages_its_own_way(program: Program) -> bool:
     """True when a file changes what the reduction of its wrapper divides by."""
-    return any(_name(node) in _OWN_AVERAGE for node in walk(program.body))
+    return any(_name(node) in _OWN_AVERAGE for node in program.nodes)
 
 
 def gathers(program: Program) -> bool:
     """True when a file gathers tensors over ranks: a loss made of these has a gradient on every rank."""
-    return any(part in _name(node).lower() for node in walk(program.body) for part in _GATHERING)
+    return any(part in _name(node).lower() for node in program.nodes for part in _GATHERING)
 
 
 def _name(node: object) -> str:

@@ -16,7 +16,6 @@ from accumlint.reading.program import (
     Program,
     dotted,
     render,
-    walk,
     walk_expr,
 )
 from accumlint.tracing.trace import Thing
@@ -46,7 +45,7 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
 def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
     """An argument and all that is ever assigned to the names in it."""
     assigned: dict[str, list[Expr]] = {}
-    for node in walk(program.body):
+    for node in program.nodes:
         if isinstance(node, Assign):
             for target in node.targets:
                 assigned.setdefault(render(target), []).append(node.value)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Assign, Program, dotted, walk
+from accumlint.reading.program import Assign, Program, dotted
 
 
 def first_values(program: Program, total: str) -> Iterator[Assign]:
     """The plain assignments of a total that do not ask for its value before."""
-    for node in walk(program.body):
+    for node in program.nodes:
         if isinstance(node, Assign) and len(node.targets) == 1:
             asked = total in program.code(node.value)
             if dotted(node.targets[0]) == total and not asked:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Binary, Program, render, walk
+from accumlint.reading.program import Binary, Program, render
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 
@@ -107,9 +107,7 @@ def divide_once(program: Program, window: Window) -> Iterator[Fix]:
     """Leaves one of the divisions by hand out."""
     backward = window.contributions[0].backward
     divisors = {
-        render(node.right)
-        for node in walk(program.body)
-        if isinstance(node, Binary) and node.op == "/"
+        render(node.right) for node in program.nodes if isinstance(node, Binary) and node.op == "/"
     }
     for verbs in undivided(program, backward, divisors):
         yield unsafe("Divide once, and tune the learning rate again", *verbs)

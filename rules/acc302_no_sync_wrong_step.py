@@ -134,6 +134,6 @@ def choices(program: Program, window: Window) -> list[Choice]:
     """The conditional expressions in the forward's function of which one arm is a `no_sync`."""
     forwards = {forward.node for forward in window.of(Forward)}
     functions = {n for f in forwards for n in program.above(f) if isinstance(n, Function)}
-    nodes = [n for f in functions for n in walk(f.body)] if functions else walk(program.body)
+    nodes = [n for f in functions for n in walk(f.body)] if functions else program.nodes
     found = (n for n in nodes if isinstance(n, Choice))
     return [n for n in found if mentions(n.body, "no_sync") != mentions(n.orelse, "no_sync")]

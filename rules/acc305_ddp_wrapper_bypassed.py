@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import Assign, Attr, Call, Node, Program, dotted, walk
+from accumlint.reading.program import Assign, Attr, Call, Node, Program, dotted
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace, Window
 
@@ -122,7 +122,7 @@ def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator
 
 def wrappers_of(program: Program, alias: str) -> Iterator[str]:
     """The names of what is built from an alias, or of what the alias is the module of."""
-    for node in walk(program.body):
+    for node in program.nodes:
         match node:
             case Assign(targets=[target], value=Call(func=func, args=[model, *_])):
                 if dotted(model.value) == alias and "Parallel" in dotted(func):

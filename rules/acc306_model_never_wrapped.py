@@ -15,7 +15,6 @@ from accumlint.reading.program import (
     Star,
     dotted,
     render,
-    walk,
 )
 from accumlint.rule import Claim, Confidence, Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
@@ -148,13 +147,13 @@ class ModelNeverWrapped(Rule):
 
 def process_group(program: Program) -> Call | None:
     """The call that sets up the process group."""
-    calls = (node for node in walk(program.body) if isinstance(node, Call))
+    calls = (node for node in program.nodes if isinstance(node, Call))
     return next((c for c in calls if dotted(c.func).endswith("init_process_group")), None)
 
 
 def identifiers(program: Program) -> Iterator[str]:
     """Every name that a file uses, imports among them."""
-    for node in walk(program.body):
+    for node in program.nodes:
         match node:
             case Name(id=name) | Attr(name=name):
                 yield name
@@ -168,7 +167,7 @@ def shares_otherwise(program: Program) -> bool:
     """True when a file names another way to share gradients, or reduces what is not plainly for a report."""
     if any(_OTHERWISE.search(name) for name in identifiers(program)):
         return True
-    for node in walk(program.body):
+    for node in program.nodes:
         if isinstance(node, Call) and dotted(node.func).rpartition(".")[2].startswith(
             ("all_reduce", "reduce", "allreduce")
         ):
@@ -187,7 +186,7 @@ def hands_on(run: Run) -> bool:
 
 def given_away(program: Program, model: str) -> bool:
     """True when something is made of the model: it may be a wrapper."""
-    for node in walk(program.body):
+    for node in program.nodes:
         if isinstance(node, Assign) and isinstance(node.value, Call):
             given = (
                 a.value.value if isinstance(a.value, Star) else a.value for a in node.value.args

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Sink
-from accumlint.reading.program import Attr, Binary, Call, Name, Program, render, walk, walk_expr
+from accumlint.reading.program import Attr, Binary, Call, Name, Program, render, walk_expr
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace
 
@@ -91,7 +91,7 @@ def divided_by_length(program: Program) -> frozenset[str]:
     """What the program divides by `len(...)`, as written."""
     return frozenset(
         render(part)
-        for node in walk(program.body)
+        for node in program.nodes
         if isinstance(node, Binary) and node.op == "/"
         if isinstance(node.right, Call) and render(node.right.func) == "len"
         for part in walk_expr(node.left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import DropArgument
-from accumlint.reading.program import Call, Program, dotted, walk
+from accumlint.reading.program import Call, Program, dotted
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
@@ -136,7 +136,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
 
 def takes_gradients(program: Program) -> bool:
     """True when the file asks for gradients without a backward."""
-    calls = (dotted(node.func) for node in walk(program.body) if isinstance(node, Call))
+    calls = (dotted(node.func) for node in program.nodes if isinstance(node, Call))
     return any(callee.endswith("autograd.grad") or callee == "grad" for callee in calls)
 
 

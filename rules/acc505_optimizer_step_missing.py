@@ -134,7 +134,7 @@ def is_stepped_elsewhere(program: Program) -> bool:
 
 
 def nodes(program: Program) -> Iterator[Node]:
-    yield from walk(program.body)
+    yield from program.nodes
 
 
 def all_but_one(run: Run) -> Iterator[Step]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
-from accumlint.reading.program import Assign, Call, Program, dotted, render, walk
+from accumlint.reading.program import Assign, Call, Program, dotted, render
 from accumlint.rule import (
     Applicability,
     Claim,
@@ -118,7 +118,7 @@ def counts_by_itself(program: Program, average: Average) -> bool:
     name = average.subject.rpartition(".")[2]
     calls = [average.node] + [
         node.value
-        for node in walk(program.body)
+        for node in program.nodes
         if isinstance(node, Assign)
         and any(dotted(target).rpartition(".")[2] == name for target in node.targets)
     ]

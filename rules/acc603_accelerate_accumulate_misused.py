@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.program import Attr, Call, Name, Program, dotted, walk
+from accumlint.reading.program import Attr, Call, Name, Program, dotted
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Trace
 
@@ -174,7 +174,7 @@ def stepping_without(run: Run) -> Step | None:
 
 def gives_steps(program: Program) -> bool:
     """True when each Accelerator of the file is given its steps, and no plugin that counts by itself."""
-    calls = [n for n in walk(program.body) if isinstance(n, Call)]
+    calls = [n for n in program.nodes if isinstance(n, Call)]
     built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
     return all(
         c.keyword("gradient_accumulation_steps") is not None
@@ -185,7 +185,7 @@ def gives_steps(program: Program) -> bool:
 
 def speaks_of_steps(program: Program) -> bool:
     """True when the file reads a number of accumulation steps that is not the Accelerator's own."""
-    for node in walk(program.body):
+    for node in program.nodes:
         name = node.name if isinstance(node, Attr) else node.id if isinstance(node, Name) else ""
         own = isinstance(node, Attr) and "accelerator" in dotted(node.base)
         if "gradient_accumulation_steps" in name and not own:

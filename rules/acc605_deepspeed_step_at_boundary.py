@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.program import Attr, Call, Node, Program, render, walk, walk_expr
+from accumlint.reading.program import Attr, Call, Node, Program, render, walk_expr
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, EngineCall, Run, Thing, Trace
 
@@ -135,4 +135,4 @@ def is_rarer(run: Run, engine: Thing) -> bool:
 def sets_the_boundary(program: Program) -> bool:
     """True when the script tells DeepSpeed where its windows end."""
     name = "set_gradient_accumulation_boundary"
-    return any(isinstance(n, Attr) and n.name == name for n in walk(program.body))
+    return any(isinstance(n, Attr) and n.name == name for n in program.nodes)

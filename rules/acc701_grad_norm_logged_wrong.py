@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Call, Do, Node, Program, dotted, walk
+from accumlint.reading.program import Call, Do, Node, Program, dotted
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Step, Trace
 
@@ -129,4 +129,4 @@ def after_clipping(program: Program, run: Run, norm: Norm) -> bool:
 def is_dropped(program: Program, node: Node) -> bool:
     """True for a norm-clipping call that stands alone as a statement."""
     named = isinstance(node, Call) and "norm" in dotted(node.func).rpartition(".")[2]
-    return named and any(isinstance(n, Do) and n.value is node for n in walk(program.body))
+    return named and any(isinstance(n, Do) and n.value is node for n in program.nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Do, Program, dotted, walk
+from accumlint.reading.program import Do, Program, dotted
 from accumlint.rule import Claim, Finding, Rule, Severity
 from accumlint.tracing.trace import Clip, Norm, Trace
 
@@ -84,7 +84,7 @@ class GradNormNotLogged(Rule):
 
 def discarded_norms(program: Program) -> dict[object, str]:
     """The calls that return a gradient norm and stand alone as a statement, with their names."""
-    alone = (node.value for node in walk(program.body) if isinstance(node, Do))
+    alone = (node.value for node in program.nodes if isinstance(node, Do))
     return {
         call: last
         for call in alone

@@ -18,7 +18,7 @@ from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Cell, Checked, Edit, Fix, Mark, Report, Silenced, Untraced
-from accumlint.reporting import REPORTERS, schema
+from accumlint.reporting import reporter, schema
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative, repository
 
@@ -67,11 +67,13 @@ MANY = (checked(report()), BROKEN, SLOW, UNTRACED, HELD, BY_SETTINGS, Checked("/
 
 
 def told(name: str, *results: Checked, look: Look = LOOK) -> str:
-    return "\n".join(REPORTERS[name](results, look))
+    return "\n".join(reporter(name)(results, look))
 
 
 def test_every_format_can_be_asked_for() -> None:
-    assert tuple(REPORTERS) == keys.FORMATS
+    for name in keys.FORMATS:
+        assert callable(reporter(name))
+        assert callable(reporter(name, statistics=True))
 
 
 # SARIF
@@ -362,7 +364,7 @@ FORBIDDEN = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e-\u200f\u2028-\u20
 
 
 @pytest.mark.parametrize("file", HOSTILE)
-@pytest.mark.parametrize("name", REPORTERS)
+@pytest.mark.parametrize("name", keys.FORMATS)
 def test_no_name_breaks_a_format(name: str, file: str) -> None:
     harmless = told(name, checked(report()), broken("b.py"))
     text = told(name, checked(report(file)), broken(file))

@@ -11,7 +11,7 @@ import pytest
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
 from accumlint.report import Cell, Checked, Mark, Report, Untraced
-from accumlint.reporting import REPORTERS
+from accumlint.reporting import reporter
 from accumlint.reporting.frame import frame
 from accumlint.reporting.look import Look, printable
 
@@ -64,7 +64,7 @@ ACC102 loss-not-divided (error, likely)
 
 
 def lines(name: str, look: Look, *results: Checked) -> list[str]:
-    return list(REPORTERS[name](results, look))
+    return list(reporter(name)(results, look))
 
 
 def test_full_tells_the_whole_story() -> None:

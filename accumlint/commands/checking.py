@@ -9,19 +9,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from accumlint import baseline, changes, check, fixing, ignoring, reporting
+from accumlint import check
 from accumlint.commands import output
 from accumlint.config import Settings
 from accumlint.discovery import Target
-from accumlint.fixing import Fixed
 from accumlint.progress import Progress
 from accumlint.report import Checked
-from accumlint.reporting import mending
-from accumlint.reporting.difference import difference
+from accumlint.reporting import mending, reporter
 from accumlint.reporting.look import Look
 from accumlint.reporting.words import count
 from accumlint.source import decode
+
+if TYPE_CHECKING:
+    from accumlint.changes import Changes
+    from accumlint.fixing import Fixed
 
 FINDINGS = 1
 
@@ -60,11 +63,15 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
     for settings in asked:
         if settings.baseline:
+            from accumlint import baseline
+
             baseline.load(settings.baseline)
     progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
     coming = progress.through(targets)
     results: list[Checked] = []
     if work.diff:
+        from accumlint import fixing
+
         fixes = fixing.fix_files(coming, unsafe=work.unsafe)
         output.put(_differences(fixes, results, progress, delivery.look))
         output.put(mending.outlook(results, names=work.show_fixes), sys.stderr)
@@ -91,31 +98,31 @@ def _found(targets: Iterable[Target], work: Work) -> Iterator[Checked]:
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
     found = check.check(targets)
-    return _changed(found, changes.since(work.since, str(Path.cwd()))) if work.since else found
+    if work.since:
+        from accumlint import changes
+
+        return _changed(found, changes.since(work.since, str(Path.cwd())))
+    return found
 
 
 def _deliver(
     coming: Iterator[Checked], results: Sequence[Checked], delivery: Delivery, *, on_stderr: bool
 ) -> int:
     """Prints the results as they come, then writes them in the other formats; returns the gravest of what failed."""
-    first, *others = delivery.printed
-    reporters = reporting.STATISTICS if delivery.statistics else reporting.REPORTERS
-    output.put(reporters[first](coming, delivery.look), sys.stderr if on_stderr else sys.stdout)
+    reporters = [reporter(name, statistics=delivery.statistics) for name in delivery.printed]
+    output.put(reporters[0](coming, delivery.look), sys.stderr if on_stderr else sys.stdout)
     # The other outputs are whole even if the reader of the first one stopped early.
-    deque(coming if others or delivery.files else (), maxlen=0)
-    for name in others:
-        output.put(reporters[name](results, delivery.look))
+    deque(coming if reporters[1:] or delivery.files else (), maxlen=0)
+    for write in reporters[1:]:
+        output.put(write(results, delivery.look))
     plain = replace(delivery.look, color=False)
-    written = [
-        output.write(reporting.REPORTERS[name](results, plain), file)
-        for name, file in delivery.files
-    ]
+    written = [output.write(reporter(name)(results, plain), file) for name, file in delivery.files]
     if "github" in delivery.printed and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
-        written.append(output.write(reporting.REPORTERS["markdown"](results, plain), page, "a"))
+        written.append(output.write(reporter("markdown")(results, plain), page, "a"))
     return max(written, default=0)
 
 
-def _changed(results: Iterable[Checked], since: changes.Changes) -> Iterator[Checked]:
+def _changed(results: Iterable[Checked], since: Changes) -> Iterator[Checked]:
     """The results with those findings only that stand on what changed."""
     for result in results:
         yield replace(result, reports=tuple(filter(since.touch, result.reports)))
@@ -123,6 +130,8 @@ def _changed(results: Iterable[Checked], since: changes.Changes) -> Iterator[Che
 
 def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:
     """What is left to report once ignores were written."""
+    from accumlint import ignoring
+
     files = comments = 0
     for done in ignoring.ignore(targets, reason):
         files += bool(done.added)
@@ -146,6 +155,8 @@ def _differences(
     results: Iterable[Fixed], kept: list[Checked], progress: Progress, look: Look
 ) -> Iterator[str]:
     """The diff of each file that would change."""
+    from accumlint.reporting.difference import difference
+
     for result in results:
         if result.is_changed:
             progress.clear()
@@ -156,6 +167,8 @@ def _differences(
 
 def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:
     """The results of fixing; what came from stdin goes to stdout, whether it changed or not."""
+    from accumlint import fixing
+
     for result in fixing.fix_files(targets, unsafe=unsafe):
         if result.target.stdin:
             sys.stdout.flush()

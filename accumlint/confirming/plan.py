@@ -302,7 +302,7 @@ def _ignored(program: p.Program) -> int:
         for target in statement.targets
         if isinstance(target, p.Name)
     }
-    for node in p.walk(program.body):
+    for node in program.nodes:
         if isinstance(node, p.Call):
             given = node.keyword("ignore_index")
             value = (

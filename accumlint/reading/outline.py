@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from accumlint.source import nodes, tree
+
 
 @dataclass(eq=False)
 class Block:
@@ -22,33 +24,33 @@ class Block:
     def is_class(self) -> bool:
         return isinstance(self.tree, ast.ClassDef)
 
-    @cached_property
+    @property
     def names(self) -> frozenset[str]:
         """Every plain name and attribute in it."""
-        return frozenset(self._names())
+        return self._words[0]
 
-    @cached_property
+    @property
     def calls(self) -> frozenset[str]:
         """The last names of what it calls, and the attributes that it sets."""
-        return frozenset(self._calls())
+        return self._words[1]
 
-    def _names(self) -> Iterator[str]:
-        for node in ast.walk(self.tree):
+    @cached_property
+    def _words(self) -> tuple[frozenset[str], frozenset[str]]:
+        names: set[str] = set()
+        calls: set[str] = set()
+        for node in nodes(self.tree):
             match node:
-                case ast.Name(id=name) | ast.Attribute(attr=name):
-                    yield name
-                case _:
-                    pass
-
-    def _calls(self) -> Iterator[str]:
-        for node in ast.walk(self.tree):
-            match node:
+                case ast.Name(id=name):
+                    names.add(name)
+                case ast.Attribute(attr=name, ctx=context):
+                    names.add(name)
+                    if isinstance(context, ast.Store):
+                        calls.add(name)
                 case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-                    yield name
-                case ast.Attribute(attr=name, ctx=ast.Store()):
-                    yield name
+                    calls.add(name)
                 case _:
                     pass
+        return frozenset(names), frozenset(calls)
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,8 @@ class Outline:
 def outline(text: str, lines: list[str]) -> Outline:
     """The outline of a module; empty for one that Python itself cannot read."""
     found = Outline({}, {}, ())
-    try:
-        module = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    module = tree(text)
+    if module is None:
         return found
     stars: list[str] = []
     for statement in _top_level(module.body):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import cast
 
 import libcst as cst
-from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+from libcst.metadata import CodeRange, PositionProvider
 
 from accumlint.place import Place
 from accumlint.reading.lowering import lowered
@@ -54,8 +55,7 @@ class _Places:
 
     @cached_property
     def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
-        # The wrapper must not copy the module: the program's nodes point into this very tree.
-        return MetadataWrapper(self.module, unsafe_skip_copy=True).resolve(PositionProvider)
+        return _Positions().of(self.module)
 
     def of(self, node: cst.CSTNode) -> Place | None:
         found = self.ranges.get(node)
@@ -68,3 +68,11 @@ class _Places:
 
     def around(self, node: cst.CSTNode) -> Surroundings:
         return surroundings(self.module, self.ranges, self.source.lines[self.above :], node)
+
+
+class _Positions(PositionProvider):
+    """libcst's positions without its `MetadataWrapper`, which would walk the whole tree twice more."""
+
+    def of(self, module: cst.Module) -> Mapping[cst.CSTNode, CodeRange]:
+        self._gen_impl(module)
+        return cast("Mapping[cst.CSTNode, CodeRange]", self._computed)  # pyright: ignore[reportUnknownMemberType]

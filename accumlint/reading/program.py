@@ -508,9 +508,14 @@ class Program:
         return self.source.parts[0].around(node.at)
 
     @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes of the file, parents first."""
+        return tuple(walk(self.body))
+
+    @cached_property
     def parents(self) -> Mapping[Node, Node]:
         """The node that each node stands directly below."""
-        return {child: node for node in walk(self.body) for child in children(node)}
+        return {child: node for node in self.nodes for child in children(node)}
 
     def above(self, node: Node) -> Iterator[Node]:
         """The nodes that hold a node, the nearest first."""
@@ -521,18 +526,18 @@ class Program:
     @cached_property
     def functions(self) -> tuple[Function, ...]:
         """All functions and methods, nested ones included, in source order."""
-        return tuple(n for n in walk(self.body) if isinstance(n, Function) and n.name != "<lambda>")
+        return tuple(n for n in self.nodes if isinstance(n, Function) and n.name != "<lambda>")
 
     @cached_property
     def classes(self) -> Mapping[str, Class]:
-        return {n.name: n for n in walk(self.body) if isinstance(n, Class)}
+        return {n.name: n for n in self.nodes if isinstance(n, Class)}
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
         """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
         return {
             name: path
-            for node in walk(self.body)
+            for node in self.nodes
             if isinstance(node, Import)
             for name, path in node.names
         }

@@ -3,41 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 
 from accumlint.report import Checked
-from accumlint.reporting.azure import azure
-from accumlint.reporting.concise import concise
-from accumlint.reporting.full import full
-from accumlint.reporting.github import github
-from accumlint.reporting.gitlab import gitlab
-from accumlint.reporting.grouped import grouped
-from accumlint.reporting.json import json, json_lines
-from accumlint.reporting.junit import junit
 from accumlint.reporting.look import Look
-from accumlint.reporting.markdown import markdown
-from accumlint.reporting.rdjson import rdjson
-from accumlint.reporting.sarif import sarif
-from accumlint.reporting.statistics import json_statistics, statistics
 
 Reporter = Callable[[Iterable[Checked], Look], Iterator[str]]
 
-REPORTERS: dict[str, Reporter] = {
-    "concise": concise,
-    "full": full,
-    "grouped": grouped,
-    "json": json,
-    "json-lines": json_lines,
-    "sarif": sarif,
-    "github": github,
-    "gitlab": gitlab,
-    "azure": azure,
-    "junit": junit,
-    "rdjson": rdjson,
-    "markdown": markdown,
-}
-STATISTICS: dict[str, Reporter] = dict.fromkeys(REPORTERS, statistics) | {
-    "json": json_statistics,
-}
+
+def reporter(name: str, *, statistics: bool = False) -> Reporter:
+    """What writes a format, imported now; with `statistics`, what counts findings in it."""
+    home, function = name.partition("-")[0], name.replace("-", "_")
+    if statistics:
+        home, function = "statistics", "json_statistics" if name == "json" else "statistics"
+    return getattr(import_module(f"accumlint.reporting.{home}"), function)
 
 
 def schema() -> str:

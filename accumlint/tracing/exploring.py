@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from accumlint import prefilter
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
@@ -54,7 +55,10 @@ class Exploration:
 
 def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
-    until = time.monotonic() + seconds
+    until = time.process_time() + seconds
+    if not prefilter.may_loop(program.text):
+        # What only tells a trainer how need not be followed through its imports.
+        return Exploration((), (), "", {})
     own, excerpts = project.slice_of(program)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
@@ -65,7 +69,7 @@ def explore(program: p.Program, project: Project, seconds: float) -> Exploration
     reasons: dict[p.Function | None, str] = {}
     stopped = ""
     for entry in _entries(program, slice_, covered):
-        if time.monotonic() > until:
+        if time.process_time() > until:
             stopped = "out of time"
             break
         traces = _Paths(program, slice_, entry, until, borders).traces(covered)
@@ -93,7 +97,7 @@ def _untraced(
         for event in run.of(t.Backward)
     }
     why = next((r for r in reasons.values() if r), "")
-    for node in p.walk(program.body):
+    for node in program.nodes:
         if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
             if node.func.name == "backward" and node.at not in seen:
                 yield node, why
@@ -173,7 +177,7 @@ class _Paths:
         scenario = STANDARD
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
-            if found and (time.monotonic() > self.until or self.nodes > MAX_NODES_OF_PATHS):
+            if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
             run, machine = self.run(scenario, chosen)
             for _ in range(MAX_RETRIES if not found else 0):
@@ -224,7 +228,7 @@ class _Paths:
         """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
         refused, nodes = len(self.borders.refused), self.nodes
         run, machine = self.tried(scenario, chosen)
-        if len(self.borders.refused) > refused and time.monotonic() < self.until:
+        if len(self.borders.refused) > refused and time.process_time() < self.until:
             self.nodes = nodes
             return self.run(scenario, chosen)
         return run, machine
@@ -321,7 +325,7 @@ class _Paths:
         return tuple(
             {
                 p.dotted(n)
-                for n in p.walk(self.program.body)
+                for n in self.program.nodes
                 if isinstance(n, p.Attr) and n.name == "iteration"
             }
         )

@@ -496,7 +496,7 @@ class Machine:
     def eval(self, node: p.Expr) -> Value:
         state = self.state
         state.nodes += 1
-        if state.nodes & 255 == 0 and time.monotonic() > self.until:
+        if state.nodes & 255 == 0 and time.process_time() > self.until:
             raise Stopped("out of time")
         if state.nodes > self.ceiling:
             raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar

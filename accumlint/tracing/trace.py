@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from accumlint.reading.program import Function, Node, Program
 
@@ -386,7 +386,13 @@ class Window:
         return tuple(dict.fromkeys(n for b in self.backwards for n in b.microbatches))
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        return tuple(e for e in self.between if isinstance(e, kind))
+        if kind not in self._by_kind:
+            self._by_kind[kind] = tuple(e for e in self.between if isinstance(e, kind))
+        return cast("tuple[E, ...]", self._by_kind[kind])
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
+        return {}
 
     def weight(self, microbatch: int) -> Fraction | None:
         """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
@@ -441,7 +447,15 @@ class Run:
     barred: tuple[Node, ...] = ()
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        return tuple(e for e in self.events if isinstance(e, kind))
+        """The events of a kind, in their order."""
+        if kind not in self._by_kind:
+            self._by_kind[kind] = tuple(e for e in self.events if isinstance(e, kind))
+        return cast("tuple[E, ...]", self._by_kind[kind])
+
+    @cached_property
+    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
+        # Every rule asks for the same few kinds.
+        return {}
 
     @cached_property
     def optimizers(self) -> tuple[Thing, ...]:
