@@ -30,7 +30,7 @@ class Spec:
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
     `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
-    what the recorder breaks ("double", "negate", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
+    what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
     "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
     """
 
@@ -179,13 +179,13 @@ def _plan(
     wish: Wish,
 ) -> Plan:
     symptom, text = rule.shows, program.text
-    if trace is None:
+    driver = _driver(program, report.mark.place.line) if trace is None else {}
+    if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
-    events = trace.main.events
-    distributed = _is_distributed(trace, program)
+    events = trace.main.events if trace else ()
+    distributed = _is_distributed(events)
     world = wish.ranks or max(2 if distributed else 1, rule.ranks)
-    entry = trace.entry
     root, package = _package(Path(target.file))
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
         "ccelerator" in text
@@ -197,32 +197,29 @@ def _plan(
         package=package,
         roots=tuple(_roots(root, Path(target.file).parent)),
         line=report.mark.place.line,
-        entry={
-            "function": entry.function.name if entry.function else None,
-            "owner": entry.function.owner if entry.function else "",
-            "maker": entry.maker.name if entry.maker else None,
-            "maker_owner": entry.maker.owner if entry.maker else "",
-            "calls": entry.calls,
-        },
-        kept=_places(program, slice_.kept),
+        entry=_entry(trace.entry) if trace else driver,
+        kept=_places(program, _statements(program.body) if driver else slice_.kept),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
             program,
             (
                 s
                 for s in program.body
-                if entry.function is not None
+                if trace is not None
+                and trace.entry.function is not None
                 and s in slice_.backwards
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=_roles(trace),
-        choices=dict(trace.assumptions),
+        roles=_roles(events),
+        choices=dict(trace.assumptions) if trace else {},
         kind=_kind(text),
         ignored=_ignored(program),
         totals=totals,
-        in_ddp=_in_ddp(trace, text),
-        averages=tuple(sorted({program.place(e.node).line for e in trace.main.of(t.Average)})),
+        in_ddp=_in_ddp(events, text),
+        averages=tuple(
+            sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
+        ),
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
@@ -231,9 +228,46 @@ def _plan(
     return Plan(report, rule, symptom, world, job)
 
 
-def _is_distributed(trace: t.Trace, program: p.Program) -> bool:
+def _entry(entry: t.Entry) -> dict[str, str | None]:
+    """Where a run starts, in plain words."""
+    return {
+        "function": entry.function.name if entry.function else None,
+        "owner": entry.function.owner if entry.function else "",
+        "maker": entry.maker.name if entry.maker else None,
+        "maker_owner": entry.maker.owner if entry.maker else "",
+        "calls": entry.calls,
+        "driver": "",
+    }
+
+
+def _driver(program: p.Program, line: int) -> dict[str, str | None]:
+    """The framework whose loop runs what stands at a line, and the class or function that it is given; {} for none."""
+    made: dict[str, str | None] = {
+        "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once",
+    }  # fmt: skip
+    for cls in program.body:
+        if not isinstance(cls, p.Class):
+            continue
+        if any(base.endswith("LightningModule") for base in cls.bases) and (
+            "training_step" in cls.methods
+        ):
+            return {**made, "owner": cls.name, "driver": "module"}
+        if any(base.endswith("Trainer") for base in cls.bases) and "compute_loss" in cls.methods:
+            return {**made, "owner": cls.name, "driver": "trainer"}
+    for node in p.walk(program.body):
+        if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:
+            return {**made, "function": p.dotted(given), "driver": "loss"}
+    return {}
+
+
+def _statements(body: tuple[p.Stmt, ...]) -> Iterator[p.Stmt]:
+    """Every statement."""
+    return (node for node in p.walk(body) if isinstance(node, p.Stmt))
+
+
+def _is_distributed(events: Iterable[t.Event]) -> bool:
     """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
-    for event in trace.main.events:
+    for event in events:
         if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
             return True
         if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
@@ -246,10 +280,10 @@ def _places(program: p.Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int
     return tuple(sorted({(place.line, place.column) for place in places}))
 
 
-def _roles(trace: t.Trace) -> dict[str, str]:
+def _roles(events: Iterable[t.Event]) -> dict[str, str]:
     """Roles by text, as the run saw them."""
     roles: dict[str, str] = {}
-    for event in trace.main.events:
+    for event in events:
         for name in ("model", "optimizer", "scaler", "scheduler"):
             thing = getattr(event, name, None)
             if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
@@ -257,11 +291,11 @@ def _roles(trace: t.Trace) -> dict[str, str]:
     return roles
 
 
-def _in_ddp(trace: t.Trace, text: str) -> tuple[str, ...]:
+def _in_ddp(events: Iterable[t.Event], text: str) -> tuple[str, ...]:
     """The models that DDP wraps, where that is done in another file."""
     if any(f"{wrapper}(" in text for wrapper in frameworks.WRAPPERS):
         return ()
-    forwards = trace.main.of(t.Forward)
+    forwards = (e for e in events if isinstance(e, t.Forward))
     return tuple(dict.fromkeys(e.model.text for e in forwards if e.wrapper == "ddp"))
 
 
@@ -365,7 +399,7 @@ def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
 # Arms that break the loop, so that a question which no defect has answered is seen to have another answer.
 _BROKEN = {
     Symptom.WEIGHTS: Spec("ragged", sabotage="double"),
-    Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="negate"),
+    Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="forget"),
     Symptom.RAISES: Spec("equal", sabotage="keep"),
     Symptom.SPREAD: Spec("equal", sabotage="part"),
     Symptom.REDUCTIONS: Spec("equal", sabotage="sync"),
@@ -382,7 +416,8 @@ _BROKEN = {
 
 def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     """The three regimes, what the symptom needs besides, and its controls."""
-    yield Spec("equal")
+    # A total may be set back with the epoch only.
+    yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")
     yield Spec("ragged")
     yield Spec("trailing")
     yield Spec("equal", pressure=True)

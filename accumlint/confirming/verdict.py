@@ -448,7 +448,18 @@ def _sizes(evidence: Evidence, key: str = "equal") -> Answer:
 def _steps(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
     updates = _whole(found)
-    mean = sum(len(u.microbatches) for u in updates) / len(updates)
+    backwards = [0]
+    for moment in found.moments:
+        if moment.kind == "backward":
+            backwards[-1] += 1
+        elif moment.kind == "step":
+            backwards.append(0)
+    # What comes in one piece may be cut into micro-batches.
+    sizes = [
+        max(len(u.microbatches), backwards[u.number - 1] if u.number <= len(backwards) else 0)
+        for u in updates
+    ]
+    mean = sum(sizes) / len(sizes)
     shows = mean < found.steps
     sentence = (
         f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
@@ -559,7 +570,7 @@ def _missed(evidence: Evidence, key: str = "equal") -> Answer:
             {"micro-batches": len(backwards), "updates": 0},
         )  # fmt: skip
     answer = _gradient(evidence, key)
-    if answer.shows or key == "equal one":
+    if answer.shows or key in ("equal one", "equal mend"):
         return answer
     early = _steps(evidence, key)
     return early if early.shows else answer
@@ -629,7 +640,7 @@ _MENDED = {
 }
 _BROKEN = {
     "equal double": "every other micro-batch's loss doubled",
-    "equal pressure negate": "every other micro-batch's loss negated",
+    "equal pressure forget": "every other micro-batch's gradient thrown away",
     "ragged double": "every other micro-batch's loss doubled",
     "trailing double": "every other micro-batch's loss doubled",
     "trailing void": "every step kept from happening",

@@ -61,7 +61,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (r"vocab", VOCABULARY),
         (r"num_class|n_class|num_labels", CLASSES),
         (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
-        (r"batch_?size|(^|_)bsz?$", 2),
+        (r"batch_?size|(^|_)bsz?$|^(rows|samples|items)_per_", 2),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )
@@ -93,6 +93,7 @@ class Binding:
         given: dict[str, Any],
         copies: int = 1,
         in_ddp: tuple[str, ...] = (),
+        driven: tuple[str, ...] = (),
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -103,6 +104,7 @@ class Binding:
         self.given = given
         self.copies = copies
         self.in_ddp = in_ddp
+        self.driven = driven
         self.answers = Answers(self.value, self.choice, self.touched)
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -232,6 +234,7 @@ class Binding:
         made = cls(*args, **kwargs)
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
+            made.native_amp = True
         return made
 
     # What the rewritten source calls
@@ -267,6 +270,9 @@ class Binding:
             and isinstance(value, int | float | Stub)
             and not isinstance(value, bool)
         ):
+            if value == 0 and not isinstance(value, Stub):
+                # A counter's start.
+                return value
             if isinstance(value, Stub) or self.steps_ == 1 or not 2 <= value <= 16:
                 self.tell(bound, f"the accumulation steps, {self.steps_}")
                 return self.steps_
@@ -451,6 +457,17 @@ class Binding:
                 kwargs[p.name] = values[p.name]
         return args, kwargs
 
+    def instance(self, cls: type) -> Any:
+        """An object of a class of the user's."""
+        made: Any = object.__new__(cls)
+        if isinstance(made, nn.Module):
+            nn.Module.__init__(made)
+        start = cls.__init__
+        if start is not object.__init__:
+            args, kwargs = self.arguments(start, 1)
+            start(made, *args, **kwargs)
+        return made
+
     def parameter(self, p: inspect.Parameter) -> Any:
         if p.name in self.given:
             return self.given[p.name]
@@ -466,6 +483,8 @@ class Binding:
             p.default is None and self.choices.get(f"{p.name} is None") == "false"
         ):
             return UNKNOWN
+        if re.search(r"(class|label)_weights?$", p.name):
+            return [1.0] * (VOCABULARY if self.data.kind == "tokens" else CLASSES)
         if re.search(r"^params$|parameters$", p.name):
             return [q for m in self.models.values() for q in m.parameters()]
         return self.stub(p.name)

@@ -340,6 +340,10 @@ class Recorder(TorchFunctionMode):
 
     def after_backward(self) -> None:
         self.held = self.holds()
+        if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
+            # The control: what every other micro-batch brought is lost, as if it had been cleared.
+            for p in self.parameters():
+                p.grad = None
         if self.settings.sabotage == "schedule":
             for scheduler in self.schedulers:
                 scheduler.step()
@@ -541,10 +545,9 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
-            if self.backwards % 2:
-                # The control: every other micro-batch weighs something else.
-                factor = {"double": 2, "negate": -1}.get(self.settings.sabotage)
-                tensors = _multiplied(tensors, factor) if factor else tensors
+            if self.settings.sabotage == "double" and self.backwards % 2:
+                # The control: every other micro-batch weighs twice as much.
+                tensors = _doubled(tensors)
             self.before_backward(tensors)
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
@@ -721,8 +724,8 @@ def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
     return [p for group in owner.param_groups for p in group["params"]]
 
 
-def _multiplied(tensors: Any, factor: int) -> Any:
-    return tensors * factor if isinstance(tensors, torch.Tensor) else [t * factor for t in tensors]
+def _doubled(tensors: Any) -> Any:
+    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
 
 
 def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

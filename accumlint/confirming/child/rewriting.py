@@ -436,6 +436,10 @@ class _Rewriter(ast.NodeTransformer):
             for n in ast.walk(original)
         ):
             return value
+        if original is not None and isinstance(bound, str) and bound in _mentions(original):
+            if names.is_steps(bound.rpartition(".")[2]):
+                # A counter, whatever it is called.
+                return value
         spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
         mentions = (
             _constant(tuple(sorted(set(_mentions(original)))))

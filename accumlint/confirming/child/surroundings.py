@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
-from accumlint.confirming.child import sharded
+from accumlint.confirming.child import contracts, sharded
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 
@@ -245,11 +245,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, binding: Binding, sharding: dict[str, Any]) -> None:
         self.binding = binding
         self.sharding = sharding
+        self.promised = contracts.names(binding)
         self.made: list[str] = []
         self.last = _Last(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
+            return self.spec(fullname)
+        if fullname.split(".")[0] in self.binding.driven and fullname not in sys.modules:
             return self.spec(fullname)
         if fullname in sharded.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
@@ -266,8 +269,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return sharded.module(
                 spec.name, self.sharding, lambda name: stub(f"{spec.name}.{name}")
             )
-        self.binding.tell(spec.name.split(".")[0], "a package made of stand-ins")
-        return _StubModule(spec.name, self.binding)
+        top = spec.name.split(".")[0]
+        module = _StubModule(spec.name, self.binding)
+        if top in contracts.PACKAGES:
+            self.binding.tell(top, "what it promises about the gradient")
+            module.__dict__.update(self.promised)
+        else:
+            self.binding.tell(top, "a package made of stand-ins")
+        return module
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
@@ -293,6 +302,8 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if top in contracts.PACKAGES:
+            return self.finder.spec(fullname)
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import guard, kernel, uncompiled
+from accumlint.confirming.child import contracts, guard, kernel, uncompiled
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
@@ -281,6 +281,8 @@ def _pass(
     torch.manual_seed(order["seed"])
     steps = spec["steps"]
     dtype = getattr(torch, order["dtype"])
+    # What the user's code makes without saying so is of the precision of the run.
+    torch.set_default_dtype(dtype)
     length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
@@ -297,16 +299,9 @@ def _pass(
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
     binding = Binding(
-        recorder,
-        data,
-        steps,
-        job["roles"],
-        job["choices"],
-        world,
-        {},
-        copies,
-        tuple(job["in_ddp"]),
-    )
+        recorder, data, steps, job["roles"], job["choices"], world, {}, copies, tuple(job["in_ddp"]),
+        contracts.PACKAGES if job["entry"]["driver"] else (),
+    )  # fmt: skip
     raised: dict[str, Any] | None = None
     unbound = ""
     scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
@@ -385,6 +380,10 @@ def _run(job: Any, binding: Binding) -> None:
         RUNTIME: binding,
     }
     exec(_code(job), space)
+    if entry["driver"]:
+        made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
+        made = binding.instance(made) if entry["owner"] else made
+        contracts.drive(entry["driver"], made, binding)
     if entry["function"] is None:
         return
     function, skip = _function(entry, space, binding)
@@ -421,14 +420,7 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
-    made: Any = object.__new__(cls)
-    if isinstance(made, torch.nn.Module):
-        torch.nn.Module.__init__(made)
-    start = cls.__init__
-    if start is not object.__init__:
-        args, kwargs = binding.arguments(start, 1)
-        start(made, *args, **kwargs)
-    return getattr(made, name)
+    return getattr(binding.instance(cls), name)
 
 
 if __name__ == "__main__":
