@@ -38,7 +38,7 @@ FLOORS = [
         "accumlint.patterns",
         "accumlint.packs",
     },
-    {"accumlint.keys", "accumlint.baseline", "accumlint.changes"},
+    {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
