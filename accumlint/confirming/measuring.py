@@ -152,7 +152,10 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
                     found["microbatch"], term, found["count"], found["weight"], event["scale"], own
                 ),
             )
-    thresholds = [e["threshold"] for e in since if e["kind"] == "clip"]
+    stepped = set(step["parameters"])
+    thresholds = [
+        e["threshold"] for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])
+    ]
     return Window(
         step,
         parts,

@@ -186,6 +186,8 @@ def _plan(
     events = trace.main.events if trace else ()
     distributed = _is_distributed(events)
     world = wish.ranks or max(2 if distributed else 1, rule.ranks)
+    # A framework calls methods that no statement of the source calls.
+    is_driven = bool(driver) or any(map(_is_module, program.body))
     root, package = _package(Path(target.file))
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
         "ccelerator" in text
@@ -198,7 +200,7 @@ def _plan(
         roots=tuple(_roots(root, Path(target.file).parent)),
         line=report.mark.place.line,
         entry=_entry(trace.entry) if trace else driver,
-        kept=_places(program, _statements(program.body) if driver else slice_.kept),
+        kept=_places(program, _statements(program.body) if is_driven else slice_.kept),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
             program,
@@ -223,7 +225,7 @@ def _plan(
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        passes=tuple(_passes(symptom, world, wish)),
+        passes=tuple(_passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
 
@@ -248,9 +250,7 @@ def _driver(program: p.Program, line: int) -> dict[str, str | None]:
     for cls in program.body:
         if not isinstance(cls, p.Class):
             continue
-        if any(base.endswith("LightningModule") for base in cls.bases) and (
-            "training_step" in cls.methods
-        ):
+        if _is_module(cls) and "training_step" in cls.methods:
             return {**made, "owner": cls.name, "driver": "module"}
         if any(base.endswith("Trainer") for base in cls.bases) and "compute_loss" in cls.methods:
             return {**made, "owner": cls.name, "driver": "trainer"}
@@ -258,6 +258,13 @@ def _driver(program: p.Program, line: int) -> dict[str, str | None]:
         if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:
             return {**made, "function": p.dotted(given), "driver": "loss"}
     return {}
+
+
+def _is_module(statement: p.Stmt) -> bool:
+    """True for a class of Lightning's."""
+    return isinstance(statement, p.Class) and any(
+        base.endswith("LightningModule") for base in statement.bases
+    )
 
 
 def _statements(body: tuple[p.Stmt, ...]) -> Iterator[p.Stmt]:
@@ -388,9 +395,9 @@ def _roots(*folders: Path) -> Iterator[str]:
             yield str(folder / "src")
 
 
-def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
+def _passes(symptom: Symptom, wish: Wish) -> Iterator[Spec]:
     """The passes to make, with the user's steps and updates where a pass does not need its own."""
-    for spec in _usual(symptom, ranks):
+    for spec in _usual(symptom):
         steps = wish.steps if spec.steps == STEPS else spec.steps
         updates = wish.updates if spec.updates == UPDATES else spec.updates
         yield replace(spec, steps=steps, updates=updates)
@@ -414,7 +421,7 @@ _BROKEN = {
 }
 
 
-def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
+def _usual(symptom: Symptom) -> Iterator[Spec]:
     """The three regimes, what the symptom needs besides, and its controls."""
     # A total may be set back with the epoch only.
     yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")

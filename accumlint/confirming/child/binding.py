@@ -65,6 +65,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )
+_CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
 _ROUNDS = (
     "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
@@ -132,7 +133,7 @@ class Binding:
             return self.steps_
         role = self.roles.get(text, "")
         if not role and not names.is_configuration(text):
-            role = names.role_of(last)
+            role = "criterion" if _CRITERION.search(last) else names.role_of(last)
         if role:
             made = self.thing(role, text)
             if made is not UNKNOWN:

@@ -99,6 +99,7 @@ def _lightning_module(binding: Binding) -> type:
         def __init__(self, *_: Any, **__: Any) -> None:
             super().__init__()
             self.automatic_optimization = True
+            self.trainer = SimpleNamespace(accumulate_grad_batches=binding.steps_)
             self.made: list[Any] = []
 
         def optimizers(self, *_: Any, **__: Any) -> Any:
@@ -112,6 +113,9 @@ def _lightning_module(binding: Binding) -> type:
                 if not self.made:
                     self.made.append(binding.optimizer("optimizer"))
             return self.made
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return binding.model("model")(*args, **kwargs)
 
         def configure_optimizers(self) -> Any:
             return None

@@ -343,7 +343,8 @@ class Recorder(TorchFunctionMode):
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
             # The control: what every other micro-batch brought is lost, as if it had been cleared.
             for p in self.parameters():
-                p.grad = None
+                if p.grad is not None:
+                    p.grad.zero_()
         if self.settings.sabotage == "schedule":
             for scheduler in self.schedulers:
                 scheduler.step()
@@ -512,6 +513,7 @@ class Recorder(TorchFunctionMode):
                 return original(parameters, limit, *args, **kwargs)
             params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             own = {id(p): p for p in self.parameters() if p.grad is not None}
+            clipped = self.positions(params)
             grads = [p.grad for p in params if p.grad is not None and id(p) in own]
             self.busy = True
             try:
@@ -521,12 +523,18 @@ class Recorder(TorchFunctionMode):
                     usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
                     every = {id(p) for p in params} >= own.keys()
                     self.note(
-                        "clip", norm=norm, threshold=float(limit), by_value=by_value,
+                        "clip", parameters=clipped, norm=norm, threshold=float(limit), by_value=by_value,
                         comparable=usual and every and not by_value,
                     )  # fmt: skip
                     return original(params, limit, *args, **kwargs)
                 pressure = self.settings.pressure
-                self.note("clip", norm=norm, threshold=pressure or 0.0, by_value=by_value)
+                self.note(
+                    "clip",
+                    parameters=clipped,
+                    norm=norm,
+                    threshold=pressure or 0.0,
+                    by_value=by_value,
+                )
                 threshold = pressure if pressure is not None else float("inf")
                 kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
                 return norm_clip(params, threshold, **kept)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader
 # As many classes as features, so that what one model gives another can take.
 VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
 _TARGET = re.compile(
-    r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+    r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
 _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
