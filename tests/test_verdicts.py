@@ -40,7 +40,6 @@ UNMEASURED = {
     "ACC703": "no difference exists that could be measured",
     "ACC704": "what is not shown is not watched",
 }
-ABSENT = "transformers, whose model computes the loss, is not installed"
 NO_LOOP = "the loop that uses it stands in another file of the fixture"
 OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
@@ -49,7 +48,6 @@ NO_STANDIN = "nothing can stand in for what it computes its loss from"
 NO_BASE = "the base class that counts the micro-batches is not there"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
-    "acc101/bad_labels_left_out_in_another_file/main": ABSENT,
     "acc101/good_packed_blocks": OTHER_DATA,
     "acc101/good_rows_of_one_size": NO_STANDIN,
     "acc102/good_divided_in_another_file/helpers/__init__": NO_LOOP,
