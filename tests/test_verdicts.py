@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, markers
 
-from accumlint import packs
+from accumlint import check, packs
+from accumlint.check import Examined, Shared
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
 from accumlint.confirming.plan import Plan, Wish, again, planned
@@ -142,21 +143,32 @@ def _cases(file: Path, kind: str, rule: Rule) -> Iterator[Case]:
     name = file.relative_to(FIXTURES).with_suffix("").as_posix()
     target = Target(name, str(file), Settings(Path("/"), extend_select=(rule.code,)))
     text = file.read_text(encoding="utf-8")
+    examined = _examined(text, target)
+    if examined is None:
+        # Nothing in it trains.
+        return
     if kind == "good":
-        yield Case(name, kind, again(_question(target, rule), target, text, Wish()))
+        yield Case(name, kind, again(_question(target, rule), examined, target, Wish()))
         return
     lines = frozenset(line for line, code in markers(text) if code == rule.code)
     if not lines:
         return
     after = file.with_name(f"{file.stem}.fixed.py")
-    for plan in planned(target, text, lines, Wish()):
+    for plan in planned(examined, target, lines, Wish()):
         if plan.report.code != rule.code:
             continue
         yield Case(name, kind, plan)
         if after.exists():
-            fixed = again(plan, target, after.read_text(encoding="utf-8"), Wish())
+            mended = _examined(after.read_text(encoding="utf-8"), target)
+            assert mended is not None
+            fixed = again(plan, mended, target, Wish())
             safe = rule.fix is Applicability.SAFE
             yield Case(f"{name}.fixed", "fixed", replace(fixed, arm="fixed"), safe)
+
+
+def _examined(text: str, target: Target) -> Examined | None:
+    examined = check.examine(text.encode(), target, Shared())
+    return examined if isinstance(examined, Examined) else None
 
 
 def _question(target: Target, rule: Rule) -> Plan:

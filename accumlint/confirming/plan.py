@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accumlint import check, judge, placing, reading, tracing
+from accumlint.check import Examined
 from accumlint.discovery import Target
 from accumlint.reading import frameworks
 from accumlint.reading import program as p
-from accumlint.reading.project import Project
-from accumlint.reading.relevance import Relevance
 from accumlint.report import Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
@@ -49,9 +47,9 @@ class Spec:
 class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
-    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. `in_ddp`
-    are the models that another file wraps; at the lines `averages` a running average of the weights moves; `graphs`:
-    what graphs keep is to be watched.
+    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
+    lines `averages` a running average of the weights moves; `graphs`:
+    what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there.
     """
 
     file: str
@@ -69,11 +67,12 @@ class Job:
     kind: str
     ignored: int
     totals: tuple[str, ...]
-    in_ddp: tuple[str, ...]
     averages: tuple[int, ...]
     graphs: bool
     distributed: bool
     accelerate: bool
+    unwrapped: bool
+    accumulates: bool
     passes: tuple[Spec, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -102,45 +101,22 @@ class Wish:
     updates: int = UPDATES
 
 
-def planned(target: Target, text: str, lines: frozenset[int], wish: Wish) -> Iterator[Plan]:
-    """The plans for the findings in a source, for those at `lines` where any are named."""
-    checked = check.check_bytes(text.encode(), target)
-    wanted = [r for r in checked.reports if not lines or r.mark.place.line in lines]
-    if not wanted:
-        return
-    project = Project()
-    program = reading.read(text, target.file, project)
-    exploration = tracing.explore(program, project, check.SECONDS)
-    rules = check.selection(target.settings).rules
-    # What stands in another file is confirmed at the line that leads there.
-    found = judge.judge(program, exploration, rules)
-    findings = list(placing.placed(found, program, exploration.leads, lambda _: frozenset()))
-    by_place = {
-        (f.rule.code, program.place(f.node).line, program.place(f.node).column): f for f in findings
-    }
-    for report in wanted:
-        place = report.mark.place
-        finding = by_place.get((report.code, place.line, place.column))
-        if finding is None:
+def planned(
+    examined: Examined, target: Target, lines: frozenset[int], wish: Wish
+) -> Iterator[Plan]:
+    """The plans for the findings in a file, for those at `lines` where any are named."""
+    for report in examined.checked.reports:
+        finding = examined.finding(report)
+        if finding is None or (lines and report.mark.place.line not in lines):
             continue
-        trace = _trace(finding, exploration)
-        yield _plan(
-            report,
-            finding.rule,
-            _totals(finding, trace),
-            trace,
-            program,
-            project.slice_of(program)[0],
-            target,
-            wish,
-        )
+        trace = _trace(finding, examined.exploration)
+        totals = _totals(finding, trace)
+        yield _plan(report, finding.rule, totals, trace, examined, finding.node, target, wish)
 
 
-def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
+def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
     """The same question put to another text of the file, in which the finding may be gone."""
-    project = Project()
-    program = reading.read(text, target.file, project)
-    exploration = tracing.explore(program, project, check.SECONDS)
+    exploration = examined.exploration
     trace = next((traces[0] for traces in exploration.traces if not traces[0].exceptional), None)
     choices = dict(plan.job.choices) if plan.job else {}
     for traces in exploration.traces:
@@ -149,8 +125,7 @@ def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
     totals = plan.job.totals if plan.job else _added(trace)
-    slice_ = project.slice_of(program)[0]
-    return _plan(plan.report, plan.rule, totals, trace, program, slice_, target, wish)
+    return _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
 
 
 def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
@@ -173,11 +148,13 @@ def _plan(
     rule: Rule,
     totals: tuple[str, ...],
     trace: t.Trace | None,
-    program: p.Program,
-    slice_: Relevance,
+    examined: Examined,
+    node: p.Node | None,
     target: Target,
     wish: Wish,
 ) -> Plan:
+    program = examined.program
+    slice_ = examined.project.slice_of(program)[0]
     symptom, text = rule.shows, program.text
     driver = _driver(program, report.mark.place.line) if trace is None else {}
     if trace is None and not driver:
@@ -198,7 +175,7 @@ def _plan(
         module=".".join(part for part in (package, Path(target.file).stem) if part),
         package=package,
         roots=tuple(_roots(root, Path(target.file).parent)),
-        line=report.mark.place.line,
+        line=program.place(node).line if node else report.mark.place.line,
         entry=_entry(trace.entry) if trace else driver,
         kept=_places(program, _statements(program.body) if is_driven else slice_.kept),
         eventful=_places(program, slice_.eventful),
@@ -218,13 +195,14 @@ def _plan(
         kind=_kind(text),
         ignored=_ignored(program),
         totals=totals,
-        in_ddp=_in_ddp(events, text),
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
         ),
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
+        unwrapped=_is_unwrapped(events, text),
+        accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         passes=tuple(_passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
@@ -298,12 +276,15 @@ def _roles(events: Iterable[t.Event]) -> dict[str, str]:
     return roles
 
 
-def _in_ddp(events: Iterable[t.Event], text: str) -> tuple[str, ...]:
-    """The models that DDP wraps, where that is done in another file."""
-    if any(f"{wrapper}(" in text for wrapper in frameworks.WRAPPERS):
-        return ()
-    forwards = (e for e in events if isinstance(e, t.Forward))
-    return tuple(dict.fromkeys(e.model.text for e in forwards if e.wrapper == "ddp"))
+def _is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
+    """True where models reduce their gradients, and no wrapper for that is in sight."""
+    if any(wrapper in text for wrapper in frameworks.WRAPPERS):
+        return False
+    return any(
+        isinstance(e, t.NoSync | t.SyncFlag)
+        or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
+        for e in events
+    )
 
 
 def _kind(text: str) -> str:

@@ -286,7 +286,7 @@ def _pass(
     length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
-        device=device, dtype=dtype, ignored=job["ignored"], limit=2 * length + steps if steps > 1 else 3 * length,
+        device=device, dtype=dtype, ignored=job["ignored"], limit=40 * length,
     )  # fmt: skip
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
@@ -299,8 +299,8 @@ def _pass(
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
     binding = Binding(
-        recorder, data, steps, job["roles"], job["choices"], world, {}, copies, tuple(job["in_ddp"]),
-        contracts.PACKAGES if job["entry"]["driver"] else (),
+        recorder, data, steps, job["roles"], job["choices"], world, {}, copies,
+        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"],
     )  # fmt: skip
     raised: dict[str, Any] | None = None
     unbound = ""
@@ -420,6 +420,9 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
+    if not hasattr(cls, "__getattr__"):
+        # What its `__init__`, or another class, would have given it.
+        cls.__getattr__ = lambda _, attribute: binding.attribute(attribute)
     return getattr(binding.instance(cls), name)
 
 
