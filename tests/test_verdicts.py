@@ -41,7 +41,6 @@ UNMEASURED = {
     "ACC703": "no difference exists that could be measured",
     "ACC704": "what is not shown is not watched",
 }
-NO_LOOP = "the loop that uses it stands in another file of the fixture"
 OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
@@ -51,9 +50,6 @@ NO_BASE = "the base class that counts the micro-batches is not there"
 EXCEPTIONS = {
     "acc101/good_packed_blocks": OTHER_DATA,
     "acc101/good_rows_of_one_size": NO_STANDIN,
-    "acc102/good_divided_in_another_file/helpers/__init__": NO_LOOP,
-    "acc102/good_divided_in_another_file/helpers/losses": NO_LOOP,
-    "acc102/good_sum_on_purpose_in_another_file/losses/detection": NO_LOOP,
     "acc102/good_sum_on_purpose_in_another_file/main": NO_STANDIN,
     "acc105/good_fixed_batch_size": "a sum over the elements of a row, which the large batch takes the mean over",
     "acc106/good_count_from_elsewhere": NO_STANDIN,
