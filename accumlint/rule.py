@@ -91,7 +91,9 @@ class Symptom(str, Enum):
     PARTIAL: a partial window is divided by the full steps. SIZES: windows of different sizes. STEPS: more updates
     than windows. SCHEDULES: more scheduler steps than updates. ATTACHED: a total keeps a graph that grows.
     GROWING: a total is never set back. STUCK: after one overflow the loop never recovers. SKIPPED: where one
-    micro-batch's loss is no number, its window's gradient is not the mean over the others.
+    micro-batch's loss is no number, its window's gradient is not the mean over the others. MISSED: nothing is ever
+    applied, or another gradient than that of a large batch of as many micro-batches as were asked for. AVERAGES: the
+    weights' running average moves more often than the weights. HELD: graphs of several micro-batches are kept at once.
     """
 
     GRADIENT = "gradient"
@@ -110,6 +112,9 @@ class Symptom(str, Enum):
     GROWING = "growing"
     STUCK = "stuck"
     SKIPPED = "skipped"
+    MISSED = "missed"
+    AVERAGES = "averages"
+    HELD = "held"
 
 
 _USUAL = {
@@ -198,6 +203,8 @@ class Finding:
 class Rule:
     """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
 
+    `ranks` is the least number of processes in which the defect shows when a loop is run.
+
     `fix` is the surest fix that the rule may offer, None without any.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
@@ -212,6 +219,7 @@ class Rule:
     fix: ClassVar[Applicability | None] = None
 
     symptom: ClassVar[Symptom | None] = None
+    ranks: ClassVar[int] = 1
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False

@@ -99,6 +99,7 @@ class TokenCountNotGlobal(Rule):
     name = "token-count-not-global"
     severity = Severity.WARNING
     symptom = Symptom.WEIGHTS
+    ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):

@@ -108,6 +108,7 @@ class WrongWorldSizeFactor(Rule):
     name = "wrong-world-size-factor"
     severity = Severity.WARNING
     symptom = Symptom.SCALE
+    ranks = 2
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -95,7 +95,7 @@ class PaddingCountedAsTokens(Rule):
     code = "ACC108"
     name = "padding-counted-as-tokens"
     severity = Severity.WARNING
-    symptom = Symptom.WEIGHTS
+    symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in typical_windows(trace):

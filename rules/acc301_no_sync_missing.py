@@ -89,6 +89,7 @@ class NoSyncMissing(Rule):
     name = "no-sync-missing"
     severity = Severity.INFO
     claim = Claim.COMMUNICATION
+    ranks = 2
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

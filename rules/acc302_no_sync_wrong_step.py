@@ -93,6 +93,7 @@ class NoSyncWrongStep(Rule):
     name = "no-sync-wrong-step"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    ranks = 2
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -83,6 +83,7 @@ class NoSyncForwardOutside(Rule):
     name = "no-sync-forward-outside"
     severity = Severity.INFO
     claim = Claim.COMMUNICATION
+    ranks = 2
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -81,6 +81,7 @@ class SyncFlagAfterForward(Rule):
     name = "sync-flag-after-forward"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    ranks = 2
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

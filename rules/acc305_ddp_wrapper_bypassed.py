@@ -84,6 +84,7 @@ class DdpWrapperBypassed(Rule):
     name = "ddp-wrapper-bypassed"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    ranks = 2
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

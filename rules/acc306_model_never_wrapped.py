@@ -119,6 +119,7 @@ class ModelNeverWrapped(Rule):
     name = "model-never-wrapped"
     severity = Severity.ERROR
     claim = Claim.RANKS
+    ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         group = process_group(trace.program)

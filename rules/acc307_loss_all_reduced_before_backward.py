@@ -96,6 +96,7 @@ class LossAllReducedBeforeBackward(Rule):
     code = "ACC307"
     name = "loss-all-reduced-before-backward"
     severity = Severity.ERROR
+    ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):

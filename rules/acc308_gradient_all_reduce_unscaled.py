@@ -87,6 +87,7 @@ class GradientAllReduceUnscaled(Rule):
     code = "ACC308"
     name = "gradient-all-reduce-unscaled"
     severity = Severity.ERROR
+    ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "model", "gradients", "optimizer") or lists_gradients(trace):

@@ -85,6 +85,7 @@ class FsdpSyncNotRestored(Rule):
     code = "ACC309"
     name = "fsdp-sync-not-restored"
     severity = Severity.ERROR
+    ranks = 2
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import DropArgument
 from accumlint.reading.program import Call, Program, dotted
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
 
@@ -78,6 +78,7 @@ class GraphHeldAcrossWindow(Rule):
     name = "graph-held-across-window"
     severity = Severity.INFO
     claim = Claim.MEMORY
+    symptom = Symptom.HELD
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.program import Attr, Call, If, Node, Program, dotted, render, walk
-from accumlint.rule import Finding, Rule, Severity
+from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Run, Step, Trace
 
 
@@ -68,6 +68,7 @@ class OptimizerStepMissing(Rule):
     code = "ACC505"
     name = "optimizer-step-missing"
     severity = Severity.ERROR
+    symptom = Symptom.MISSED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
 from accumlint.reading.program import Assign, Call, Program, dotted, render
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Average, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
@@ -81,6 +91,7 @@ class EmaEveryMicrobatch(Rule):
     name = "ema-every-microbatch"
     severity = Severity.WARNING
     claim = Claim.SCHEDULE
+    symptom = Symptom.AVERAGES
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.reading.program import Attr, Call, Name, Program, dotted
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Trace
 
 
@@ -85,6 +85,7 @@ class AccelerateAccumulateMisused(Rule):
     code = "ACC603"
     name = "accelerate-accumulate-misused"
     severity = Severity.ERROR
+    symptom = Symptom.MISSED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

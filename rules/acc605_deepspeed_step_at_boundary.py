@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
 from accumlint.reading.program import Attr, Call, Node, Program, render, walk_expr
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, EngineCall, Run, Thing, Trace
 
 from ._boundaries import guard_of
@@ -72,6 +72,7 @@ class DeepspeedStepAtBoundary(Rule):
     code = "ACC605"
     name = "deepspeed-step-at-boundary"
     severity = Severity.ERROR
+    symptom = Symptom.MISSED
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

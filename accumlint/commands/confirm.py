@@ -121,6 +121,8 @@ def command(
     from accumlint.confirming import launch, page, record, session, table
     from accumlint.confirming.plan import Wish
 
+    if nnodes != "1" and not rdzv_endpoint:
+        raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places, chosen, fixed_file))
     packs.require(typed(chosen))
@@ -134,6 +136,9 @@ def command(
     for batch in session.batches(plans):
         print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
     found = session.confirm(plans, how, _told_of)
+    if node_rank:
+        print("accumlint: the first machine has the results", file=sys.stderr)
+        return 0
     if output_format == "json":
         output.put([record.record(found)])
     elif found:

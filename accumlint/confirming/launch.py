@@ -39,7 +39,8 @@ _OFFLINE = {
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
-    `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines.
+    `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines; the
+    one with `node_rank` 0 gets the results.
     """
 
     device: str = "auto"
@@ -100,6 +101,8 @@ def launch(
             _command(ranks, options, plan), scratch, log, total + 30, out, len(jobs), progress
         )
         world = ranks * nodes
+        if options.node_rank and not code:
+            return [Launched(failure="the first machine has the results")] * len(jobs)
         found = [_read(out, number, world, options) for number in range(len(jobs))]
         if code and all(x.failure and not x.ranks for x in found):
             raise LaunchError(_why(log, code))
@@ -107,13 +110,15 @@ def launch(
 
 
 def _command(ranks: int, options: Options, plan: Path) -> list[str]:
-    endpoint = options.endpoint or "127.0.0.1:0"
-    where = [] if options.endpoint else ["--local-addr=127.0.0.1"]
+    if options.endpoint:
+        # Ranks follow the machines' numbers, so that the first rank is on the first machine.
+        meeting = ["--rdzv-backend=static", f"--rdzv-endpoint={options.endpoint}"]
+    else:
+        meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
     return [
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.nnodes}",
-        f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
-        f"--rdzv-endpoint={endpoint}", *where, "--max-restarts=0", "--no-python", sys.executable, "-m",
-        "accumlint.confirming.child.worker", str(plan),
+        f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", *meeting, "--max-restarts=0",
+        "--no-python", sys.executable, "-m", "accumlint.confirming.child.worker", str(plan),
     ]  # fmt: skip
 
 

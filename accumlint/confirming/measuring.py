@@ -24,11 +24,14 @@ class Unmeasurable(Exception):
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient."""
+class Part:
+    """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient.
+
+    Parts with the same `term` are the same term of the large batch's loss.
+    """
 
     microbatch: int
-    loss: tuple[int, int]
+    term: int
     count: int
     weight: float
     scale: float
@@ -36,11 +39,11 @@ class _Part:
 
 
 @dataclass
-class _Window:
+class Window:
     """What happened on one rank up to one step."""
 
     step: Notes
-    parts: dict[tuple[int, tuple[int, int]], _Part]
+    parts: dict[int, Part]
     reductions: int
     clips: int
     schedules: int
@@ -49,7 +52,7 @@ class _Window:
 
 @dataclass
 class _Rank:
-    windows: list[_Window] = field(default_factory=list[_Window])
+    windows: list[Window] = field(default_factory=list[Window])
     left: tuple[int, ...] = ()
 
 
@@ -87,24 +90,24 @@ def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
 
 
 def _read(notes: Notes) -> _Rank:
-    """The windows of one rank: per optimizer, what went backward since its previous step."""
-    rank = _Rank()
+    """The windows of one rank, and what its first epoch leaves behind."""
     events: Sequence[Notes] = notes["notes"]["events"]
-    pending: dict[int, list[Notes]] = {}
-    seen: list[Notes] = []
-    counted: dict[int, int] = {}
+    ends = (index for index, event in enumerate(events) if event["kind"] == "epoch")
+    left = next((left for end in ends if (left := _left(events, end))), ())
+    return _Rank(windows(events), left)
+
+
+def windows(events: Sequence[Notes]) -> list[Window]:
+    """The windows in what one rank noted: per optimizer, what went backward since its previous step."""
+    found: list[Window] = []
+    before: dict[int, int] = {}
+    others = _others(events)
     for index, event in enumerate(events):
-        seen.append(event)
-        if event["kind"] == "epoch":
-            rank.left = rank.left or _left(events, index)
-        if event["kind"] != "step":
-            continue
-        optimizer = event["optimizer"]
-        since = seen[counted.get(optimizer, 0) :]
-        counted[optimizer] = len(seen)
-        rank.windows.append(_window(event, since))
-        pending.clear()
-    return rank
+        if event["kind"] == "step":
+            since = events[before.get(event["optimizer"], 0) : index + 1]
+            before[event["optimizer"]] = index + 1
+            found.append(_window(event, since, others.get(event["optimizer"], frozenset())))
+    return found
 
 
 def _left(events: Sequence[Notes], end: int) -> tuple[int, ...]:
@@ -121,31 +124,39 @@ def _left(events: Sequence[Notes], end: int) -> tuple[int, ...]:
     return tuple(sorted(set(left)))
 
 
-def _window(step: Notes, since: Sequence[Notes]) -> _Window:
+def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Window:
+    """The window up to a step. `others` are lines that go backward for another optimizer's sake."""
     owned: Sequence[int] | None = step["owned"]
-    parts: dict[tuple[int, tuple[int, int]], _Part] = {}
+    parts: dict[int, Part] = {}
+    terms: dict[int, dict[object, int]] = {}
     for event in since:
-        if event["kind"] != "backward":
+        if event["kind"] != "backward" or event["line"] in others:
             continue
-        nth: dict[tuple[int, int], int] = {}
+        nth: dict[int, int] = {}
         for found in event["contributions"]:
             gradient = found["gradient"]
             own = gradient if owned is None else [gradient[i] for i in owned]
             # What is no number belongs to no mean.
             if not any(own) or not all(map(math.isfinite, own)):
                 continue
-            place = (found["microbatch"], found["loss"])
-            nth[place] = nth.get(place, -1) + 1
-            loss = (found["loss"], nth[place])
+            line = found["loss"]
+            nth[line] = nth.get(line, -1) + 1
+            # Micro-batches differ in the branch that they take, and a micro-batch may go backward in pieces: the first
+            # place of each is the first term, and so on.
+            places = terms.setdefault(found["microbatch"], {})
+            term = places.setdefault((event["line"], line, nth[line]), len(places))
             # A loss that goes backward twice is one loss of the large batch.
             parts.setdefault(
-                (found["microbatch"], loss),
-                _Part(
-                    found["microbatch"], loss, found["count"], found["weight"], event["scale"], own
+                found["number"],
+                Part(
+                    found["microbatch"], term, found["count"], found["weight"], event["scale"], own
                 ),
             )
-    thresholds = [e["threshold"] for e in since if e["kind"] == "clip"]
-    return _Window(
+    stepped = set(step["parameters"])
+    thresholds = [
+        e["threshold"] for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])
+    ]
+    return Window(
         step,
         parts,
         sum(e["kind"] == "reduce" for e in since),
@@ -155,24 +166,47 @@ def _window(step: Notes, since: Sequence[Notes]) -> _Window:
     )
 
 
-def _applied(window: _Window) -> Vector:
+def _others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
+    """Per optimizer, the lines whose backwards it never applies, where it applies those of another line.
+
+    So it is with two networks that train each other: the generator's loss leaves gradients in the discriminator, which
+    are cleared before its own.
+    """
+    kept: dict[int, set[int]] = {}
+    seen: dict[int, set[int]] = {}
+    for optimizer in {e["optimizer"] for e in events if e["kind"] == "step"}:
+        pending: set[int] = set()
+        for event in events:
+            if event["kind"] == "backward":
+                pending.add(event["line"])
+                seen.setdefault(optimizer, set()).add(event["line"])
+            elif event["kind"] == "clear":
+                own = next(e["parameters"] for e in events if e.get("optimizer") == optimizer)
+                if set(event["parameters"]) >= set(own):
+                    pending.clear()
+            elif event["kind"] == "step" and event["optimizer"] == optimizer:
+                kept.setdefault(optimizer, set()).update(pending)
+    return {
+        optimizer: frozenset(lines - kept[optimizer]) if kept.get(optimizer) else frozenset()
+        for optimizer, lines in seen.items()
+    }
+
+
+def _applied(window: Window) -> Vector:
     vector, owned = window.step["applied"], window.step["owned"]
     return vector if owned is None else [vector[i] for i in owned]
 
 
-def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> Update:
-    reference = _reference(windows)
-    if windows[0].threshold:
-        most = windows[0].threshold / (_norm(reference) + _CLIP_EPSILON)
-        reference = [x * min(1.0, most) for x in reference]
+def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> Update:
+    due = reference(windows)
     vectors = [_applied(w) for w in windows]
-    size = _norm(reference)
+    size = _norm(due)
     own = vectors[0]
-    scale = _dot(own, reference) / size**2 if size else 0.0
-    rest = _norm([a - scale * b for a, b in zip(own, reference, strict=True)])
+    scale = _dot(own, due) / size**2 if size else 0.0
+    rest = _norm([a - scale * b for a, b in zip(own, due, strict=True)])
     norm = _norm(own)
     spread = max(_norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
-    error = max(_norm([a - b for a, b in zip(v, reference, strict=True)]) for v in vectors)
+    error = max(_norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
     microbatches, targets, weights = _weights(windows, world)
     scaled = next((p.scale for p in windows[0].parts.values()), 1.0)
     return Update(
@@ -186,7 +220,7 @@ def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> 
         reference=size,
         error=error / size if size else math.nan,
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
-        cosine=_dot(own, reference) / (norm * size) if norm and size else 0.0,
+        cosine=_dot(own, due) / (norm * size) if norm and size else 0.0,
         scale=scale,
         # A loop that writes its own number of steps has windows of that many.
         factor=_factor(
@@ -203,17 +237,26 @@ def _update(number: int, windows: Sequence[_Window], steps: int, world: int) -> 
     )
 
 
-def _reference(windows: Sequence[_Window]) -> Vector:
+def reference(windows: Sequence[Window]) -> Vector:
+    """What an update should apply, from its window on every rank: the large batch's gradient, clipped where it is."""
+    mean = _mean(windows)
+    if not windows[0].threshold:
+        return mean
+    most = windows[0].threshold / (_norm(mean) + _CLIP_EPSILON)
+    return [x * min(1.0, most) for x in mean]
+
+
+def _mean(windows: Sequence[Window]) -> Vector:
     """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions."""
-    losses: dict[tuple[int, int], list[_Part]] = {}
+    terms: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
-            losses.setdefault(part.loss, []).append(part)
-    if not losses:
+            terms.setdefault(part.term, []).append(part)
+    if not terms:
         return [0.0] * len(_applied(windows[0]))
     leading: float | None = None
     total: Vector = []
-    for parts in losses.values():
+    for parts in terms.values():
         share = parts[0].weight * parts[0].count / parts[0].scale
         leading = leading or abs(share)
         proportion = share / leading if leading else 1.0
@@ -227,14 +270,14 @@ def _reference(windows: Sequence[_Window]) -> Vector:
 
 
 def _weights(
-    windows: Sequence[_Window], world: int
+    windows: Sequence[Window], world: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
-    leading = next((p.loss for p in windows[0].parts.values()), None)
-    by_microbatch: dict[int, list[_Part]] = {}
+    leading = next((p.term for p in windows[0].parts.values()), None)
+    by_microbatch: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
-            if part.loss == leading:
+            if part.term == leading:
                 by_microbatch.setdefault(part.microbatch, []).append(part)
     everything = sum(p.count for parts in by_microbatch.values() for p in parts)
     targets = {m: sum(p.count for p in parts) for m, parts in by_microbatch.items()}

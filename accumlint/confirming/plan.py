@@ -26,8 +26,10 @@ class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
+    `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
-    what the recorder breaks or mends: "forget", "part", "average", "mend", "schedule", "sync", "keep".
+    what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
+    "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
     """
 
     regime: str
@@ -35,6 +37,7 @@ class Spec:
     updates: int = UPDATES
     pressure: bool = False
     unscaled: bool = False
+    growing: bool = False
     inject: int = 0
     poison: int = 0
     sabotage: str = ""
@@ -44,7 +47,9 @@ class Spec:
 class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
-    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script.
+    Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
+    lines `averages` a running average of the weights moves; `graphs`:
+    what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there.
     """
 
     file: str
@@ -62,9 +67,12 @@ class Job:
     kind: str
     ignored: int
     totals: tuple[str, ...]
+    averages: tuple[int, ...]
+    graphs: bool
     distributed: bool
     accelerate: bool
     unwrapped: bool
+    accumulates: bool
     passes: tuple[Spec, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
         for other in traces:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
-    totals = plan.job.totals if plan.job else ()
+    totals = plan.job.totals if plan.job else _added(trace)
     return _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
 
 
@@ -148,13 +156,15 @@ def _plan(
     program = examined.program
     slice_ = examined.project.slice_of(program)[0]
     symptom, text = rule.shows, program.text
-    if trace is None:
+    driver = _driver(program, report.mark.place.line) if trace is None else {}
+    if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
-    events = trace.main.events
-    distributed = _is_distributed(trace, program)
-    world = wish.ranks or (2 if distributed else 1)
-    entry = trace.entry
+    events = trace.main.events if trace else ()
+    distributed = _is_distributed(events)
+    world = wish.ranks or max(2 if distributed else 1, rule.ranks)
+    # A framework calls methods that no statement of the source calls.
+    is_driven = bool(driver) or any(map(_is_module, program.body))
     root, package = _package(Path(target.file))
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
         "ccelerator" in text
@@ -164,43 +174,85 @@ def _plan(
         text=text,
         module=".".join(part for part in (package, Path(target.file).stem) if part),
         package=package,
-        roots=tuple(dict.fromkeys((str(root), str(Path(target.file).parent)))),
+        roots=tuple(_roots(root, Path(target.file).parent)),
         line=program.place(node).line if node else report.mark.place.line,
-        entry={
-            "function": entry.function.name if entry.function else None,
-            "owner": entry.function.owner if entry.function else "",
-            "maker": entry.maker.name if entry.maker else None,
-            "maker_owner": entry.maker.owner if entry.maker else "",
-            "calls": entry.calls,
-        },
-        kept=_places(program, slice_.kept),
+        entry=_entry(trace.entry) if trace else driver,
+        kept=_places(program, _statements(program.body) if is_driven else slice_.kept),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
             program,
             (
                 s
                 for s in program.body
-                if entry.function is not None
+                if trace is not None
+                and trace.entry.function is not None
                 and s in slice_.backwards
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=_roles(trace),
-        choices=dict(trace.assumptions),
+        roles=_roles(events),
+        choices=dict(trace.assumptions) if trace else {},
         kind=_kind(text),
         ignored=_ignored(program),
         totals=totals,
+        averages=tuple(
+            sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
+        ),
+        graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        unwrapped=distributed and not any(wrapper in text for wrapper in frameworks.WRAPPERS),
-        passes=tuple(_passes(symptom, world, wish)),
+        unwrapped=_is_unwrapped(events, text),
+        accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
+        passes=tuple(_passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
 
 
-def _is_distributed(trace: t.Trace, program: p.Program) -> bool:
+def _entry(entry: t.Entry) -> dict[str, str | None]:
+    """Where a run starts, in plain words."""
+    return {
+        "function": entry.function.name if entry.function else None,
+        "owner": entry.function.owner if entry.function else "",
+        "maker": entry.maker.name if entry.maker else None,
+        "maker_owner": entry.maker.owner if entry.maker else "",
+        "calls": entry.calls,
+        "driver": "",
+    }
+
+
+def _driver(program: p.Program, line: int) -> dict[str, str | None]:
+    """The framework whose loop runs what stands at a line, and the class or function that it is given; {} for none."""
+    made: dict[str, str | None] = {
+        "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once",
+    }  # fmt: skip
+    for cls in program.body:
+        if not isinstance(cls, p.Class):
+            continue
+        if _is_module(cls) and "training_step" in cls.methods:
+            return {**made, "owner": cls.name, "driver": "module"}
+        if any(base.endswith("Trainer") for base in cls.bases) and "compute_loss" in cls.methods:
+            return {**made, "owner": cls.name, "driver": "trainer"}
+    for node in p.walk(program.body):
+        if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:
+            return {**made, "function": p.dotted(given), "driver": "loss"}
+    return {}
+
+
+def _is_module(statement: p.Stmt) -> bool:
+    """True for a class of Lightning's."""
+    return isinstance(statement, p.Class) and any(
+        base.endswith("LightningModule") for base in statement.bases
+    )
+
+
+def _statements(body: tuple[p.Stmt, ...]) -> Iterator[p.Stmt]:
+    """Every statement."""
+    return (node for node in p.walk(body) if isinstance(node, p.Stmt))
+
+
+def _is_distributed(events: Iterable[t.Event]) -> bool:
     """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
-    for event in trace.main.events:
+    for event in events:
         if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
             return True
         if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
@@ -213,15 +265,26 @@ def _places(program: p.Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int
     return tuple(sorted({(place.line, place.column) for place in places}))
 
 
-def _roles(trace: t.Trace) -> dict[str, str]:
+def _roles(events: Iterable[t.Event]) -> dict[str, str]:
     """Roles by text, as the run saw them."""
     roles: dict[str, str] = {}
-    for event in trace.main.events:
+    for event in events:
         for name in ("model", "optimizer", "scaler", "scheduler"):
             thing = getattr(event, name, None)
             if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
                 roles.setdefault(thing.text, thing.role)
     return roles
+
+
+def _is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
+    """True where models reduce their gradients, and no wrapper for that is in sight."""
+    if any(wrapper in text for wrapper in frameworks.WRAPPERS):
+        return False
+    return any(
+        isinstance(e, t.NoSync | t.SyncFlag)
+        or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
+        for e in events
+    )
 
 
 def _kind(text: str) -> str:
@@ -290,6 +353,11 @@ def _totals(finding: Finding, trace: t.Trace | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _added(trace: t.Trace | None) -> tuple[str, ...]:
+    """All running totals of a loop."""
+    return tuple(dict.fromkeys(e.total for e in trace.main.of(t.Add))) if trace else ()
+
+
 def _package(file: Path) -> tuple[Path, str]:
     """The folder that a file's package is imported from, and the package's dotted name."""
     folder = file.parent
@@ -300,17 +368,44 @@ def _package(file: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
-def _passes(symptom: Symptom, ranks: int, wish: Wish) -> Iterator[Spec]:
+def _roots(*folders: Path) -> Iterator[str]:
+    """The folders that imports are looked for in: each given one, and its `src`."""
+    for folder in dict.fromkeys(folders):
+        yield str(folder)
+        if (folder / "src").is_dir():
+            yield str(folder / "src")
+
+
+def _passes(symptom: Symptom, wish: Wish) -> Iterator[Spec]:
     """The passes to make, with the user's steps and updates where a pass does not need its own."""
-    for spec in _usual(symptom, ranks):
+    for spec in _usual(symptom):
         steps = wish.steps if spec.steps == STEPS else spec.steps
         updates = wish.updates if spec.updates == UPDATES else spec.updates
         yield replace(spec, steps=steps, updates=updates)
 
 
-def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
+# Arms that break the loop, so that a question which no defect has answered is seen to have another answer.
+_BROKEN = {
+    Symptom.WEIGHTS: Spec("ragged", sabotage="double"),
+    Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="forget"),
+    Symptom.RAISES: Spec("equal", sabotage="keep"),
+    Symptom.SPREAD: Spec("equal", sabotage="part"),
+    Symptom.REDUCTIONS: Spec("equal", sabotage="sync"),
+    Symptom.LEFT: Spec("trailing", sabotage="void"),
+    Symptom.PARTIAL: Spec("trailing", sabotage="double"),
+    Symptom.SIZES: Spec("equal", sabotage="hurry"),
+    Symptom.STEPS: Spec("equal", sabotage="hurry"),
+    Symptom.SCHEDULES: Spec("equal", sabotage="schedule"),
+    Symptom.AVERAGES: Spec("equal", sabotage="seldom"),
+    Symptom.HELD: Spec("equal", sabotage="retain"),
+    Symptom.STUCK: Spec("overflow", inject=3, updates=8, sabotage="void"),
+}
+
+
+def _usual(symptom: Symptom) -> Iterator[Spec]:
     """The three regimes, what the symptom needs besides, and its controls."""
-    yield Spec("equal")
+    # A total may be set back with the epoch only.
+    yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")
     yield Spec("ragged")
     yield Spec("trailing")
     yield Spec("equal", pressure=True)
@@ -319,26 +414,21 @@ def _usual(symptom: Symptom, ranks: int) -> Iterator[Spec]:
     if symptom is Symptom.SKIPPED:
         yield Spec("overflow", poison=STEPS - 1)
         yield Spec("overflow", poison=STEPS)
-    # Made right: nothing to accumulate, nothing to scale.
+    if symptom is Symptom.RAISES:
+        yield Spec("equal", growing=True)
+    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     yield Spec("equal", steps=1, updates=4)
     yield Spec("equal", unscaled=True)
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)
+        yield Spec("equal", pressure=True, sabotage="mend")
     yield Spec("equal", sabotage="mend")
     yield Spec("equal", unscaled=True, sabotage="mend")
     yield Spec("equal", unscaled=True, pressure=True)
-    # Deliberately broken.
-    yield Spec("equal", sabotage="forget")
-    if symptom is Symptom.CLIPPED:
-        yield Spec("equal", pressure=True, sabotage="forget")
-    if ranks > 1:
+    if symptom is Symptom.HELD:
+        yield Spec("equal", sabotage="free")
+    if symptom in (Symptom.SIZES, Symptom.STEPS, Symptom.MISSED):
+        yield Spec("equal", sabotage="regular")
+    if symptom is Symptom.SPREAD:
         yield Spec("equal", sabotage="average")
-        yield Spec("equal", sabotage="part")
-    if symptom is Symptom.SCHEDULES:
-        yield Spec("equal", sabotage="schedule")
-    if symptom is Symptom.REDUCTIONS:
-        yield Spec("equal", sabotage="sync")
-    if symptom is Symptom.RAISES:
-        yield Spec("equal", sabotage="keep")
-    if symptom in (Symptom.LEFT, Symptom.PARTIAL):
-        yield Spec("trailing", sabotage="forget")
+    yield _BROKEN.get(symptom, Spec("equal", sabotage="double"))

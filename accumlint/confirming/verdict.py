@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -101,7 +101,7 @@ def _key(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
-    words.extend(name for name in ("unscaled", "pressure") if spec[name])
+    words.extend(name for name in ("unscaled", "growing", "pressure") if spec[name])
     if spec["poison"] > STEPS - 1:
         words.append("last")
     if spec["sabotage"]:
@@ -136,7 +136,12 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
         evidence.stand_in()
     question = _QUESTIONS[plan.symptom]
     answer = question(evidence)
-    if not answer.shows and plan.symptom not in _OF_WINDOWS and _nothing_accumulates(evidence):
+    if (
+        not answer.shows
+        and plan.symptom not in _OF_WINDOWS
+        and _accumulates(plan)
+        and _nothing_accumulates(evidence)
+    ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")
     control = _control(question, evidence, answer.shows, plan.symptom)
     if control is None:
@@ -148,6 +153,11 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
 
 # Claims about how many micro-batches a window holds, or none.
 _OF_WINDOWS = {Symptom.SIZES, Symptom.STEPS, Symptom.RAISES}
+
+
+def _accumulates(plan: Plan) -> bool:
+    """Whether the loop is known to have windows of several micro-batches."""
+    return plan.job is not None and plan.job.accumulates
 
 
 def _nothing_accumulates(evidence: Evidence) -> bool:
@@ -194,7 +204,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
-        if not updates and not loud:
+        if not updates and not loud and plan.symptom is not Symptom.MISSED:
             raise Undecided("the optimizer never stepped")
         if updates and all(u.reference < 1e-9 for u in updates):
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
@@ -222,6 +232,11 @@ def _whole(found: Pass) -> list[Update]:
     return updates
 
 
+def _is_empty(u: Update) -> bool:
+    """True for an update that applies nothing of what went backward for it."""
+    return u.reference >= 1e-9 and u.applied < 1e-12
+
+
 def _worst(updates: Sequence[Update]) -> Update:
     return max(updates, key=lambda u: u.error if math.isfinite(u.error) else math.inf)
 
@@ -234,6 +249,9 @@ def _decide(value: float, evidence: Evidence, what: str) -> bool:
 
 def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     updates = _whole(evidence.get(key))
+    if key == "equal" and evidence.has("trailing"):
+        # What is never reduced may be only a partial window.
+        updates = [*updates, *(u for u in evidence.get("trailing").updates if _is_empty(u))]
     worst = _worst(updates)
     shows = _decide(worst.error, evidence, "the relative error")
     figures: dict[str, float | int | str] = {
@@ -319,7 +337,7 @@ def _clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
 
 
 def _raises(evidence: Evidence, key: str = "equal") -> Answer:
-    for name in (key, f"{key} pressure"):
+    for name in (key, f"{key} pressure", f"{key} growing"):
         if not evidence.has(name):
             continue
         raised = evidence.get(name).raised
@@ -338,6 +356,10 @@ def _raises(evidence: Evidence, key: str = "equal") -> Answer:
     answer = _gradient(evidence, key)
     if answer.shows:
         return answer
+    if evidence.has(f"{key} growing"):
+        growing = _gradient(evidence, f"{key} growing")
+        if growing.shows:
+            return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
     return Answer(False, answer.value, f"nothing is raised, and {answer.sentence}", answer.figures)
 
 
@@ -454,7 +476,18 @@ def _sizes(evidence: Evidence, key: str = "equal") -> Answer:
 def _steps(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
     updates = _whole(found)
-    mean = sum(len(u.microbatches) for u in updates) / len(updates)
+    backwards = [0]
+    for moment in found.moments:
+        if moment.kind == "backward":
+            backwards[-1] += 1
+        elif moment.kind == "step":
+            backwards.append(0)
+    # What comes in one piece may be cut into micro-batches.
+    sizes = [
+        max(len(u.microbatches), backwards[u.number - 1] if u.number <= len(backwards) else 0)
+        for u in updates
+    ]
+    mean = sum(sizes) / len(sizes)
     shows = mean < found.steps
     sentence = (
         f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
@@ -516,15 +549,19 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     before = evidence.raw[key]["notes"]["initial_scale"]
     steps = len(found.updates)
     whole = len(evidence.get("equal").updates)
-    lowered = any(s < before for s in found.scales)
+    lowered = not before or any(s < before for s in found.scales)
     finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
-    shows = (not lowered and key == "overflow") or (steps < whole / 2)
+    shows = not lowered or steps < whole / 2
     sentence = (
         f"after an overflow the loss scale stays at {before:g}: the next overflow will be met with it again"
         if shows
         else f"after an overflow the loss scale falls to {min(found.scales, default=before):g} and training goes on"
+        if before
+        else "after an overflow training goes on"
     )
-    if key != "overflow":
+    if shows and lowered:
+        sentence = f"after an overflow {steps} steps are taken where there are {whole} without one"
+    if not key.startswith("overflow"):
         shows = not finite
         sentence = "without an overflow every step is taken"
     return Answer(
@@ -552,6 +589,48 @@ def _skipped(evidence: Evidence, key: str = "overflow") -> Answer:
     return next((a for a in answers if a.shows), answers[0])
 
 
+def _missed(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    backwards = {m.microbatch for m in found.moments if m.kind == "backward"}
+    if not found.updates and len(backwards) >= 2 * found.steps:
+        return Answer(
+            True, 1.0, f"{len(backwards)} micro-batches go backward, and the optimizer never steps",
+            {"micro-batches": len(backwards), "updates": 0},
+        )  # fmt: skip
+    answer = _gradient(evidence, key)
+    if answer.shows or key in ("equal one", "equal mend"):
+        return answer
+    early = _steps(evidence, key)
+    return early if early.shows else answer
+
+
+def _averages(evidence: Evidence, key: str = "equal") -> Answer:
+    most = count = 0
+    for moment in evidence.get(key).moments:
+        if moment.kind == "average":
+            count += 1
+        elif moment.kind == "step":
+            most, count = max(most, count), 0
+    if not most:
+        raise Undecided("the running average never moved")
+    times = "once" if most == 1 else f"{most} times"
+    return Answer(
+        most > 1, float(most), f"the running average of the weights moves {times} for one update",
+        {"averages per update": most},
+    )  # fmt: skip
+
+
+def _held(evidence: Evidence, key: str = "equal") -> Answer:
+    evidence.get(key)
+    most = int(evidence.raw[key]["notes"]["graphs"])
+    if not most:
+        raise Undecided("no graph was seen")
+    what = "one micro-batch is" if most == 1 else f"{most} micro-batches are"
+    return Answer(
+        most > 1, float(most), f"the graphs of {what} kept at once", {"graphs kept": most}
+    )
+
+
 _QUESTIONS: dict[Symptom, _Question] = {
     Symptom.GRADIENT: _gradient,
     Symptom.SCALE: _scale,
@@ -569,6 +648,9 @@ _QUESTIONS: dict[Symptom, _Question] = {
     Symptom.GROWING: _growing,
     Symptom.STUCK: _stuck,
     Symptom.SKIPPED: _skipped,
+    Symptom.MISSED: _missed,
+    Symptom.AVERAGES: _averages,
+    Symptom.HELD: _held,
 }
 
 _MENDED = {
@@ -577,18 +659,27 @@ _MENDED = {
     "equal unscaled": "the GradScaler switched off",
     "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
     "equal average": "gradients averaged over the ranks before each step",
+    "equal regular": "a step after as many micro-batches as were asked for, and no other",
+    "equal free": "every graph freed in its backward",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
     "equal mend": "the window's own gradient put in place right before each step",
+    "equal pressure mend": "the window's own gradient, clipped, put in place right before each step",
 }
 _BROKEN = {
+    "equal double": "every other micro-batch's loss doubled",
     "equal pressure forget": "every other micro-batch's gradient thrown away",
-    "equal forget": "every other micro-batch's gradient thrown away",
+    "ragged double": "every other micro-batch's loss doubled",
+    "trailing double": "every other micro-batch's loss doubled",
+    "trailing void": "every step kept from happening",
+    "equal hurry": "a step after every micro-batch",
     "equal part": "the gradients of every rank but the first made half as large again",
+    "equal seldom": "every other step kept from happening",
+    "equal retain": "every graph kept",
     "equal schedule": "the scheduler moved once more after every backward",
-    "equal sync": "`no_sync` made to do nothing",
+    "equal sync": "every backward made to reduce",
     "equal keep": "`GradScaler.update` made to do nothing",
-    "trailing forget": "every other micro-batch's gradient thrown away",
+    "overflow void": "every step kept from happening",
 }
 
 

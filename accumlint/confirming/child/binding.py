@@ -21,6 +21,8 @@ from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import Pattern
 from accumlint.confirming.child.settings import LOSS_LIKE, setting
 from accumlint.confirming.child.standins import (
+    CLASSES,
+    VOCABULARY,
     Batch,
     Criterion,
     Data,
@@ -40,6 +42,7 @@ _DATA = re.compile(
 )
 # Functions that make a thing are not the thing.
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
+_CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
 _ROUNDS = (
     "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
@@ -67,6 +70,7 @@ class Binding:
         wrapped: int,
         given: dict[str, Any],
         copies: int = 1,
+        driven: tuple[str, ...] = (),
         unwrapped: bool = False,
     ) -> None:
         self.recorder = recorder
@@ -79,6 +83,7 @@ class Binding:
         self.world = wrapped
         self.given = given
         self.copies = copies
+        self.driven = driven
         self.unwrapped = unwrapped
         self.wrapped: dict[str, nn.Module] = {}
         self.answers = Answers(self.value, self.choice, self.touched, self.tell)
@@ -113,7 +118,7 @@ class Binding:
             return self.steps_
         role = self.roles.get(text, "")
         if not role and not names.is_configuration(text) and not _MAKERS.search(last):
-            role = names.role_of(last)
+            role = "criterion" if _CRITERION.search(last) else names.role_of(last)
         if role:
             made = self.thing(role, text)
             if made is not UNKNOWN:
@@ -234,6 +239,20 @@ class Binding:
         self.tell(text, f"{self.data.length} micro-batches made on the spot")
         return Loader(self.data, self.copies)
 
+    def windows(self, text: str) -> Iterator[list[Batch]]:
+        """Whole windows of micro-batches."""
+        self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
+        for _ in range(self.data.length // self.steps_):
+            yield [self.data.fetch() for _ in range(self.steps_)]
+
+    def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere."""
+        made = cls(*args, **kwargs)
+        if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
+            made.scaler = torch.amp.GradScaler("cuda")
+            made.native_amp = True
+        return made
+
     # What the rewritten source calls
 
     def entering(self, bound: Pattern, value: Any) -> Any:
@@ -250,6 +269,10 @@ class Binding:
             return tuple(self.item(n, v) for n, v in zip(bound, value, strict=True))
         return self.entering(bound, value)
 
+    def items(self, bound: Pattern, iterable: Any) -> Iterator[Any]:
+        """What a comprehension that takes its items apart goes through."""
+        return (self.item(bound, value) for value in iterable)
+
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
         if bound in self.given:
@@ -263,6 +286,9 @@ class Binding:
             and isinstance(value, int | float | Stub)
             and not isinstance(value, bool)
         ):
+            if value == 0 and not isinstance(value, Stub):
+                # A counter's start.
+                return value
             if isinstance(value, Stub) or self.steps_ == 1 or not 2 <= value <= 16:
                 self.tell(bound, f"the accumulation steps, {self.steps_}")
                 return self.steps_
@@ -404,6 +430,8 @@ class Binding:
                 iterable = inner
             elif isinstance(inner, int):
                 iterable = range(min(inner, 1000))
+            elif re.search(r"window|group|chunk", text.lower()):
+                iterable = self.windows(text)
             elif re.search(r"load|data|batch|iter", text.lower()):
                 iterable = self.loader(text)
             else:
@@ -431,6 +459,10 @@ class Binding:
     def chosen(self, text: str, value: bool) -> bool:
         """A flag as it was decided on the path of the finding."""
         return value
+
+    def averaged(self) -> None:
+        """The running average of the weights is about to move."""
+        self.recorder.note("average")
 
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""
@@ -461,6 +493,17 @@ class Binding:
                 kwargs[p.name] = values[p.name]
         return args, kwargs
 
+    def instance(self, cls: type) -> Any:
+        """An object of a class of the user's."""
+        made: Any = object.__new__(cls)
+        if isinstance(made, nn.Module):
+            nn.Module.__init__(made)
+        start = cls.__init__
+        if start is not object.__init__:
+            args, kwargs = self.arguments(start, 1)
+            start(made, *args, **kwargs)
+        return made
+
     def parameter(self, p: inspect.Parameter) -> Any:
         if p.name in self.given:
             return self.take(p.name)
@@ -476,6 +519,8 @@ class Binding:
             p.default is None and self.choices.get(f"{p.name} is None") == "false"
         ):
             return UNKNOWN
+        if re.search(r"(class|label)_weights?$", p.name):
+            return [1.0] * (VOCABULARY if self.data.kind == "tokens" else CLASSES)
         if re.search(r"^params$|parameters$", p.name):
             return [q for m in self.models.values() for q in m.parameters()]
         return self.stub(p.name)

@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,11 +19,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from unittest import mock
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -31,6 +34,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.child.standins import Enough
+from accumlint.confirming.measuring import reference, windows
 
 _ELEMENTWISE: dict[Any, str] = {
     F.cross_entropy: "cross_entropy",
@@ -57,6 +61,19 @@ class Loss:
     counted: torch.Tensor
     line: int
     by_hand: bool
+    number: int = 0
+
+
+@dataclass(eq=False)
+class _Saved:
+    """A tensor that a graph keeps; it is gone when the graph is."""
+
+    tensor: torch.Tensor
+    microbatch: int
+
+
+def _unsaved(saved: _Saved) -> torch.Tensor:
+    return saved.tensor
 
 
 class Feed(Protocol):
@@ -82,10 +99,12 @@ class Settings:
     device: torch.device
     dtype: torch.dtype
     pressure: float | None = None
+    steps: int = 1
     updates: int = 6
     totals: tuple[str, ...] = ()
     sabotage: str = ""
     inject: int = 0
+    graphs: bool = False
     as_is: bool = False
 
 
@@ -100,6 +119,7 @@ class Notes:
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    graphs: int = 0
 
 
 class Recorder(TorchFunctionMode):
@@ -119,6 +139,13 @@ class Recorder(TorchFunctionMode):
         self.scale = 1.0
         self.backwards = 0
         self.schedulers: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.seen: list[Any] = []
+        self.own_step = False
+        self.asked = 0
+        self.saved: WeakSet[_Saved] = WeakSet()
+        self.kept: list[Any] = []
+        self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
 
     # Parameters: one vector over all stand-in models, in the order in which they were made
@@ -129,6 +156,11 @@ class Recorder(TorchFunctionMode):
             for p in model.parameters():
                 seen.setdefault(id(p), p)
         return list(seen.values())
+
+    def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
+        """Where parameters stand among all."""
+        wanted = {id(p) for p in parameters}
+        return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
 
     def line(self) -> int:
         """The user's line that is being executed, innermost first; 0 for none."""
@@ -244,6 +276,7 @@ class Recorder(TorchFunctionMode):
     def _remember(self, loss: Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
+        loss.number = self.notes.losses
         if self.settings.inject and loss.microbatch == self.settings.inject:
             # An overflow: this micro-batch's gradient is not finite.
             loss.elements.register_hook(lambda grad: grad * float("inf"))
@@ -299,6 +332,7 @@ class Recorder(TorchFunctionMode):
             yield {
                 "microbatch": loss.microbatch,
                 "loss": loss.line,
+                "number": loss.number,
                 "count": count,
                 "weight": mean,
                 "gradient": vector,
@@ -306,13 +340,31 @@ class Recorder(TorchFunctionMode):
 
     def after_backward(self) -> None:
         self.held = self.holds()
-        if self.settings.sabotage == "forget" and self.backwards % 2 == 1:
-            # The control: what this micro-batch brought is lost, as if it had been cleared.
+        if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
+            # The control: what every other micro-batch brought is lost, as if it had been cleared.
             for p in self.parameters():
-                p.grad = None
+                if p.grad is not None:
+                    p.grad.zero_()
         if self.settings.sabotage == "schedule":
             for scheduler in self.schedulers:
                 scheduler.step()
+        often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
+        if often and self.backwards % often == 0:
+            self._step()
+
+    def _step(self) -> None:
+        """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
+        self.own_step = True
+        for optimizer in self.optimizers:
+            rates = [group["lr"] for group in optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            optimizer.step()
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            if self.settings.sabotage == "regular":
+                optimizer.zero_grad()
+        self.own_step = False
 
     # Steps
 
@@ -324,12 +376,16 @@ class Recorder(TorchFunctionMode):
         if not owned & {id(p) for p in params}:
             return
         self.look()
+        self.asked += 1
+        if self._is_withheld():
+            self._withhold([p for p in params if id(p) in owned])
+            return
         if self.settings.sabotage == "part":
             for p in params:
                 if p.grad is not None and self.data.rank:
                     p.grad.mul_(1.5)
         if self.settings.sabotage == "mend":
-            self._mend(params)
+            self._mend(optimizer, params, owned)
         if self.settings.sabotage == "average":
             self._average(params)
         vector: list[float] = []
@@ -340,6 +396,7 @@ class Recorder(TorchFunctionMode):
         self.note(
             "step",
             optimizer=self._index(optimizer),
+            parameters=[i for i, p in enumerate(params) if id(p) in owned],
             applied=vector,
             owned=[i for i, own in enumerate(mask) if own] if not all(mask) else None,
             epoch=self.epoch,
@@ -353,34 +410,48 @@ class Recorder(TorchFunctionMode):
             dist.all_reduce(grad)
             p.grad = grad / dist.get_world_size()
 
-    def _mend(self, params: list[torch.Tensor]) -> None:
-        """The control: what the window should have brought, put in the gradient's place right before the step."""
-        total: list[float] = []
-        count = 0
-        leading: Any = None
-        for event in reversed(self.notes.events):
-            if event["kind"] == "step":
-                break
-            for part in event.get("contributions", ()):
-                leading = leading or part["loss"]
-                count += part["count"] if part["loss"] == leading else 0
-                total = (
-                    [a + b for a, b in zip(total, part["gradient"], strict=True)]
-                    if total
-                    else part["gradient"]
-                )
-        if not total or not count:
-            return
-        start = 0
+    def _is_withheld(self) -> bool:
+        """Whether this step is one that a control keeps from happening."""
+        sabotage = self.settings.sabotage
+        if sabotage == "seldom":
+            return self.asked % 2 == 1
+        return sabotage == "void" or (sabotage == "regular" and not self.own_step)
+
+    def _withhold(self, params: list[torch.Tensor]) -> None:
+        """Takes the gradients away until the step is over."""
+        self.withheld = [(p, p.grad) for p in params if p.grad is not None]
         for p in params:
-            end = start + p.numel()
-            values = torch.tensor(total[start:end], dtype=p.dtype, device=p.device) / count
-            p.grad = values.view_as(p)
-            start = end
+            p.grad = None
+
+    def _mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+        """The control: what the window should have brought, put in the gradient's place right before the step."""
+        size = [p.numel() for p in params]
+        step = {
+            "kind": "step", "optimizer": self._index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+            "parameters": [i for i, p in enumerate(params) if id(p) in owned],
+        }  # fmt: skip
+        own = windows([*self.notes.events, step])[-1]
+        everywhere: list[Any] = [own]
+        self.busy = True
+        try:
+            if dist.is_initialized() and dist.get_world_size() > 1:
+                everywhere = [None] * dist.get_world_size()
+                dist.all_gather_object(everywhere, own)
+            mended = list(torch.split(torch.tensor(reference(everywhere)), size))
+        finally:
+            self.busy = False
+        for p, values in zip(params, mended, strict=True):
+            if id(p) in owned:
+                p.grad = values.to(p.device, p.dtype).view_as(p)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if self.busy or not owned & {id(p) for p in self.parameters()}:
+            return
+        if self._is_withheld():
+            for p, grad in self.withheld:
+                p.grad = grad
+            self.withheld = []
             return
         self.stepped += 1
 
@@ -390,12 +461,11 @@ class Recorder(TorchFunctionMode):
             raise Enough
 
     def _index(self, optimizer: Any) -> int:
-        known: list[Any] = self.__dict__.setdefault("optimizers", [])
-        for index, other in enumerate(known):
+        for index, other in enumerate(self.seen):
             if other is optimizer:
                 return index
-        known.append(optimizer)
-        return len(known) - 1
+        self.seen.append(optimizer)
+        return len(self.seen) - 1
 
     def _totals(self) -> list[dict[str, Any]]:
         """The running totals that were asked for, read in the user's frames."""
@@ -421,6 +491,15 @@ class Recorder(TorchFunctionMode):
             frame = frame.f_back
         return None
 
+    # Graphs
+
+    def _save(self, tensor: torch.Tensor) -> _Saved:
+        """What a graph keeps for its backward, by the micro-batch that it belongs to."""
+        saved = _Saved(tensor, self.data.current)
+        self.saved.add(saved)
+        self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
+        return saved
+
     # Clipping
 
     def clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -429,8 +508,12 @@ class Recorder(TorchFunctionMode):
         norm_clip = _CLIPS["clip_grad_norm_"]
 
         def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
+            if math.isinf(float(limit)) and not self.settings.as_is:
+                # Asked for the norm only.
+                return original(parameters, limit, *args, **kwargs)
             params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             own = {id(p): p for p in self.parameters() if p.grad is not None}
+            clipped = self.positions(params)
             grads = [p.grad for p in params if p.grad is not None and id(p) in own]
             self.busy = True
             try:
@@ -440,12 +523,18 @@ class Recorder(TorchFunctionMode):
                     usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
                     every = {id(p) for p in params} >= own.keys()
                     self.note(
-                        "clip", norm=norm, threshold=float(limit), by_value=by_value,
+                        "clip", parameters=clipped, norm=norm, threshold=float(limit), by_value=by_value,
                         comparable=usual and every and not by_value,
                     )  # fmt: skip
                     return original(params, limit, *args, **kwargs)
                 pressure = self.settings.pressure
-                self.note("clip", norm=norm, threshold=pressure or 0.0, by_value=by_value)
+                self.note(
+                    "clip",
+                    parameters=clipped,
+                    norm=norm,
+                    threshold=pressure or 0.0,
+                    by_value=by_value,
+                )
                 threshold = pressure if pressure is not None else float("inf")
                 kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
                 return norm_clip(params, threshold, **kept)
@@ -464,7 +553,13 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
+            if self.settings.sabotage == "double" and self.backwards % 2:
+                # The control: every other micro-batch weighs twice as much.
+                tensors = _doubled(tensors)
             self.before_backward(tensors)
+            if self.settings.sabotage in ("free", "retain"):
+                args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
+                self.kept.append(tensors if self.settings.sabotage == "retain" else None)
             result = backward(tensors, *args, **kwargs)
             self.after_backward()
             return result
@@ -479,7 +574,10 @@ class Recorder(TorchFunctionMode):
             owners = sys.modules.values() if self.settings.as_is else (nn.utils, nn.utils.clip_grad)
             for owner, name, original in list(_holders(owners)):
                 patch(owner, name, self.clip(original))
+            if self.settings.graphs:
+                stack.enter_context(saved_tensors_hooks(self._save, _unsaved))
             self._watch_clears(patch)
+            self._watch_optimizers(patch)
             self._watch_scheduler(patch)
             self._watch_scaler(patch)
             handles: list[RemovableHandle] = [
@@ -497,7 +595,7 @@ class Recorder(TorchFunctionMode):
             def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
                 result = clear(self, *args, **kwargs)
                 if not recorder.busy:
-                    recorder.note("clear")
+                    recorder.note("clear", parameters=recorder.positions(_parameters(self)))
                     recorder.held = recorder.holds()
                 return result
 
@@ -512,8 +610,18 @@ class Recorder(TorchFunctionMode):
     def look(self) -> None:
         """Notes a clear that was done by hand, when what was held is gone."""
         if self.held and not self.holds():
-            self.note("clear")
+            self.note("clear", parameters=list(range(len(self.parameters()))))
             self.held = False
+
+    def _watch_optimizers(self, patch: Callable[..., Any]) -> None:
+        start = torch.optim.Optimizer.__init__
+        recorder = self
+
+        def building(self: Any, *args: Any, **kwargs: Any) -> None:
+            start(self, *args, **kwargs)
+            recorder.optimizers.append(self)
+
+        patch(torch.optim.Optimizer, "__init__", building)
 
     def _watch_scheduler(self, patch: Callable[..., Any]) -> None:
         scheduler = torch.optim.lr_scheduler.LRScheduler
@@ -621,6 +729,16 @@ def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | No
             # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
             return [None]
         return [found for one in of for found in _grads(root, [one])]
+
+
+def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(owner.parameters())
+    return [p for group in owner.param_groups for p in group["params"]]
+
+
+def _doubled(tensors: Any) -> Any:
+    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
 
 
 def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

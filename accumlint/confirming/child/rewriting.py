@@ -32,7 +32,7 @@ class Guide:
     `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
     are roles by the text of a name; `choices` are the flags decided on the path, by text; `maker` is the inner
     function that a run needs ("" for none); `training` are the statements of the module that train, to be left out
-    where a function is called instead.
+    where a function is called instead; at the lines `averages` a running average of the weights moves.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -40,6 +40,7 @@ class Guide:
     roles: dict[str, str]
     choices: dict[str, str]
     leave_out: frozenset[tuple[int, int]] = field(default_factory=frozenset[tuple[int, int]])
+    averages: frozenset[int] = frozenset()
 
 
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
@@ -315,10 +316,13 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         return node if eventful else self.careful(node, ())
 
-    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
         eventful = node in self.eventful
         self.generic_visit(node)
-        return node if eventful else self.careful(node, ())
+        done = node if eventful else self.careful(node, ())
+        if node.lineno not in self.guide.averages:
+            return done
+        return [_at(ast.Expr(_runtime("averaged", [])), node), done]
 
     def visit_With(self, node: ast.With) -> ast.AST:
         quiet = self.quiet(node)
@@ -351,6 +355,14 @@ class _Rewriter(ast.NodeTransformer):
         # A loop that never fetches must not go on for ever.
         node.test = _at(_runtime("turn", [node.test]), node)
         return self.careful_block(node) if quiet else node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        taken_apart = isinstance(node.target, ast.Tuple | ast.List)
+        bound = pattern(node.target)
+        self.generic_visit(node)
+        if taken_apart:
+            node.iter = _at(_runtime("items", [_constant(bound), node.iter]), node.iter)
+        return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
         quiet = self.quiet(node)
@@ -405,6 +417,13 @@ class _Rewriter(ast.NodeTransformer):
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
+        if text.rpartition(".")[2] == "Accelerator":
+            node.args.insert(0, node.func)
+            node.func = _runtime("accelerator", []).func
+            _at(node, node)
+        for keyword in node.keywords:
+            if keyword.arg and names.is_steps(keyword.arg):
+                keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
         return self.decided(node)
 
     def decided(self, node: ast.expr) -> ast.AST:
@@ -436,6 +455,10 @@ class _Rewriter(ast.NodeTransformer):
             for n in ast.walk(original)
         ):
             return value
+        if original is not None and isinstance(bound, str) and bound in _mentions(original):
+            if names.is_steps(bound.rpartition(".")[2]):
+                # A counter, whatever it is called.
+                return value
         spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
         mentions = (
             _constant(tuple(sorted(set(_mentions(original)))))
@@ -483,7 +506,7 @@ class _Rewriter(ast.NodeTransformer):
             _at(part, node)
         return tried
 
-    def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.AST:
+    def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stand-ins."""
         spec = _constant(bound)
         failed = ast.Name("__failed", ast.Load())

@@ -35,7 +35,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (r"vocab", VOCABULARY),
         (r"num_class|n_class|num_labels", CLASSES),
         (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
-        (r"batch_?size|(^|_)bsz?$", 2),
+        (r"batch_?size|(^|_)bsz?$|^(rows|samples|items)_per_", 2),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )

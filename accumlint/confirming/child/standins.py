@@ -22,12 +22,14 @@ from accumlint.confirming.child.settings import CLASSES, LENGTH, VOCABULARY, WID
 from accumlint.confirming.child.stub import UNKNOWN
 
 _TARGET = re.compile(
-    r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+    r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
 _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
 )
 _MASK = re.compile(r"mask")
+# One of a pair that a loss compares.
+_OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 
@@ -121,7 +123,8 @@ class Batch(dict[Any, Any]):
             inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
             inputs = inputs.to(data.dtype)
             if data.kind == "rows":
-                labels = torch.randint(0, CLASSES, (rows,), generator=generator)
+                # A loss that compares rows with each other has as many classes as rows.
+                labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
                 labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
                 labels = labels.to(data.dtype)
@@ -149,6 +152,8 @@ class Batch(dict[Any, Any]):
             return self.labels
         if _MASK.search(low):
             return self.mask
+        if _OPPOSITE.search(low):
+            return self.tensor(_OPPOSITE.sub("", low)).flip(0)
         if _TARGET.search(low):
             return self.labels
         if _INPUT.search(low):
@@ -494,7 +499,8 @@ class Model(nn.Module):
             others = [t for t in given if t is not inputs]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
         has_loss = labels is not None
-        return Output(logits, lambda: self._loss(logits, labels), has_loss)
+        items = kwargs.get("num_items_in_batch")
+        return Output(logits, lambda: self._loss(logits, labels, items), has_loss)
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Where it stands is settled: on the device of the run, in its precision."""
@@ -519,10 +525,13 @@ class Model(nn.Module):
             return chosen if chosen.is_floating_point() else chosen.clamp(0, VOCABULARY - 1)
         return data.now().inputs
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor:
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None, items: Any) -> torch.Tensor:
         data = self.data_[0]
         target = data.now().labels if labels is None else labels
-        return Criterion(data)(logits, target)
+        if items is None:
+            return Criterion(data)(logits, target)
+        flat = logits.flatten(0, -2), target.flatten()
+        return F.cross_entropy(*flat, ignore_index=data.ignored, reduction="sum") / items
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -547,6 +556,7 @@ class Engine(Model):
         super().__init__(data, seed)
         self.steps_ = steps
         self.micro_steps = 0
+        self.boundary: bool | None = None
         self.optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
 
     def backward(self, loss: Any, scale_wrt_gas: bool = True, **_: Any) -> Any:
@@ -557,7 +567,13 @@ class Engine(Model):
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """True where the next step is a real one."""
+        if self.boundary is not None:
+            return self.boundary
         return (self.micro_steps + 1) % self.steps_ == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Leaves it to the script where a window ends."""
+        self.boundary = is_boundary
 
     def step(self, *_: Any, **__: Any) -> None:
         """Steps and clears at the end of a window; counts."""
@@ -601,6 +617,10 @@ class _Member:
         if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
             return getattr(self._model, name)
         return _member(self._model, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A list of layers: what is done to each of them is done to none.
+        return iter(())
 
     def __bool__(self) -> bool:
         return False

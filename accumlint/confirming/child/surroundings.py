@@ -12,7 +12,8 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
+from accumlint.confirming.child import contracts, sharded
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 
@@ -40,8 +42,16 @@ DRIVERS = {
 }
 
 
+@dataclass(frozen=True)
+class Scaling:
+    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows."""
+
+    scale: float
+    interval: int
+
+
 @contextmanager
-def surroundings(binding: Binding, scale: float) -> Generator[None, None, None]:
+def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, None]:
     """Puts the stand-ins for hardware, processes and packages in place; takes them away again."""
     with ExitStack() as stack:
 
@@ -51,7 +61,7 @@ def surroundings(binding: Binding, scale: float) -> Generator[None, None, None]:
         device = binding.data.device
         if device.type != "cuda":
             _without_cuda(patch, device)
-        _scalers(patch, device, scale)
+        _scalers(patch, device, scaling)
         _processes(patch, binding)
         _arguments(patch, binding)
         patch(
@@ -60,7 +70,7 @@ def surroundings(binding: Binding, scale: float) -> Generator[None, None, None]:
             lambda model=None, *_, **__: model if model is not None else (lambda m: m),
         )
         patch(sys, "argv", ["train.py"])
-        finder = _Finder(binding)
+        finder = _Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(finder.last)
         stack.callback(finder.remove)
@@ -96,7 +106,7 @@ def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.amp, "autocast", Autocast)
 
 
-def _scalers(patch: Callable[..., Any], device: torch.device, scale: float) -> None:
+def _scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
     real = torch.amp.GradScaler
 
     class Scaler(real):
@@ -108,11 +118,9 @@ def _scalers(patch: Callable[..., Any], device: torch.device, scale: float) -> N
                 enabled = value if isinstance(value, bool) else enabled
             growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
             growth = {k: v for k, v in growth.items() if isinstance(v, float)}
-            interval = kwargs.get("growth_interval")
-            interval = interval if isinstance(interval, int) else 2000
             super().__init__(
-                device.type, init_scale=scale or 1.0, growth_interval=interval,
-                enabled=bool(enabled) and scale > 0, **growth,
+                device.type, init_scale=scaling.scale or 1.0, growth_interval=scaling.interval,
+                enabled=bool(enabled) and scaling.scale > 0, **growth,
             )  # fmt: skip
 
     patch(torch.amp, "GradScaler", Scaler)
@@ -137,17 +145,27 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
             group = dist.group.WORLD
             assert group is not None
 
+            self.own: list[Any] = [group, None]
+
             def counted(state: Any, bucket: Any) -> Any:
                 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
                 recorder.note("reduce")
-                return default_hooks.allreduce_hook(group, bucket)
+                given, hook = self.own
+                return (hook or default_hooks.allreduce_hook)(given, bucket)
 
             # DDP reads the annotations, which here would be text.
             counted.__annotations__ = {}
-            self.register_comm_hook(None, counted)
+            super().register_comm_hook(None, counted)
+
+        def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+            self.own[:] = [state, hook]
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
             if recorder.settings.sabotage == "sync":
-                self.no_sync = nullcontext  # pyright: ignore[reportAttributeAccessIssue]
+                # The control: every backward reduces.
+                self.require_backward_grad_sync = True
+            return super().forward(*args, **kwargs)
 
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
     patch(distributed, "DistributedDataParallel", Counted)
@@ -156,6 +174,17 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
         patch(dist, "destroy_process_group", lambda *_, **__: None)
         patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
         patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+
+
+def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:
+    """FSDP's contract, for where the user imports it from."""
+    made = sharded.contract(binding.recorder)
+    for module in sharded.MODULES:
+        if module in sys.modules:
+            # A library has brought it.
+            for name, value in made.items():
+                patch(sys.modules[module], name, value)
+    return made
 
 
 def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
@@ -213,13 +242,19 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Packages that are not here, or had better not run, are modules made of stubs."""
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, sharding: dict[str, Any]) -> None:
         self.binding = binding
+        self.sharding = sharding
+        self.promised = contracts.names(binding)
         self.made: list[str] = []
         self.last = _Last(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
+            return self.spec(fullname)
+        if fullname.split(".")[0] in self.binding.driven and fullname not in sys.modules:
+            return self.spec(fullname)
+        if fullname in sharded.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
         return None
 
@@ -228,8 +263,20 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         self.made.append(spec.name)
-        self.binding.tell(spec.name.split(".")[0], "a package made of stand-ins")
-        return _StubModule(spec.name, self.binding)
+        if spec.name in sharded.MODULES:
+            self.binding.tell(spec.name, "FSDP's contract on whole parameters")
+            stub = self.binding.stub
+            return sharded.module(
+                spec.name, self.sharding, lambda name: stub(f"{spec.name}.{name}")
+            )
+        top = spec.name.split(".")[0]
+        module = _StubModule(spec.name, self.binding)
+        if top in contracts.PACKAGES:
+            self.binding.tell(top, "what it promises about the gradient")
+            module.__dict__.update(self.promised)
+        else:
+            self.binding.tell(top, "a package made of stand-ins")
+        return module
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
@@ -255,6 +302,8 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if top in contracts.PACKAGES:
+            return self.finder.spec(fullname)
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)

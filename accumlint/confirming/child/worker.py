@@ -27,13 +27,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import guard, kernel, uncompiled
+from accumlint.confirming.child import contracts, guard, kernel, uncompiled
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.given import GivenError, given
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
 from accumlint.confirming.child.standins import Data, Enough
-from accumlint.confirming.child.surroundings import surroundings
+from accumlint.confirming.child.surroundings import Scaling, surroundings
 from accumlint.confirming.child.wanting import missing_names
 
 _SCALE = 1024.0
@@ -167,6 +167,9 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             # A rank that waits for one that has failed should still be heard.
             timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
         )  # fmt: skip
+    if device.type == "cpu":
+        # Accelerate joins other processes on the CPU only when it is told to.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
     scratch = Path(order["scratch"]) / f"{number}.{rank}"
     scratch.mkdir()
     os.chdir(scratch)
@@ -198,12 +201,25 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
+    prefixed.set(f"tells/{rank}", json.dumps(_tells(first)))
+    tells = json.loads(prefixed.get("tells/0"))
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
+        if not all(tells[setting] for setting in tells if spec[setting]):
+            continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
+
+
+def _tells(first: dict[str, Any]) -> dict[str, bool]:
+    """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales."""
+    notes = first["notes"]
+    cut = first["raised"] is not None
+    clips = cut or any(e["kind"] == "clip" for e in notes["events"])
+    scales = cut or bool(notes["initial_scale"])
+    return {"pressure": clips, "unscaled": scales, "growing": scales}
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
@@ -267,6 +283,8 @@ def _pass(
     torch.manual_seed(order["seed"])
     steps = spec["steps"]
     dtype = getattr(torch, order["dtype"])
+    # What the user's code makes without saying so is of the precision of the run.
+    torch.set_default_dtype(dtype)
     length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
@@ -275,8 +293,8 @@ def _pass(
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
-        updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0),
+        steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
+        inject=spec.get("inject", 0), graphs=job["graphs"],
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
@@ -291,18 +309,12 @@ def _pass(
         except GivenError as problem:
             unbound = str(problem)
     binding = Binding(
-        recorder,
-        data,
-        steps,
-        job["roles"],
-        job["choices"],
-        world,
-        objects,
-        copies,
-        job["unwrapped"],
-    )
+        recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
+        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"],
+    )  # fmt: skip
     wanted: list[tuple[str, int]] = []
-    with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
+    scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
+    with surroundings(binding, scaling):
         try:
             if not unbound:
                 with recorder.watching():
@@ -322,7 +334,8 @@ def _pass(
         "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "initial_scale": notes.initial_scale, "fetched": data.fetched, "refused": notes.refused,
+            "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "refused": notes.refused,
         },
     }  # fmt: skip
 
@@ -361,7 +374,7 @@ def _code(job: Any) -> Any:
     if "code" not in job:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
-            frozenset(map(tuple, job["leave_out"])),
+            frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
         )  # fmt: skip
         job["code"] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
@@ -379,6 +392,10 @@ def _run(job: Any, binding: Binding) -> None:
         RUNTIME: binding,
     }
     exec(_code(job), space)
+    if entry["driver"]:
+        made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
+        made = binding.instance(made) if entry["owner"] else made
+        contracts.drive(entry["driver"], made, binding)
     if entry["function"] is None:
         return
     function, skip = _function(entry, space, binding)
@@ -418,14 +435,7 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     if not hasattr(cls, "__getattr__"):
         # What its `__init__`, or another class, would have given it.
         cls.__getattr__ = lambda _, attribute: binding.attribute(attribute)
-    made: Any = object.__new__(cls)
-    if isinstance(made, torch.nn.Module):
-        torch.nn.Module.__init__(made)
-    start = cls.__init__
-    if start is not object.__init__:
-        args, kwargs = binding.arguments(start, 1)
-        start(made, *args, **kwargs)
-    return getattr(made, name)
+    return getattr(binding.instance(cls), name)
 
 
 if __name__ == "__main__":

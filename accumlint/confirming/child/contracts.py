@@ -1,0 +1,209 @@
+"""What frameworks that drive the loop promise about the gradient, in the place of those that are not installed.
+
+Trainer: `transformers/trainer.py` (`training_step`, `compute_loss`). Lightning: `lightning/pytorch/loops/optimization`.
+Fabric: `lightning/fabric/fabric.py`. Only what decides who divides, who reduces and who steps.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.standins import Enough
+
+# The packages that a contract can stand for.
+PACKAGES = ("transformers", "lightning", "pytorch_lightning", "lightning_fabric")
+
+
+def names(binding: Binding) -> dict[str, Any]:
+    """The contracts under the names by which users import them, whatever the module."""
+    trainer = _trainer(binding)
+    return {
+        "Trainer": trainer,
+        "Seq2SeqTrainer": trainer,
+        "LightningModule": _lightning_module(binding),
+        "Fabric": _fabric(binding),
+    }
+
+
+def _trainer(binding: Binding) -> type:
+    class Trainer:
+        """Divides by the accumulation steps only where the loss is not told the window's number of items."""
+
+        def __init__(self, *_: Any, compute_loss_func: Callable[..., Any] | None = None, **__: Any):
+            self.model = binding.model("model")
+            self.compute_loss_func = compute_loss_func
+            # As for every language model whose forward takes keyword arguments.
+            self.model_accepts_loss_kwargs = True
+            self.label_smoother = None
+            self.args = SimpleNamespace(
+                gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
+                device=binding.data.device, average_tokens_across_devices=True,
+            )  # fmt: skip
+            self.accelerator = SimpleNamespace(
+                num_processes=1, device=binding.data.device, autocast=nullcontext
+            )
+
+        def compute_loss(
+            self,
+            model: Any,
+            inputs: Any,
+            return_outputs: bool = False,
+            num_items_in_batch: Any = None,
+        ) -> Any:
+            told = self.model_accepts_loss_kwargs and num_items_in_batch is not None
+            given = {"num_items_in_batch": num_items_in_batch} if told else {}
+            outputs = model(**inputs, **given)
+            loss = outputs.loss
+            if self.compute_loss_func is not None:
+                labels = inputs["labels"]
+                loss = self.compute_loss_func(
+                    outputs, labels, num_items_in_batch=num_items_in_batch
+                )
+            return (loss, outputs) if return_outputs else loss
+
+        def train(self, *_: Any, **__: Any) -> None:
+            model, steps = self.model, binding.steps_
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+            while True:
+                binding.turn(True)
+                window = [binding.data.fetch() for _ in range(steps)]
+                counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+                items = sum((batch.labels != binding.data.ignored).sum() for batch in window)
+                for batch in window:
+                    loss = self.compute_loss(
+                        model, batch.use(), num_items_in_batch=items if counts else None
+                    )
+                    if not self.model_accepts_loss_kwargs and self.compute_loss_func is None:
+                        loss = loss / steps
+                    loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return Trainer
+
+
+def _lightning_module(binding: Binding) -> type:
+    class LightningModule(nn.Module):
+        """Automatic: the loss is divided by the accumulation steps. Manual: everything is the user's."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            super().__init__()
+            self.automatic_optimization = True
+            self.trainer = SimpleNamespace(accumulate_grad_batches=binding.steps_)
+            self.made: list[Any] = []
+
+        def optimizers(self, *_: Any, **__: Any) -> Any:
+            return self._optimizers()[0] if len(self._optimizers()) == 1 else self._optimizers()
+
+        def _optimizers(self) -> list[Any]:
+            if not self.made:
+                found = self.configure_optimizers()
+                found = list(found) if isinstance(found, list | tuple) else [found]
+                self.made.extend(o for o in found if isinstance(o, torch.optim.Optimizer))
+                if not self.made:
+                    self.made.append(binding.optimizer("optimizer"))
+            return self.made
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return binding.model("model")(*args, **kwargs)
+
+        def configure_optimizers(self) -> Any:
+            return None
+
+        def manual_backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
+            loss.backward(*args, **kwargs)
+
+        def log(self, *_: object, **__: object) -> None:
+            pass
+
+        log_dict = toggle_optimizer = untoggle_optimizer = save_hyperparameters = log
+
+        def fit(self) -> None:
+            """Lightning's automatic loop."""
+            training_step: Any = self.training_step
+            number = 0
+            while True:
+                binding.turn(True)
+                batch = binding.data.fetch().use()
+                loss = training_step(batch, number)
+                loss = loss["loss"] if isinstance(loss, dict) else loss
+                (loss / binding.steps_).backward()
+                number += 1
+                if number % binding.steps_ == 0:
+                    self.optimizers().step()
+                    self.optimizers().zero_grad()
+
+    return LightningModule
+
+
+def _fabric(binding: Binding) -> type:
+    class Fabric:
+        """Wraps in DDP on several ranks, and never divides."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.device = binding.data.device
+            self.world_size = dist.get_world_size() if dist.is_initialized() else 1
+            self.global_rank = self.local_rank = binding.data.rank
+            self.is_global_zero = binding.data.rank == 0
+
+        def setup(self, module: Any, *optimizers: Any, **_: Any) -> Any:
+            if self.world_size > 1:
+                module = torch.nn.parallel.DistributedDataParallel(module)
+            return (module, *optimizers) if optimizers else module
+
+        setup_module = setup
+
+        def setup_optimizers(self, *optimizers: Any) -> Any:
+            return optimizers[0] if len(optimizers) == 1 else optimizers
+
+        def setup_dataloaders(self, *loaders: Any, **_: Any) -> Any:
+            return loaders[0] if len(loaders) == 1 else loaders
+
+        def backward(self, tensor: Any, *args: Any, **kwargs: Any) -> None:
+            tensor.backward(*args, **{k: v for k, v in kwargs.items() if k != "model"})
+
+        @contextmanager
+        def no_backward_sync(
+            self, module: Any, enabled: bool = True
+        ) -> Generator[None, None, None]:
+            with module.no_sync() if enabled and hasattr(module, "no_sync") else nullcontext():
+                yield
+
+        def clip_gradients(
+            self, module: Any, _: Any = None, clip_val: Any = None, max_norm: Any = None, **__: Any
+        ) -> Any:
+            if clip_val is not None:
+                return nn.utils.clip_grad_value_(module.parameters(), clip_val)
+            return nn.utils.clip_grad_norm_(module.parameters(), max_norm)
+
+        def autocast(self) -> Any:
+            return nullcontext()
+
+        def launch(self, *_: object, **__: object) -> None:
+            pass
+
+        print = log = log_dict = barrier = seed_everything = save = call = launch
+
+    return Fabric
+
+
+def drive(kind: str, made: Any, binding: Binding) -> None:
+    """Runs the framework's loop: `made` is an object of the user's class, or his function for the loss.
+
+    Raises:
+        Enough: when the run has seen as many updates as it needs.
+    """
+    if kind == "loss":
+        made = names(binding)["Trainer"](compute_loss_func=made)
+    (made.fit if kind == "module" else made.train)()
+    raise Enough

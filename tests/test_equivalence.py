@@ -1,0 +1,54 @@
+"""The classic experiment: data-parallel training and accumulation in one process end with the same parameters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import ROOT, findings
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SCRIPT = ROOT / "docs" / "examples" / "equivalence.py"
+WINDOW = 8
+
+
+def trained(file: Path, ranks: int, steps: int) -> dict[str, Any]:
+    """The parameters that the script ends with on some ranks, each of which takes some steps for an update."""
+    import torch
+
+    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    subprocess.run(
+        [
+            sys.executable,
+            *(start if ranks > 1 else []),
+            *(SCRIPT, f"--accumulation-steps={steps}", "--save", file),
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    return torch.load(file)  # pyright: ignore[reportUnknownMemberType]
+
+
+def distance(a: dict[str, Any], b: dict[str, Any]) -> float:
+    """The largest relative difference of a parameter."""
+    return max(float((a[name] - b[name]).norm() / a[name].norm()) for name in a)
+
+
+def test_two_ranks_end_where_one_process_does(tmp_path: Path) -> None:
+    alone = trained(tmp_path / "alone.pt", ranks=1, steps=WINDOW)
+    together = trained(tmp_path / "together.pt", ranks=2, steps=WINDOW // 2)
+    assert distance(alone, together) <= 1e-9
+    # Windows of another size end elsewhere, so the experiment could have failed.
+    assert distance(alone, trained(tmp_path / "other.pt", ranks=1, steps=WINDOW // 2)) > 1e-3
+
+
+def test_nothing_is_found_in_it() -> None:
+    assert findings(SCRIPT.read_text(encoding="utf-8")) == set()

@@ -1,0 +1,220 @@
+"""Every fixture is run: the bad ones show their defect, fixed and good ones do not.
+
+A good fixture has no finding; its rule's question is put to its loop nevertheless. What cannot be answered yet stands
+in a table with the reason, and has to leave it when it can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from helpers import ROOT, markers
+
+from accumlint import check, packs
+from accumlint.check import Examined, Shared
+from accumlint.config import Settings
+from accumlint.confirming.launch import Options
+from accumlint.confirming.plan import Plan, Wish, again, planned
+from accumlint.confirming.result import Confirmation, Regime, Verdict
+from accumlint.confirming.session import confirm
+from accumlint.discovery import Target
+from accumlint.place import Place
+from accumlint.report import Mark, Report
+from accumlint.rule import Applicability, Rule
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+FIXTURES = ROOT / "fixtures"
+EXPECTED = {"bad": Verdict.CONFIRMED, "fixed": Verdict.REFUTED, "good": Verdict.REFUTED}
+# A difference that rounding makes in float64 is far below.
+EQUAL = 1e-9
+
+# Rules whose claim no run measures.
+UNMEASURED = {
+    "ACC507": "how long a schedule is meant to be is not measured",
+    "ACC701": "what is shown is not watched",
+    "ACC702": "what is shown is not watched",
+    "ACC703": "no difference exists that could be measured",
+    "ACC704": "what is not shown is not watched",
+}
+OTHER_DATA = "the question is put with data that this loop never sees"
+ON_PURPOSE = "it does on purpose what the rule asks about"
+UNSEEN = "what makes it right is done where the run does not look"
+NO_STANDIN = "nothing can stand in for what it computes its loss from"
+NO_BASE = "the base class that counts the micro-batches is not there"
+# Fixtures that get another verdict than they should.
+EXCEPTIONS = {
+    "acc101/good_packed_blocks": OTHER_DATA,
+    "acc101/good_rows_of_one_size": NO_STANDIN,
+    "acc102/good_sum_on_purpose_in_another_file/main": NO_STANDIN,
+    "acc105/good_fixed_batch_size": "a sum over the elements of a row, which the large batch takes the mean over",
+    "acc106/good_count_from_elsewhere": NO_STANDIN,
+    "acc106/good_one_process": "its question is about several ranks",
+    "acc106/good_rows_of_the_window": OTHER_DATA,
+    "acc107/good_accelerate_samples_of_variable_size": "Accelerate ends the last window early when it is read ahead",
+    "acc107/good_gathered_features": "gloo cannot go backward through a gather",
+    "acc108/good_full_rows": OTHER_DATA,
+    "acc108/good_sum_per_sequence": ON_PURPOSE,
+    "acc108/good_weighted_region": NO_STANDIN,
+    "acc301/good_fsdp_without_no_sync": ON_PURPOSE,
+    "acc301/good_library_switches_reduction": UNSEEN,
+    "acc301/good_one_process": "its question is about several ranks",
+    "acc306/good_one_process": "its question is about several ranks",
+    "acc306/good_optimizer_reduces": UNSEEN,
+    "acc306/good_parameters_averaged": ON_PURPOSE,
+    "acc306/good_wrapped_elsewhere": UNSEEN,
+    "acc307/good_copies_are_reduced": NO_STANDIN,
+    "acc307/good_value_only": "gloo has no average: torch divides in place, and the gradient with it",
+    "acc308/good_flat_buffer": UNSEEN,
+    "acc308/good_nothing_applied": ON_PURPOSE,
+    "acc308/good_sum_of_a_sum": ON_PURPOSE,
+    "acc309/good_value_from_elsewhere": UNSEEN,
+    "acc202/good_two_networks": NO_STANDIN,
+    "acc204/good_one_update_for_two_steps": "nothing says that `steps` are the micro-batches of a window",
+    "acc208/good_only_measured": "nothing is clipped, so nothing is clipped in the wrong place",
+    "acc401/good_helper_unseen": UNSEEN,
+    "acc401/good_taken_out_of_its_wrapper": NO_STANDIN,
+    "acc402/bad_counter_of_a_base_class": NO_BASE,
+    "acc402/good_engines_without_a_window": NO_STANDIN,
+    "acc402/good_two_optimizers_of_unknown_networks": NO_STANDIN,
+    "acc404/good_mean_over_the_run": ON_PURPOSE,
+    "acc405/good_begun_anew_for_each_window": NO_STANDIN,
+    "acc405/good_sum_within_one_batch": NO_STANDIN,
+    "acc405/good_terms_of_one_loss": NO_STANDIN,
+    "acc407/bad_step_before_backward": "no control: the next graph is there whatever is made right",
+    "acc407/good_retained_for_another_path": ON_PURPOSE,
+    "acc407/good_two_backwards": NO_STANDIN,
+    "acc408/good_whole_window_given_up": ON_PURPOSE,
+    "acc501/good_counter_runs_on": ON_PURPOSE,
+    "acc501/good_endless_stream": "no epoch ends",
+    "acc501/good_engine_given_back": UNSEEN,
+    "acc501/good_single_pass": ON_PURPOSE,
+    "acc503/good_two_networks": "its windows are of one micro-batch, whatever is asked for",
+    "acc504/good_weight_of_a_loss": "nothing is accumulated, whatever is asked for",
+    "acc505/good_counted_by_a_base_class": NO_BASE,
+    "acc505/good_gradients_looked_at": ON_PURPOSE,
+    "acc505/good_rarely_reached": "its window is longer than any run",
+    "acc505/good_steps_in_another_method": UNSEEN,
+    "acc506/good_counted_in_microbatches": ON_PURPOSE,
+    "acc506/good_per_epoch": "the scheduler does not move in the epochs that are run",
+    "acc508/good_average_of_losses": "nothing averages the weights",
+    "acc508/good_counts_by_itself": UNSEEN,
+    "acc509/good_forward_for_monitoring": NO_STANDIN,
+    "acc601/bad_delegates_without_count.fixed": "its penalty on the weights is no loss of targets",
+    "acc601/good_divides_by_steps": NO_STANDIN,
+    "acc601/good_division_left_to_trainer": NO_STANDIN,
+    "acc603/good_plain_accelerator": ON_PURPOSE,
+    "acc604/good_prepared_by_helper": UNSEEN,
+    "acc605/good_one_step_configured": NO_STANDIN,
+    "acc606/good_two_optimizers": "its windows are of one micro-batch, whatever is asked for",
+    "acc606/good_weighted_terms": NO_STANDIN,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A question to a loop, under the name of its fixture; `kind` is "bad", "fixed" or "good"."""
+
+    name: str
+    kind: str
+    plan: Plan
+    safe: bool = False
+
+
+def cases(rule: Rule) -> Iterator[Case]:
+    """The questions of one rule to all its fixtures."""
+    for path in sorted((FIXTURES / rule.code.lower()).iterdir()):
+        kind = path.name.partition("_")[0]
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        for file in files:
+            if file.suffix == ".py" and not file.name.endswith(".fixed.py"):
+                yield from _cases(file, kind, rule)
+
+
+def _cases(file: Path, kind: str, rule: Rule) -> Iterator[Case]:
+    name = file.relative_to(FIXTURES).with_suffix("").as_posix()
+    target = Target(name, str(file), Settings(Path("/"), extend_select=(rule.code,)))
+    text = file.read_text(encoding="utf-8")
+    examined = _examined(text, target)
+    if examined is None:
+        # Nothing in it trains.
+        return
+    if kind == "good":
+        yield Case(name, kind, again(_question(target, rule), examined, target, Wish()))
+        return
+    lines = frozenset(line for line, code in markers(text) if code == rule.code)
+    if not lines:
+        return
+    after = file.with_name(f"{file.stem}.fixed.py")
+    for plan in planned(examined, target, lines, Wish()):
+        if plan.report.code != rule.code:
+            continue
+        yield Case(name, kind, plan)
+        if after.exists():
+            mended = _examined(after.read_text(encoding="utf-8"), target)
+            assert mended is not None
+            fixed = again(plan, mended, target, Wish())
+            safe = rule.fix is Applicability.SAFE
+            yield Case(f"{name}.fixed", "fixed", replace(fixed, arm="fixed"), safe)
+
+
+def _examined(text: str, target: Target) -> Examined | None:
+    examined = check.examine(text.encode(), target, Shared())
+    return examined if isinstance(examined, Examined) else None
+
+
+def _question(target: Target, rule: Rule) -> Plan:
+    """What a rule would ask, had it found anything."""
+    mark = Mark(Place(1, 1, 1, 1), "")
+    report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
+    return Plan(report, rule, rule.shows, rule.ranks, None)
+
+
+def measured(hundreds: str) -> list[Case]:
+    """The questions of the rules whose codes begin so, as far as they are measured."""
+    return [
+        case
+        for entry in packs.catalogue()
+        if entry.code[3] in hundreds and entry.code not in UNMEASURED
+        for case in cases(packs.rule(entry))
+    ]
+
+
+# Two tests, so that both cores have something to do; each starts torchrun once for one rank and once for two.
+@pytest.mark.parametrize("hundreds", ["13", "24567"])
+def test_every_fixture_gets_the_verdict_that_its_name_promises(hundreds: str) -> None:
+    asked = measured(hundreds)
+    answers = confirm([case.plan for case in asked], Options(), lambda _: None)
+    wrong = {
+        case.name: f"{answer.verdict.value}: {answer.reason}"
+        for case, answer in zip(asked, answers, strict=True)
+        if answer.verdict is not EXPECTED[case.kind]
+    }
+    excepted = {name for name in EXCEPTIONS if name[3] in hundreds}
+    unknown = [f"{name}: {why}" for name, why in wrong.items() if name not in excepted]
+    if unknown:
+        pytest.fail("\n".join(unknown))
+    # Who has left the table's reason behind leaves the table.
+    assert excepted - wrong.keys() == set()
+    uneven = {
+        case.name: error
+        for case, answer in zip(asked, answers, strict=True)
+        if case.safe and case.name not in excepted and not (error := worst(answer)) <= EQUAL
+    }
+    assert uneven == {}
+
+
+def worst(answer: Confirmation) -> float:
+    """The largest relative error of an update that equal numbers of targets were given to."""
+    equal = [one for one in answer.passes if one.regime is Regime.EQUAL]
+    return max(update.error for one in equal for update in one.updates)
+
+
+def test_the_tables_name_what_exists() -> None:
+    known = {entry.code for entry in packs.catalogue()}
+    assert UNMEASURED.keys() <= known
+    assert all((FIXTURES / f"{name}.py").exists() for name in EXCEPTIONS)
