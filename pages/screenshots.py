@@ -93,7 +93,7 @@ def main() -> None:
         shoot(work / "report.html", "report", 1280, 1240)
     home = ROOT / "build" / "site" / "index.html"
     if home.exists():
-        shoot(home, "home", 1200, 800)
+        shoot(home, "home", 1300, 860)
 
 
 if __name__ == "__main__":

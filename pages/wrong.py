@@ -183,19 +183,21 @@ def lines(curves: Sequence[tuple[str, Sequence[float]]], title: str, name: str) 
         parts.append(
             element("text", str(tick), class_="small end quiet", x=left - 8, y=y(tick) + 4)
         )
-    ends: list[float] = []
-    for rank, (label, values) in enumerate(curves):
+    right = curves[0][0]
+    # The right one is drawn last, over the others.
+    for label, values in reversed(curves):
         points = (
             f"{left + n / (count - 1) * (width - left):.1f} {y(v):.1f}"
             for n, v in enumerate(values)
         )
-        tone = "good" if rank == 0 else "bad"
+        tone = "good" if label == right else "bad"
         parts.append(element("path", class_=f"curve {tone}", d=f"M{'L'.join(points)}"))
-        end = y(values[-1]) + 4
-        while any(abs(end - other) < 13 for other in ends):
-            end -= 1
-        ends.append(end)
-        parts.append(element("text", label, class_=f"small {tone}", x=width + 8, y=end))
+    # From the lowest end upwards, so that names stand in the order of their curves.
+    lowest = height
+    for label, values in sorted(curves, key=lambda curve: curve[1][-1]):
+        lowest = min(y(values[-1]) + 4, lowest - 13)
+        tone = "good" if label == right else "bad"
+        parts.append(element("text", label, class_=f"small {tone}", x=width + 8, y=lowest))
     parts.append(
         element("text", "updates", class_="small quiet middle", x=(left + width) / 2, y=height - 6)
     )
