@@ -1089,7 +1089,10 @@ class Machine:
         """True when a loop around another one has seen too few micro-batches to show its windows."""
         if node is None or node not in self.relevance.backwards or not self.holds_loop(node):
             return False
-        return 0 < self._seen(begun) < self.scenario.length
+        # Micro-batches may be collected first, until there are enough for a window.
+        return (self._seen(begun) > 0 or self.state.asked) and self._seen(
+            begun
+        ) < self.scenario.length
 
     def nearly_done(self, node: p.Node | None, begun: int) -> bool:
         """True when the round that begins is the last one, as far as `unfinished` will tell after it."""
