@@ -1073,7 +1073,11 @@ class Machine:
         if node is None or node not in self.relevance.backwards:
             return 1
         if self.holds_loop(node):
-            return 2 if self._over_data(node) else 3
+            inside = any(
+                x.node is not node and x.node in self.relevance.backwards for x in self.state.loops
+            )
+            # Several loaders within an epoch: an odd number of them, or no partial window would be left over.
+            return 2 if self._over_data(node) and not inside else 3
         if node in self.relevance.stepping or not any(
             loop.node in self.relevance.backwards
             for loop in self.state.loops
