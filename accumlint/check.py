@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark, Rewording
+    from accumlint.score import Loop
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
@@ -40,13 +41,18 @@ T = TypeVar("T")
 SECONDS = 3.0
 
 
+# What a finding looks like as a loop, for those who want to see it.
+Illustrate: TypeAlias = "Callable[[Finding, Program, Text, Target], Loop | None]"
 # A report, and the ignores that silence it.
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
-def check(targets: Iterable[Target]) -> Iterator[Checked]:
-    """What checking each file gave, in order. A file that cannot be checked does not stop the run."""
-    shared = Shared()
+def check(targets: Iterable[Target], illustrate: Illustrate | None = None) -> Iterator[Checked]:
+    """What checking each file gave, in order. A file that cannot be checked does not stop the run.
+
+    With `illustrate`, each report holds what its loop looks like.
+    """
+    shared = Shared(illustrate)
     for target in targets:
         result = read(target, lambda data, target: check_bytes(data, target, shared))
         yield _failed(target, result) if isinstance(result, Problem) else result
@@ -106,7 +112,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         may_train = False
         if not prefilter.may_ignore(data):
             return Checked(target.shown)
-    with _without_collector(), _room_to_recurse():
+    with _without_collector(), room_to_recurse():
         try:
             if may_train:
                 return _check_program(text, data, target, shared or Shared())
@@ -116,7 +122,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 
 @contextmanager
-def _room_to_recurse() -> Generator[None, None, None]:
+def room_to_recurse() -> Generator[None, None, None]:
     """Deeply nested code is read and traced by calls nested several times as deeply."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
@@ -148,7 +154,8 @@ def _bytes(target: Target) -> bytes:
 class Shared:
     """What the checks of one run share: the project around its files, and what the checks of other files tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, illustrate: Illustrate | None = None) -> None:
+        self.illustrate = illustrate
         self._known: dict[tuple[str, Settings], Known] = {}
 
     @cached_property
@@ -202,16 +209,16 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
     located = [(f, program.place(f.node)) for f in placed]
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (_report(finding, program, text, target), ignores)
+        (_report(finding, program, text, target, shared.illustrate), ignores)
         for finding, ignores in matched
-        if finding.rule in rules and _is_sure(finding, target.settings)
+        if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     reports += _about_ignores(
         suppressions, silenced if exploration.is_whole else None, text, target
     )
     kept, left_out = _sifted(reports, data, target)
-    findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
+    findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
         target.shown,
         tuple(
@@ -280,7 +287,7 @@ def selection(settings: Settings) -> packs.Selection:
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
-def _is_sure(finding: Finding, settings: Settings) -> bool:
+def is_sure(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
     return finding.confidence.rank >= Confidence(settings.min_confidence).rank
@@ -346,7 +353,9 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, text: Text, target: Target) -> Report:
+def _report(
+    finding: Finding, program: Program, text: Text, target: Target, illustrate: Illustrate | None
+) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -358,19 +367,20 @@ def _report(finding: Finding, program: Program, text: Text, target: Target) -> R
         message=finding.message,
         severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
-        mark=_mark_of(finding.node, "", program, text, target),
+        mark=mark_of(finding.node, "", program, text, target),
         related=tuple(
-            _mark_of(other.node, other.message, program, text, target) for other in finding.related
+            mark_of(other.node, other.message, program, text, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(
-            _mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
+            mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
         ),
         scope=around.scope,
         statement=around.statement,
         loop=Place(text.line(around.first), 1, text.line(around.last), 1),
+        picture=illustrate(finding, program, text, target) if illustrate else None,
     )
 
 
@@ -402,7 +412,7 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
+def mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
         return text.mark(spot.place, message)

@@ -113,6 +113,7 @@ def _is_shared(finding: Finding, holding: list[Trace], asked: list[Trace]) -> bo
 
 def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> Finding:
     """A finding with the flags it needs; one that needs an unusual choice is a little less sure."""
+    finding = replace(finding, trace=holding[0])
     if len({id(t) for t in holding}) == len(asked):
         return finding
     common = set(holding[0].assumptions).intersection(*(t.assumptions for t in holding))

@@ -32,6 +32,7 @@ FLOORS = [
     {
         "accumlint.report",
         "accumlint.score",
+        "accumlint.scoring",
         "accumlint.fingerprint",
         "accumlint.notebook",
         "accumlint.suppress",
@@ -42,7 +43,7 @@ FLOORS = [
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.check"},
-    {"accumlint.fixing", "accumlint.ignoring"},
+    {"accumlint.fixing", "accumlint.ignoring", "accumlint.showing"},
     {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming"},
     {"accumlint.testing"},

@@ -56,6 +56,11 @@ class Delivery:
     statistics: bool = False
     exit_zero: bool = False
 
+    @property
+    def draws(self) -> bool:
+        """True when a format is asked for that shows pictures."""
+        return "html" in (*self.printed, *(name for name, _ in self.files))
+
 
 def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery) -> int:
     """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
@@ -77,7 +82,7 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
-    found = chain(of_settings, _found(coming, work))
+    found = chain(of_settings, _found(coming, work, drawn=delivery.draws))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
@@ -90,18 +95,25 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
     return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
-def _found(targets: Iterable[Target], work: Work) -> Iterator[Checked]:
+def _found(targets: Iterable[Target], work: Work, *, drawn: bool) -> Iterator[Checked]:
     """What there is to report once the work is done."""
     if work.fix:
         return _fixed(targets, work.unsafe)
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
-    found = check.check(targets)
+    found = check.check(targets, _illustrator() if drawn else None)
     if work.since:
         from accumlint import changes
 
         return _changed(found, changes.since(work.since, str(Path.cwd())))
     return found
+
+
+def _illustrator() -> check.Illustrate:
+    """What makes the pictures, imported when they are asked for."""
+    from accumlint.showing import illustrate
+
+    return illustrate
 
 
 def _deliver(
