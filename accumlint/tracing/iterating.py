@@ -56,6 +56,9 @@ class Iterating:
             return False
         if not self._training(node) or not isinstance(node, p.For):
             return False
+        if node not in self.machine.relevance.stepping:
+            # The parts of one window, whose number was perhaps asked for already.
+            return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
         return any(names.role_of(name) == "loader" for name in read)
 
