@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -21,10 +21,12 @@ from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.place import Place
 from accumlint.problem import Kind, Misuse, Problem
+from accumlint.remembering import Memory
 from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource, decode, lines
 
 if TYPE_CHECKING:
+    from accumlint.cache import Cache
     from accumlint.notebook import Notebook
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
@@ -37,6 +39,8 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
+# Characters of programs whose trees may lie about before they are cleared away: some hundred megabytes.
+_PILE = 400_000
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,29 @@ class _Text:
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
-def check(targets: Iterable[Target]) -> Iterator[Checked]:
-    """What checking each file gave, in order. A file that cannot be checked does not stop the run."""
+def check(targets: Iterable[Target], cache: Cache | None = None) -> Iterator[Checked]:
+    """What checking each file gave, in order. A file that cannot be checked does not stop the run.
+
+    What the cache knows is not checked again, and what it does not know is added to it.
+    """
     shared = Shared()
-    for target in targets:
-        result = read(target, lambda data, target: check_bytes(data, target, shared))
-        yield _failed(target, result) if isinstance(result, Problem) else result
+    with _without_collector(), cache or nullcontext():
+        for target in targets:
+            known = cache.find(target) if cache else None
+            yield known or _checked(target, shared, cache)
+
+
+def _checked(target: Target, shared: Shared, cache: Cache | None) -> Checked:
+    shared.memory.forget_paths()
+    result = read(target, lambda data, target: check_bytes(data, target, shared))
+    if isinstance(result, Problem):
+        return _failed(target, result)
+    if cache:
+        cache.keep(target, result, shared.memory.read, shared.memory.met)
+    if shared.characters > _PILE:
+        gc.collect()
+        shared.characters = 0
+    return result
 
 
 def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
@@ -157,7 +178,7 @@ def _room_to_recurse() -> Generator[None, None, None]:
 
 @contextmanager
 def _without_collector() -> Generator[None, None, None]:
-    """Reading builds a big tree and drops nothing: looking for garbage in it again and again takes half of the time."""
+    """Reading builds a big tree and drops it whole: looking for garbage in it all the time takes half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -178,20 +199,22 @@ class Shared:
     """What the checks of one run share: the project around its files, and what the checks of other files tell."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Settings], Known] = {}
+        self.memory = Memory()
+        # As many were read since garbage was last collected.
+        self.characters = 0
 
     @cached_property
     def project(self) -> Project:
         from accumlint.reading.project import Project
 
-        return Project()
+        return Project(self.memory)
 
     def known(self, source: Source, settings: Settings) -> Known:
         """What the check of another file tells there, by rule and place."""
-        asked = source.path, settings
-        if asked not in self._known:
-            self._known[asked] = frozenset(self._findings(source, settings))
-        return self._known[asked]
+        asked = "known", source.path, settings
+        return self.memory.once(
+            asked, lambda: frozenset(self._findings(source, settings)), frozenset()
+        )
 
     def _findings(self, source: Source, settings: Settings) -> Iterator[tuple[str, int, int]]:
         from accumlint import judge, reading, tracing
@@ -209,6 +232,7 @@ class Shared:
 def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
     from accumlint import judge, placing, reading, suppress, tracing
 
+    shared.characters += len(text.text)
     start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)

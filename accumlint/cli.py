@@ -23,6 +23,7 @@ COMMANDS = (
     "config",
     "schema",
     "completion",
+    "clean",
 )
 
 

@@ -143,8 +143,8 @@ def version() -> str:
     from hashlib import sha256
 
     held = sha256()
-    for package in _packages():
-        for file in sorted(file for folder in _folders(package) for file in folder.glob("*.py")):
+    for folder in folders():
+        for file in sorted(folder.glob("*.py")):
             held.update(f"{file.stem}\0".encode())
             # Line ends depend on how the package came here.
             held.update(file.read_bytes().replace(b"\r\n", b"\n"))
@@ -188,6 +188,11 @@ def suggestion(selector: str) -> str:
         selector.lower(), words, 1
     )
     return f"did you mean {close[0]!r}?" if close else "`accumlint rules` lists them"
+
+
+def folders() -> list[Path]:
+    """The folders of the installed packs of rules."""
+    return [folder for package in _packages() for folder in _folders(package)]
 
 
 def _packages() -> list[str]:

@@ -36,7 +36,7 @@ MISTAKES = [
         "severity.ACC1 must be one of 'error', 'warning', 'info'; did",
     ),
     ("severity = 'error'", "severity must be a table, such as"),
-    ("baseline = 1", "baseline must be the path of a file"),
+    ("baseline = 1", "baseline must be a path"),
     ("extend = ''", "extend must be the path of a file"),
     ("extend = 'absent.toml'", "extend: there is no file absent.toml"),
     ("extend = 'pyproject.toml'", "extend leads back to pyproject.toml"),

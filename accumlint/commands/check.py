@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from accumlint import config, keys, packs
+from accumlint.cache import Cache
 from accumlint.commands import checking, options, output
 from accumlint.commands.checking import Delivery, Work
 from accumlint.discovery import find
@@ -116,7 +117,8 @@ class _Check(click.Command):
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
-@click.option("--no-cache", is_flag=True, help="Accepted for scripts; there is no cache yet.")
+@options.CACHE_DIR
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option(
     "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
 )
@@ -145,6 +147,7 @@ def command(
     statistics: bool,
     show_files: bool,
     force_exclude: bool,
+    cache_dir: Path | None,
     no_cache: bool,
     stdin_filename: str,
     look: Look,
@@ -198,4 +201,5 @@ def command(
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)
     work = Work(fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base)
-    return max(worst, checking.run(here, targets, work, delivery))
+    cache = None if no_cache else Cache(str(cache_dir or config.cache_dir(here)))
+    return max(worst, checking.run(here, targets, work, delivery, cache))

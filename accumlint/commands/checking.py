@@ -23,6 +23,7 @@ from accumlint.reporting.words import count
 from accumlint.source import decode
 
 if TYPE_CHECKING:
+    from accumlint.cache import Cache
     from accumlint.changes import Changes
     from accumlint.fixing import Fixed
 
@@ -58,7 +59,9 @@ class Delivery:
     exit_zero: bool = False
 
 
-def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery) -> int:
+def run(
+    here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery, cache: Cache | None
+) -> int:
     """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
     for settings in asked:
@@ -78,7 +81,7 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
-    found = chain(of_settings, _found(coming, work))
+    found = chain(of_settings, _found(coming, work, cache))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
@@ -91,13 +94,13 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
     return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
-def _found(targets: Iterable[Target], work: Work) -> Iterator[Checked]:
+def _found(targets: Iterable[Target], work: Work, cache: Cache | None) -> Iterator[Checked]:
     """What there is to report once the work is done."""
     if work.fix:
         return _fixed(targets, work.unsafe)
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
-    found = check.check(targets)
+    found = check.check(targets, cache)
     if work.since:
         from accumlint import changes
 

@@ -1,0 +1,33 @@
+"""`accumlint clean`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import click
+
+from accumlint import cache, config
+from accumlint.commands import options
+from accumlint.problem import Misuse
+
+
+@click.command()
+@options.CONFIG
+@options.ISOLATED
+@options.CACHE_DIR
+def command(configs: options.Configs, isolated: bool, cache_dir: Path | None) -> None:
+    """Removes the cache."""
+    settings = config.settings(Path.cwd(), options.settled(configs, isolated))
+    folder = cache_dir or config.cache_dir(settings)
+    if not folder.exists():
+        return
+    # A folder that was named by mistake is not removed.
+    if not (folder / cache.TAG).is_file():
+        raise Misuse(f"{config.shown(folder)}: holds no {cache.TAG}, so it is no cache")
+    try:
+        shutil.rmtree(folder)
+    except OSError as problem:
+        raise Misuse(f"{config.shown(folder)}: cannot be removed: {problem.strerror}") from None
+    click.echo(f"Removed {config.shown(folder)}{os.sep}")
