@@ -12,26 +12,27 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import packs, patterns, prefilter
+from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.place import Place
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
-from accumlint.report import Checked, File, Mark, Report, Silenced, Untraced
-from accumlint.source import WIDE, UndecodableSource, decode, lines
+from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
+from accumlint.source import WIDE, UndecodableSource
+from accumlint.text import Text
 
 if TYPE_CHECKING:
     from accumlint.cache import Cache
-    from accumlint.notebook import Notebook
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark
+    from accumlint.rule import Finding, Remark, Rewording
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
@@ -41,26 +42,6 @@ T = TypeVar("T")
 SECONDS = 3.0
 # Characters of programs whose trees may lie about before they are cleared away: some hundred megabytes.
 _PILE = 400_000
-
-
-@dataclass(frozen=True)
-class _Text:
-    """What is checked of a file: its text, or the program of a notebook."""
-
-    text: str
-    book: Notebook | None = None
-
-    @cached_property
-    def rows(self) -> list[str]:
-        return lines(self.text)
-
-    def mark(self, place: Place, message: str = "") -> Mark:
-        if self.book:
-            return self.book.mark(place, message)
-        return Mark(place, self.rows[place.line - 1], message)
-
-    def line(self, line: int) -> int:
-        return self.book.line(line) if self.book else line
 
 
 # A report, and the ignores that silence it.
@@ -120,7 +101,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
             data = file.read_bytes()
-            text = _Text(data.decode(errors="replace"))
+            text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
             found: list[_Matched] = [(_remark_report(r, text, target), []) for r in remarks]
@@ -135,7 +116,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
-        text = _text(data, target)
+        text = texts.read(data, target.is_notebook)
     except UndecodableSource as problem:
         if not may_train:
             return Checked(target.shown)
@@ -153,16 +134,6 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
             return _check_comments(text, data, target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
-
-
-def _text(data: bytes, target: Target) -> _Text | None:
-    """The program in a file's bytes, None for a notebook in another language."""
-    if not target.is_notebook:
-        return _Text(decode(data))
-    from accumlint import notebook
-
-    book = notebook.read(data)
-    return _Text(book.text, book) if book else None
 
 
 @contextmanager
@@ -229,7 +200,7 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
     from accumlint import judge, placing, reading, suppress, tracing
 
     shared.characters += len(text.text)
@@ -267,10 +238,10 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
     findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
         target.shown,
-        # A notebook's program is not its text, so edits of it mean nothing there.
-        kept
-        if text.book
-        else tuple(_with_fixes(kept, findings, program, exploration, shared.project)),
+        tuple(
+            replace(report, fix=text.fix(report.fix)) if report.fix else report
+            for report in _with_fixes(kept, findings, program, exploration, shared.project)
+        ),
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -280,7 +251,7 @@ def _check_program(text: _Text, data: bytes, target: Target, shared: Shared) -> 
     )
 
 
-def _check_comments(text: _Text, data: bytes, target: Target) -> Checked:
+def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
     from accumlint import suppress
 
@@ -319,7 +290,7 @@ def _with_fixes(
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report))) for report in reports)
+    return (replace(report, fix=fixes.get(id(report), report.fix)) for report in reports)
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -342,7 +313,7 @@ def _is_sure(finding: Finding, settings: Settings) -> bool:
 def _about_ignores(
     suppressions: Suppressions,
     silenced: Mapping[Match, int] | None,
-    text: _Text,
+    text: Text,
     target: Target,
 ) -> Iterator[_Matched]:
     """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
@@ -352,7 +323,7 @@ def _about_ignores(
         return
     rules = [rule for rule in selection(target.settings).rules if rule.meta]
     unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
-    mentions = list(in_comments(suppressions, silenced, unmeasured))
+    mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
         ignores = suppressions.silencing(code, name, line, by_name=True)
@@ -399,7 +370,7 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, text: _Text, target: Target) -> Report:
+def _report(finding: Finding, program: Program, text: Text, target: Target) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -427,7 +398,7 @@ def _report(finding: Finding, program: Program, text: _Text, target: Target) -> 
     )
 
 
-def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
+def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
     return Report(
         shown=target.shown,
         file=target.file,
@@ -438,7 +409,14 @@ def _remark_report(remark: Remark, text: _Text, target: Target) -> Report:
         confidence="certain",
         mark=text.mark(remark.mention.place),
         statement=remark.mention.text,
+        fix=_rewording(remark.fix, text) if remark.fix else None,
     )
+
+
+def _rewording(fix: Rewording, text: Text) -> Fix | None:
+    edit = text.replacing(fix.place, fix.content)
+    changed = texts.difference(text.text, texts.edited(text.text, [edit]))
+    return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
 
 
 def _severity(code: str, usual: str, settings: Settings) -> str:
@@ -448,7 +426,7 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark_of(node: Node, message: str, program: Program, text: _Text, target: Target) -> Mark:
+def _mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
         return text.mark(spot.place, message)

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from accumlint import packs, suppress
+from accumlint import text as texts
 from accumlint.check import check_bytes, read
 from accumlint.discovery import Target
+from accumlint.place import Place
 from accumlint.problem import Problem
-from accumlint.report import Checked, Report
-from accumlint.source import decode, encode, line_starts, lines
+from accumlint.report import Checked, Edit, Fix, Report
+from accumlint.source import decode, encode
+from accumlint.text import Text
 from accumlint.writing import write
 
 
@@ -31,13 +34,12 @@ def ignore(targets: Iterable[Target], reason: str) -> Iterator[Ignored]:
         yield done
 
 
-def with_ignores(text: str, reports: Iterable[Report], reason: str) -> str:
-    """The text with a comment behind the statement of each report; a list that stands there grows."""
-    layout = suppress.layout(text)
-    rows, starts = lines(text), line_starts(text)
+def comments(text: Text, reports: Iterable[Report], reason: str) -> Iterator[Edit]:
+    """The edits of a program that put a comment behind the statement of each report; a list that stands there grows."""
+    layout = suppress.layout(text.text)
     codes: dict[int, list[str]] = {}
     for report in reports:
-        _, last = layout.statement(report.mark.place.line)
+        _, last = layout.statement(text.line_of(report.mark))
         codes.setdefault(last, []).append(report.code)
     for row in sorted(codes, reverse=True):
         listed = ", ".join(dict.fromkeys(codes[row]))
@@ -45,13 +47,12 @@ def with_ignores(text: str, reports: Iterable[Report], reason: str) -> str:
             (i for i in layout.ignores if i.place.line == row and i.words and not i.noqa), None
         )
         if known and known.words and not known.whole_file:
-            at = starts[row - 1] + known.words[-1].place.end_column - 1
+            column = known.words[-1].place.end_column
             comment = f", {listed}"
         else:
-            at = starts[row - 1] + len(rows[row - 1].rstrip())
+            column = len(text.rows[row - 1].rstrip()) + 1
             comment = f"  # accumlint: ignore[{listed}]{' ' if reason else ''}{reason}"
-        text = text[:at] + comment + text[at:]
-    return text
+        yield text.replacing(Place(row, column, row, column), comment)
 
 
 def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
@@ -60,10 +61,13 @@ def _ignore(data: bytes, target: Target, reason: str) -> Ignored:
     wanted = [r for r in checked.reports if not packs.rule(packs.find(r.code)).meta]
     if not wanted:
         return Ignored(checked)
-    if any(report.mark.cell for report in wanted):
-        return _refused(checked, "comments cannot be added to notebooks")
+    text = texts.read(data, target.is_notebook)
+    assert text is not None, "something was found in it"
+    edits = text.fix(Fix("safe", "", tuple(comments(text, wanted, reason))))
+    if edits is None:
+        return _refused(checked, "no comment was added, since a magic stands there")
     try:
-        new = encode(with_ignores(decode(data), wanted, reason), data)
+        new = encode(texts.edited(decode(data), edits.in_file), data)
     except UnicodeEncodeError:
         return _refused(checked, "the reason cannot be written in the file's encoding")
     again = check_bytes(new, target)

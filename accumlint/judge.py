@@ -40,7 +40,17 @@ def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
             key = _key(finding)
             first.setdefault(key, finding)
             where.setdefault(key, []).append(trace)
-    return {key: _conditioned(finding, where[key], asked) for key, finding in first.items()}
+    return {
+        key: _conditioned(finding, where[key], asked)
+        for key, finding in first.items()
+        if not (finding.everywhere and _is_shared(finding, where[key], asked))
+    }
+
+
+def _is_shared(finding: Finding, holding: list[Trace], asked: list[Trace]) -> bool:
+    """True when another path goes through the same place and is right there."""
+    without = [t for t in asked if t not in holding]
+    return any(event.node is finding.node for trace in without for event in trace.main.events)
 
 
 def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> Finding:
@@ -59,6 +69,5 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     if asked[0] not in holding and confidence is Confidence.CERTAIN:
         confidence = Confidence.LIKELY
     # The same code is right on another path: what mends it here may break it there.
-    shared = any(event.node is finding.node for trace in without for event in trace.main.events)
-    fixes = () if shared else finding.fixes
+    fixes = () if _is_shared(finding, holding, asked) else finding.fixes
     return replace(finding, conditions=conditions, confidence=confidence, fixes=fixes)

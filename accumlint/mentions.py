@@ -8,35 +8,51 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from accumlint import packs
 from accumlint.place import Place
 from accumlint.rule import Mention
-from accumlint.suppress import Ignore, Match, Suppressions
+from accumlint.suppress import Ignore, Match, Suppressions, Word
 
 
 def in_comments(
-    suppressions: Suppressions, silenced: Mapping[Match, int] | None, unmeasured: Collection[str]
+    suppressions: Suppressions,
+    silenced: Mapping[Match, int] | None,
+    unmeasured: Collection[str],
+    rows: Sequence[str],
 ) -> Iterator[Mention]:
-    """A mention for each rule of each list, and for each ignore without one.
+    """A mention for each rule of each list, and for each ignore without one; `rows` are the lines of the program.
 
     `silenced` counts the findings that each silences; it is None where not everything was found that there is. Rules
     that are `unmeasured`, by code or name in lower case, are never counted.
     """
 
+    def removal(ignore: Ignore, word: Word | None) -> Place:
+        line = ignore.place.line
+        return ignore.removal(word, rows[line - 1], is_last=line == len(rows))
+
     def mention(ignore: Ignore, text: str, at: Match) -> Mention:
         counted = silenced is not None and text.lower() not in unmeasured
         place = at.word.place if at.word else ignore.place
         silences = silenced.get(at, 0) if silenced is not None and counted else None
-        return Mention(text, place, silences=silences)
+        return Mention(text, place, silences=silences, removal=removal(ignore, at.word))
 
     for ignore in suppressions.ignores:
         if ignore.misplaced:
-            yield Mention(ignore.text, ignore.place, silences=0, misplaced=True)
+            out = removal(ignore, None)
+            yield Mention(ignore.text, ignore.place, silences=0, misplaced=True, removal=out)
         elif ignore.words:
             for word in ignore.words:
                 if packs.knows(word.text):
                     yield mention(ignore, word.text, Match(ignore, word))
                 elif not ignore.noqa or packs.may_be_ours(word.text):
-                    yield Mention(word.text, word.place, known=False, hint=_hint(word.text))
+                    yield _unknown(word, removal(ignore, word))
         elif not ignore.noqa:
             yield mention(ignore, ignore.text, Match(ignore, None))
+
+
+def _unknown(word: Word, removal: Place) -> Mention:
+    if packs.is_selector(word.text):
+        hint, meant = "an ignore takes whole codes and names", ""
+    else:
+        hint, meant = packs.suggestion(word.text), packs.meant(word.text)
+    return Mention(word.text, word.place, known=False, hint=hint, meant=meant, removal=removal)
 
 
 def in_settings(rows: Sequence[str], selectors: Iterable[str]) -> Iterator[Mention]:
@@ -56,11 +72,3 @@ def _place(rows: Sequence[str], selector: str) -> Place | None:
             start = match.start() + (1 if match[1] else 0)
             return Place(row, start + 1, row, start + len(selector) + 1)
     return None
-
-
-def _hint(word: str) -> str:
-    return (
-        "an ignore takes whole codes and names"
-        if packs.is_selector(word)
-        else packs.suggestion(word)
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from accumlint import editing, report
 from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
+from accumlint.text import difference
 from accumlint.tracing import Exploration
 
 # Trying a fix costs as much as checking the file. Past this much work, what is left is reported without one.
@@ -77,12 +77,11 @@ def offers(
 def _plain(fix: Fix, edits: Sequence[editing.Edit], layout: editing.Layout) -> report.Fix:
     """A fix as plain values, with its difference for people."""
     new = editing.applied(layout.text, edits)
-    shown = difflib.unified_diff(layout.text.splitlines(), new.splitlines(), n=1, lineterm="")
     return report.Fix(
         fix.applicability.value,
         fix.message,
         tuple(_edit(edit, layout) for edit in edits),
-        tuple(line for line in shown if not line.startswith(("--- ", "+++ "))),
+        difference(layout.text, new),
     )
 
 

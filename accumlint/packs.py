@@ -178,7 +178,13 @@ def rule(entry: Entry) -> Rule:
 
 
 def suggestion(selector: str) -> str:
-    """What may have been meant by an unknown selector."""
+    """A hint at what may have been meant by an unknown selector."""
+    near = meant(selector)
+    return f"did you mean {near!r}?" if near else "`accumlint rules` lists them"
+
+
+def meant(selector: str) -> str:
+    """The code or name that was probably meant by an unknown selector, "" where none is near."""
     from difflib import get_close_matches
 
     known = catalogue()
@@ -187,7 +193,7 @@ def suggestion(selector: str) -> str:
     close = get_close_matches(selector.upper(), words, 1, 0.7) or get_close_matches(
         selector.lower(), words, 1
     )
-    return f"did you mean {close[0]!r}?" if close else "`accumlint rules` lists them"
+    return close[0] if close else ""
 
 
 def folders() -> list[Path]:

@@ -15,6 +15,10 @@ class Cell:
     number: int
     id: str = ""
 
+    @property
+    def name(self) -> str:
+        return f"cell {self.number}"
+
 
 @dataclass(frozen=True)
 class File:
@@ -56,7 +60,7 @@ class Mark:
     @property
     def where(self) -> str:
         """Row and column for people: "3:5", in a notebook "cell 2:3:5", in another file "loss.py:3:5"."""
-        cell = f"cell {self.cell.number}:" if self.cell else ""
+        cell = f"{self.cell.name}:" if self.cell else ""
         file = f"{self.elsewhere.shown}:" if self.elsewhere else ""
         return f"{file}{cell}{self.place.line}:{self.place.column}"
 
@@ -70,7 +74,8 @@ class Mark:
 class Edit:
     """`content` in the place of the text at `place`, whose offsets in the decoded file are `start` and `end`.
 
-    `lines` are the texts of the lines in which the place starts and ends.
+    `lines` are the texts of the lines in which the place starts and ends. In a `cell`, all of these count within its
+    source.
     """
 
     place: Place
@@ -78,6 +83,7 @@ class Edit:
     end: int
     content: str
     lines: tuple[str, str] = ("", "")
+    cell: Cell | None = None
 
 
 @dataclass(frozen=True)
@@ -85,13 +91,20 @@ class Fix:
     """How a finding can be mended.
 
     `applicability` is "safe", "unsafe" (something must be tuned or checked) or "display" (only shown). `difference` is
-    what would change, as the body of a unified diff.
+    what would change, as the body of a unified diff. `raw` are the edits of a notebook's file that make those of its
+    cells.
     """
 
     applicability: str
     message: str
     edits: tuple[Edit, ...]
     difference: tuple[str, ...] = ()
+    raw: tuple[Edit, ...] = ()
+
+    @property
+    def in_file(self) -> tuple[Edit, ...]:
+        """The edits of the file itself, for readers that know no cells."""
+        return self.raw or self.edits
 
 
 @dataclass(frozen=True)
@@ -127,10 +140,8 @@ class Report:
 
     @property
     def applicable_fix(self) -> Fix | None:
-        """The fix that a tool may apply to the file; what stands in a notebook's cell stands elsewhere in its file."""
-        if self.fix is None or self.fix.applicability == "display" or self.mark.cell:
-            return None
-        return self.fix
+        """The fix that a tool may apply."""
+        return self.fix if self.fix and self.fix.applicability != "display" else None
 
     @property
     def headline(self) -> str:

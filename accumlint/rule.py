@@ -136,7 +136,8 @@ class Mention:
     """A rule that an ignore comment or a setting names: `text` as written, the comment's own word where it has no list.
 
     `known` says whether it names rules at all, `hint` what may have been meant. `silences` counts the findings that the
-    comment silences for its sake; None where that is not known.
+    comment silences for its sake; None where that is not known. `meant` is the rule that was probably meant, `removal`
+    what to take out of a program's text for the mention to be gone (None in settings).
     """
 
     text: str
@@ -145,6 +146,18 @@ class Mention:
     hint: str = ""
     silences: int | None = None
     misplaced: bool = False
+    meant: str = ""
+    removal: Place | None = None
+
+
+@dataclass(frozen=True)
+class Rewording:
+    """How a mention can be mended: `content` in the place of what stands there."""
+
+    applicability: Applicability
+    message: str
+    place: Place
+    content: str
 
 
 @dataclass(frozen=True)
@@ -154,6 +167,7 @@ class Remark:
     rule: Rule
     mention: Mention
     message: str
+    fix: Rewording | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +176,7 @@ class Finding:
 
     `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
     two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply). `fixes` are ways
-    to mend it, the best first.
+    to mend it, the best first. `everywhere`: it only holds if it holds on all paths through its place.
     """
 
     rule: Rule
@@ -176,6 +190,7 @@ class Finding:
     expected: str = ""
     conditions: tuple[tuple[str, str], ...] = ()
     fixes: tuple[Fix, ...] = ()
+    everywhere: bool = False
 
 
 class Rule:
@@ -223,6 +238,7 @@ class Rule:
         applied: str = "",
         expected: str = "",
         fixes: Iterable[Fix] = (),
+        everywhere: bool = False,
     ) -> Finding:
         """A finding of this rule at an event or a node of the program."""
         node = place.node if isinstance(place, Event) else place
@@ -238,6 +254,7 @@ class Rule:
             applied,
             expected,
             fixes=tuple(fixes),
+            everywhere=everywhere,
         )
 
     @property

@@ -51,17 +51,37 @@ class Ignore:
     """One request to silence rules: those of its list, or all of them (`words` is None).
 
     `text` is the request as written, without its list. It holds for a statement or for the `whole_file`; `noqa` is
-    shared with other linters. One that is `misplaced` does nothing.
+    shared with other linters. One that is `misplaced` does nothing. `whole` reaches from the comment sign to the end of
+    the reason.
     """
 
     text: str
     place: Place
+    whole: Place
     words: tuple[Word, ...] | None
     own_line: bool = False
     whole_file: bool = False
     noqa: bool = False
     misplaced: bool = False
     reason: str = ""
+
+    def removal(self, word: Word | None, row: str, is_last: bool) -> Place:
+        """What to take out of the text for a word of the list to be gone, or the ignore where it says nothing else.
+
+        `row` is the line of the text that holds it; the last one has no end to take out.
+        """
+        line, start, end = self.place.line, self.whole.column, self.whole.end_column
+        if word and self.words and len(self.words) > 1:
+            at = self.words.index(word)
+            if at == 0:
+                return Place(line, word.place.column, line, self.words[1].place.column)
+            return Place(line, self.words[at - 1].place.end_column, line, word.place.end_column)
+        before, behind = row[: start - 1], row[end - 1 :]
+        if behind.strip():
+            return Place(line, start, line, end)
+        if before.strip() or is_last:
+            return Place(line, len(before.rstrip()) + 1, line, len(row) + 1)
+        return Place(line, 1, line + 1, 1)
 
     def naming(self, code: str, name: str) -> list[Word]:
         """The words of the list that name a rule."""
@@ -173,6 +193,7 @@ def _ignores(comment: str, row: int, column: int, own_line: bool) -> Iterator[Ig
         return Ignore(
             text="noqa" if noqa else f"accumlint: {match['kind']}",
             place=place(*match.span("word")),
+            whole=place(*match.span()),
             words=words,
             # Other linters' word is never about the line below.
             own_line=own_line and not noqa,

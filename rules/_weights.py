@@ -8,6 +8,8 @@ from fractions import Fraction
 from accumlint.reading.program import Call, Const
 from accumlint.tracing.trace import Backward, Forward, Rescale, Thing, Trace, Window
 
+from ._windows import is_entangled
+
 # Their `weight_decay` is L2 regularisation, a part of the gradient.
 _COUPLED = {"adam", "adamax", "nadam", "radam", "adagrad", "rmsprop", "adam8bit"}
 _SCALE_FREE = (
@@ -24,6 +26,8 @@ def steady_windows(trace: Trace) -> Iterator[Window]:
     for optimizer in trace.main.optimizers:
         window = trace.main.steady(optimizer)
         if window is None or len(window.microbatches) < 2 or bypasses(window):
+            continue
+        if is_entangled(window):
             continue
         start = window.between[0].index
         carried = any(c.backward.index < start for c in window.contributions)

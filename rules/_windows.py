@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Backward, Step, Trace, Window
 
 
 def sources(window: Window) -> frozenset[tuple[str, str]]:
@@ -25,6 +25,21 @@ def length(window: Window) -> int:
             if any((c.origin, c.network) in of_these for c in backward.contributions)
         }
     )
+
+
+def is_entangled(window: Window) -> bool:
+    """True when optimizers take turns inside a window, and it is not known which network is whose."""
+    if window.step.owned:
+        return False
+    turn = ""
+    for event in window.between:
+        if isinstance(event, Backward):
+            if turn == "stepped":
+                return True
+            turn = "backward"
+        elif isinstance(event, Step) and event is not window.step and turn == "backward":
+            turn = "stepped"
+    return False
 
 
 def typical_windows(trace: Trace) -> Iterator[Window]:

@@ -11,6 +11,7 @@ from accumlint.tracing.trace import Clip, Trace, Window
 
 from ._calls import accelerators
 from ._clips import idle_clips
+from ._windows import is_entangled
 
 
 class ClipEveryMicrobatch(Rule):
@@ -88,6 +89,8 @@ class ClipEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
+            if is_entangled(window):
+                continue
             # Ahead of every backward of a window: its first call bounds nothing at all, which is ACC208.
             idle = {clip.node for clip in idle_clips(trace.main, window)}
             for clip in window.of(Clip):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Program
+from accumlint.reading.program import Attr, Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import NoSync, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
+from ._windows import sources
+
+_SWITCHES = {"disable_allreduce", "disable_need_reduction"}
 
 
 class NoSyncMissing(Rule):
@@ -92,11 +95,15 @@ class NoSyncMissing(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or len(window.microbatches) < 2 or run.hides("model"):
+            if window is None or run.hides("model") or switches(trace.program):
                 continue
             if is_sharded(window) or window.of(NoSync) or window.of(SyncFlag):
                 continue
-            if all(c.synced for c in window.contributions):
+            # What is cleared inside the window, by another defect, is reduced all the same.
+            these = sources(window)
+            added = [c for b in window.backwards for c in b.contributions]
+            added = [c for c in added if (c.origin, c.network) in these]
+            if len({c.microbatch for c in added}) > 1 and all(c.synced for c in added):
                 yield self.at(
                     window.backwards[0],
                     f"every micro-batch of the window all-reduces its gradients, "
@@ -104,6 +111,11 @@ class NoSyncMissing(Rule):
                     window=window,
                     fixes=silenced(trace.program, window),
                 )
+
+
+def switches(program: Program) -> bool:
+    """True when a wrapper of another library is told when to reduce (`model.disable_allreduce()`)."""
+    return any(isinstance(n, Attr) and n.name in _SWITCHES for n in program.nodes)
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:

@@ -9,7 +9,7 @@ from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace, Window
 
 from ._calls import ends_of_update, receiver_of, taken
-from ._windows import length, sources
+from ._windows import is_entangled, length, sources
 
 
 class ZeroGradInsideWindow(Rule):
@@ -83,7 +83,7 @@ class ZeroGradInsideWindow(Rule):
         applied = {c.backward.node for w in run.windows for c in w.contributions}
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or window.of(EpochEnd):
+            if window is None or window.of(EpochEnd) or is_entangled(window):
                 continue
             kept, seen = len(window.microbatches), length(window)
             if kept >= seen:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Append
 from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
-from accumlint.tracing.trace import Add, Reset, Trace
+from accumlint.tracing.trace import Add, EpochEnd, Reset, Run, Step, Trace
 
 
 class RunningTotalAttached(Rule):
@@ -52,8 +52,8 @@ class RunningTotalAttached(Rule):
     ```
 
     When it stays silent: when the total itself goes backward (one backward for the whole window is
-    right, though it saves no memory: ACC407), when it is set back in every window, and under
-    `torch.no_grad()`.
+    right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
+    and under `torch.no_grad()`.
 
     When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
     to.
@@ -86,7 +86,8 @@ class RunningTotalAttached(Rule):
         )
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
-            if add.attached and not backwarded and add.total not in bounded:
+            ended = add.total in bounded or not outlives_a_step(run, add.total)
+            if add.attached and not backwarded and not ended:
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
@@ -95,6 +96,15 @@ class RunningTotalAttached(Rule):
                         for value in added(add.node)
                     ],
                 )
+
+
+def outlives_a_step(run: Run, total: str) -> bool:
+    """True when a total goes on after a step; one that is begun anew for each window ends with it."""
+    steps = [e.index for e in run.of(Step)]
+    adds = [e.index for e in run.of(Add) if e.total == total]
+    if not steps:
+        return bool(run.of(EpochEnd))
+    return any(adds[0] < step < adds[-1] for step in steps)
 
 
 def added(node: Node) -> Iterator[Expr]:

@@ -110,6 +110,7 @@ class GraphHeldAcrossWindow(Rule):
                         "goes through it again",
                         confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
                         window=window,
+                        everywhere=True,
                         fixes=[
                             safe(
                                 "Let the graph go with its backward",

@@ -21,7 +21,7 @@ from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom,
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Trace, Window
 
 from ._boundaries import guard_of, remainders
-from ._windows import length, sources
+from ._windows import is_entangled, length, sources
 
 
 class WindowOffByOne(Rule):
@@ -99,6 +99,7 @@ class WindowOffByOne(Rule):
             first, steady = run.windows_of(optimizer)[0], run.steady(optimizer)
             if (
                 steady is None
+                or is_entangled(steady)
                 or first.step.node is not steady.step.node
                 or first.of(EpochEnd)
                 # Accelerate counts, not the script.

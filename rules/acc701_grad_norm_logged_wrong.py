@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Call, Do, Node, Program, dotted
+from accumlint.reading.program import Call, Do, If, Node, Program, dotted, walk
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Step, Trace
 
@@ -60,7 +60,8 @@ class GradNormLoggedWrong(Rule):
 
     When it stays silent: when the value that clipping returns is used as well (then the norm after
     it is meant to be one), when the gradients are rescaled by the measured norm (a clipping of one's
-    own), when several optimizers step, and when the cleared gradients may be another network's.
+    own), when several optimizers step, when the cleared gradients may be another network's, and on the side
+    of a guard whose other side clips at the same place.
 
     When the fix is not offered: when the norm is measured by a helper that serves other places too.
 
@@ -86,6 +87,8 @@ class GradNormLoggedWrong(Rule):
             return
         places = {e.node: e for e in run.of(Norm) if e.microbatch}
         for place in places.values():
+            if stands_in_for_clip(trace.program, place.node):
+                continue
             events = [e for e in run.of(Norm) if e.node is place.node]
             here = {e.microbatch for e in events}
             if all(after_clearing(run, e) for e in events):
@@ -104,6 +107,22 @@ class GradNormLoggedWrong(Rule):
                 confidence=Confidence.LIKELY,
                 window=window,
             )
+
+
+def stands_in_for_clip(program: Program, node: Node) -> bool:
+    """True for the norm on the side of a guard whose other side clips: both stand rightly, or ACC202 tells of both."""
+    for guard in program.nodes:
+        if isinstance(guard, If) and guard.orelse:
+            sides = [list(walk(guard.body)), list(walk(guard.orelse))]
+            if any(node in side for side in sides):
+                if any(clips(side) for side in sides if node not in side):
+                    return True
+    return False
+
+
+def clips(side: list[Node]) -> bool:
+    """True when gradients are clipped among some nodes."""
+    return any(isinstance(n, Call) and "clip_grad" in dotted(n.func) for n in side)
 
 
 def before(run: Run, norm: Norm) -> Iterator[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.rule import Mention, Remark, Rule, Severity
+from accumlint.rule import Applicability, Mention, Remark, Rewording, Rule, Severity
 
 
 class UnusedSuppression(Rule):
@@ -42,8 +42,8 @@ class UnusedSuppression(Rule):
             optimizer.zero_grad()
             for _ in range(accumulation_steps):
                 inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets)
-                loss.backward()  # accumlint: ignore[ACC102] the optimizer divides
+                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
+                loss.backward()
             optimizer.step()
     ```
 
@@ -58,12 +58,20 @@ class UnusedSuppression(Rule):
     code = "ACC901"
     name = "unused-suppression"
     severity = Severity.INFO
+    fix = Applicability.SAFE
     meta = True
 
     def check_mentions(self, mentions: Iterable[Mention]) -> Iterator[Remark]:
         for mention in mentions:
             if mention.misplaced:
                 message = f"`{mention.text}` silences nothing: it needs a line of its own"
-                yield Remark(self, mention, message)
+                yield Remark(self, mention, message, _taken_out(mention))
             elif mention.silences == 0:
-                yield Remark(self, mention, f"`{mention.text}` silences nothing here")
+                message = f"`{mention.text}` silences nothing here"
+                yield Remark(self, mention, message, _taken_out(mention))
+
+
+def _taken_out(mention: Mention) -> Rewording | None:
+    if mention.removal is None:
+        return None
+    return Rewording(Applicability.SAFE, f"Take `{mention.text}` out", mention.removal, "")

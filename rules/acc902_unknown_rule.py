@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.rule import Mention, Remark, Rule, Severity
+from accumlint.rule import Applicability, Mention, Remark, Rewording, Rule, Severity
 
 
 class UnknownRule(Rule):
@@ -25,8 +25,8 @@ class UnknownRule(Rule):
             optimizer.zero_grad()
             for _ in range(accumulation_steps):
                 inputs, targets = next(batches)
-                loss = F.cross_entropy(model(inputs), targets) / accumulation_steps
-                loss.backward()  # accumlint: ignore[loss-not-divide]  # error: ACC902
+                loss = F.cross_entropy(model(inputs), targets)
+                loss.backward()  # accumlint: ignore[loss-not-divide]  # error: ACC102, ACC902
             optimizer.step()
     ```
 
@@ -49,14 +49,26 @@ class UnknownRule(Rule):
 
     When it stays silent: on `# noqa:` with codes that cannot be accumlint's. A rule of a package
     that is not installed here is unknown.
+
+    When the fix is not offered: where no rule's code or name is near, and in settings. It is
+    unsafe, since the name that was probably meant silences something.
     """
 
     code = "ACC902"
     name = "unknown-rule"
     severity = Severity.WARNING
+    fix = Applicability.UNSAFE
     meta = True
 
     def check_mentions(self, mentions: Iterable[Mention]) -> Iterator[Remark]:
         for mention in mentions:
             if not mention.known:
-                yield Remark(self, mention, f"`{mention.text}` names no rule; {mention.hint}")
+                message = f"`{mention.text}` names no rule; {mention.hint}"
+                yield Remark(self, mention, message, _meant(mention))
+
+
+def _meant(mention: Mention) -> Rewording | None:
+    if mention.removal is None or not mention.meant:
+        return None
+    message = f"Write `{mention.meant}`"
+    return Rewording(Applicability.UNSAFE, message, mention.place, mention.meant)

@@ -12,6 +12,7 @@ from typing import Any
 import check_jsonschema
 import jsonschema
 import junitparser
+import nbformat
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
 from pydantic import BaseModel
@@ -90,6 +91,13 @@ def complaints(file: str, schema: str, *options: str) -> str:
         check_jsonschema.main, ["--builtin-schema", f"vendor.{schema}", *options, file]
     )
     return "" if ran.exit_code == 0 else ran.output or str(ran.exception)
+
+
+def notebook_sources(file: Path) -> list[str]:
+    """The sources of a notebook's cells; raises where it breaks nbformat's schema."""
+    read = nbformat.read(file, as_version=4)
+    nbformat.validate(read)
+    return [cell.source for cell in read.cells]
 
 
 def yaml(file: Path) -> Any:

@@ -36,8 +36,19 @@ def train(model, loader, optimizer, accumulation_steps):
             backward(F.cross_entropy(model(images), labels), accumulation_steps)
         optimizer.step()
 """
-CELL = {"cell_type": "code", "id": "a", "metadata": {}, "outputs": [], "execution_count": None}
-NOTEBOOK = {"cells": [{**CELL, "source": LOOP}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+CELL: dict[str, object] = {
+    "cell_type": "code",
+    "id": "a",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+}
+NOTEBOOK: dict[str, object] = {
+    "cells": [{**CELL, "source": LOOP}],
+    "metadata": {},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ FLOORS = [
         "accumlint.plain",
         "accumlint.packs",
     },
-    {"accumlint.keys", "accumlint.baseline", "accumlint.changes"},
+    {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.cache"},

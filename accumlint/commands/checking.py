@@ -20,7 +20,6 @@ from accumlint.report import Checked
 from accumlint.reporting import mending, reporter
 from accumlint.reporting.look import Look
 from accumlint.reporting.words import count
-from accumlint.source import decode
 
 if TYPE_CHECKING:
     from accumlint.cache import Cache
@@ -163,8 +162,8 @@ def _differences(
     for result in results:
         if result.is_changed:
             progress.clear()
-            texts = decode(result.before), decode(result.after)
-            yield "".join(difference(*texts, result.target.shown, look)).removesuffix("\n")
+            for name, before, after in result.changes:
+                yield "".join(difference(before, after, name, look)).removesuffix("\n")
         kept.extend(_kept([result.checked], [], progress))
 
 

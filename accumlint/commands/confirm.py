@@ -15,7 +15,7 @@ from accumlint import packs
 from accumlint.commands import options, output
 from accumlint.config import Options, typed
 from accumlint.discovery import find
-from accumlint.problem import Misuse
+from accumlint.problem import Kind, Misuse, Problem
 from accumlint.reporting.look import Look, printable
 
 if TYPE_CHECKING:
@@ -168,7 +168,12 @@ def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterat
         for problem in problems:
             raise Misuse(f"{problem.path}: {problem.message}")
         for target in targets:
-            yield Asked(target, frozenset(lines), text)
+            if not target.is_notebook:
+                yield Asked(target, frozenset(lines), text)
+            elif target.shown == path:
+                raise Misuse(f"{path}: notebooks are not run; save this one as a script")
+            else:
+                output.tell(Problem(target.shown, "notebooks are not run", Kind.WARNING))
 
 
 def _confirmed(found: Sequence[Confirmation]) -> int:

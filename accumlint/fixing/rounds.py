@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from accumlint import packs
+from accumlint import notebook, packs
 from accumlint.check import check_bytes
 from accumlint.discovery import Target
 from accumlint.problem import Kind
 from accumlint.report import Checked, Edit, Report
 from accumlint.source import decode, encode
+from accumlint.text import edited
 
 # Each round mends something; a file with more knots than this is left for the next run.
 ROUNDS = 20
@@ -33,6 +34,17 @@ class Fixed:
     @property
     def is_changed(self) -> bool:
         return self.after != self.before
+
+    @property
+    def changes(self) -> Iterator[tuple[str, str, str]]:
+        """What changed: the name of the file, or of a cell of a notebook, with its text before and after."""
+        shown = self.target.shown
+        if not self.target.is_notebook:
+            yield shown, decode(self.before), decode(self.after)
+        elif (old := notebook.read(self.before)) and (new := notebook.read(self.after)):
+            for before, after in zip(old.codes, new.codes, strict=True):
+                if before.source != after.source:
+                    yield f"{shown}:{before.cell.name}", before.source, after.source
 
 
 def fixed(text: str, reports: Iterable[Report]) -> str:
@@ -68,11 +80,12 @@ def fix(data: bytes, target: Target, *, unsafe: bool = False) -> Fixed:
 def _together(reports: Iterable[Report], allowed: Sequence[str]) -> Iterator[Report]:
     """The reports whose fixes can be made at once."""
     taken: list[Edit] = []
-    for report in reports:
+    # An ignore is put right before anything is mended that it may have been meant to silence.
+    for report in sorted(reports, key=lambda report: not packs.rule(packs.find(report.code)).meta):
         if report.fix is None or report.fix.applicability not in allowed:
             continue
-        if not any(_collide(edit, other) for edit in report.fix.edits for other in taken):
-            taken += report.fix.edits
+        if not any(_collide(edit, other) for edit in report.fix.in_file for other in taken):
+            taken += report.fix.in_file
             yield report
 
 
@@ -82,10 +95,7 @@ def _collide(one: Edit, other: Edit) -> bool:
 
 
 def _applied(text: str, reports: Sequence[Report]) -> str:
-    edits = (edit for report in reports if report.fix for edit in report.fix.edits)
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        text = text[: edit.start] + edit.content + text[edit.end :]
-    return text
+    return edited(text, (edit for report in reports if report.fix for edit in report.fix.in_file))
 
 
 def _is_better(after: Checked, before: Checked, mended: Sequence[Report]) -> bool:

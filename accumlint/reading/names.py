@@ -73,6 +73,26 @@ def is_start(name: str) -> bool:
     return bool(_COUNTER_START.search(name.lower()))
 
 
+_ANOTHER = re.compile(
+    r"ema|teacher|target|copy|ref(erence)?(_|$)|old|avg|average|swa|disc|critic|reward"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_another(name: str) -> bool:
+    """True when a model's name reads like a second one made from the first."""
+    return bool(_ANOTHER.search(name.lower()))
+
+
+_EPOCH = re.compile(r"^(_?(cur|current|this|train|i|n)_)?epoch(_?(idx|id|index|i|no))?$")
+
+
+@lru_cache(maxsize=4096)
+def is_epoch(name: str) -> bool:
+    """True when a name reads like the number of the epoch that runs."""
+    return bool(_EPOCH.search(name.lower()))
+
+
 @lru_cache(maxsize=4096)
 def role_of(name: str) -> str:
     """The role that a name suggests, "" for none."""
@@ -95,6 +115,14 @@ _NEGATIVE = re.compile(
 def is_off_by_default(text: str) -> bool:
     """True when a flag's text reads like something that an ordinary training run leaves off."""
     return bool(_NEGATIVE.search(text.lower()))
+
+
+_OCCASIONAL = re.compile(r"eval|valid|(^|[._])val_|save|checkpoint|ckpt|sampl|(^|[._])test_|visual")
+
+
+def is_occasional(text: str) -> bool:
+    """True when a test asks for something else than training that is due once in a long while."""
+    return " % " in text and bool(_OCCASIONAL.search(text.lower()))
 
 
 _CONFIGURATION = re.compile(
@@ -157,9 +185,7 @@ _AVERAGE = re.compile(
     r"|weights?_average|model_average|swa_model"
 )
 _AVERAGES = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})
-_AVERAGING = re.compile(
-    r"^(_?update_?ema|_?ema_?update|update_ema\w*|ema_step|step_ema|update_average)$"
-)
+_AVERAGING = re.compile(r"^(_?update_?ema|_?ema_?update|update_ema\w*|ema_step|step_ema)$")
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,8 @@ class Relevance:
 
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
-    that do. `counters` are names that are counted up somewhere; `models` names used like a module.
+    that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
+    that end a range.
     """
 
     kept: frozenset[p.Node]
@@ -43,6 +44,7 @@ class Relevance:
     ignores: bool
     window_names: frozenset[str]
     reports: frozenset[p.Node]
+    bounds: frozenset[str]
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -79,6 +81,7 @@ class Relevance:
             models=self.models | other.models,
             optimizers=self.optimizers | other.optimizers,
             window_names=self.window_names | other.window_names,
+            bounds=self.bounds | other.bounds,
         )
 
 
@@ -172,6 +175,7 @@ def relevance(
         *_receivers(body),
         frozenset(_window_names(body, stepping, backwards)),
         frozenset(reports),
+        frozenset(_bounds(body)),
     )
 
 
@@ -608,4 +612,16 @@ def _window_names(
                 found.add(p.dotted(limit))
             case _:
                 pass
+    return found
+
+
+def _bounds(body: tuple[p.Stmt, ...]) -> set[str]:
+    """The last names in the ends of ranges."""
+    found: set[str] = set()
+    for node in p.walk(body):
+        if isinstance(node, p.Call) and p.dotted(node.func) in ("range", "trange"):
+            ends = [a.value for a in node.args if not a.keyword][:2][-1:]
+            found |= {
+                _last(n) for end in ends for n in p.walk_expr(end) if isinstance(n, p.Name | p.Attr)
+            }
     return found

@@ -31,7 +31,7 @@ def _diagnostic(report: Report, look: Look) -> dict[str, object]:
             {"message": mark.message, "location": _location(_path(mark, path, look), mark)}
             for mark in report.related
         ],
-        "suggestions": [_suggestion(edit) for edit in fix.edits] if fix else [],
+        "suggestions": [_suggestion(edit) for edit in fix.in_file] if fix else [],
     }
 
 

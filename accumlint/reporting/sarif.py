@@ -131,7 +131,7 @@ def _result(report: Report, codes: Sequence[str], look: Look) -> _Object:
 def _fix(fix: Fix, uri: _Object) -> _Object:
     replacements = [
         {"deletedRegion": _region(edit.place), "insertedContent": {"text": edit.content}}
-        for edit in fix.edits
+        for edit in fix.in_file
     ]
     return {
         "description": {"text": _text(fix.message)},

@@ -14,7 +14,7 @@ from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.iterating import Iterating
 from accumlint.tracing.leaving import Stopped
-from accumlint.tracing.library import call_library
+from accumlint.tracing.library import call_library, pending_batches
 from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import Tensors, copied, derived, detached, flat, reduced
 from accumlint.tracing.things import Things
@@ -119,12 +119,24 @@ class Calling:
         """True for the accumulation steps by name; what is counted up is a counter, whatever its name."""
         return names.is_steps(name) and name not in self.machine.home.relevance.counters
 
+    def is_epoch(self, text: str, name: str) -> bool:
+        """True for the number of the running epoch by name; what bounds a range is a number of epochs."""
+        relevance = self.machine.home.relevance
+        return (
+            names.is_epoch(name)
+            and not names.is_configuration(text)
+            and name not in relevance.bounds
+            and name not in relevance.counters
+        )
+
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
         machine = self.machine
         if self.is_steps(name) or text in machine.home.relevance.window_names:
             machine.state.asked = True
             return machine.scenario.steps
+        if self.is_epoch(text, name):
+            return machine.passed()
         if names.is_updates_per_epoch(name):
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
@@ -180,6 +192,11 @@ class Calling:
         if names.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.things and not value.batches:
+            back = next((x for x in value.things if x.text == path), None)
+            if back is not None and (
+                back.role == "engine" or sum(x.role == back.role for x in value.things) > 1
+            ):
+                return back
             same = [x for x in value.things if x.role == self.role(name)]
             if len(same) == 1 and (
                 same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
@@ -188,6 +205,9 @@ class Calling:
         if not value.tensor and self.is_steps(name) and not value.loss:
             machine.state.asked = True
             return machine.scenario.steps
+        if not value.tensor and names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             role = self.role(name)
             if (
@@ -197,14 +217,19 @@ class Calling:
             ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
                 return 0
+            given = [x for x in value.things if x.role == role == "model"]
+            if given and not names.is_another(name):
+                # What a helper makes of a model, or takes out of its wrapper, has its parameters.
+                networks = frozenset[str]().union(*(x.networks for x in given))
+                return Object(path, given[0].thing, networks=networks)
             if role and not value.parameters and not value.count:
                 return self.things.symbol(role, path, node)
         elif (
             value.networks
             and not value.batches
-            and names.role_of(name) in ("model", "optimizer", "scheduler")
+            and self.role(name) in ("model", "optimizer", "scheduler")
         ):
-            role = names.role_of(name)
+            role = self.role(name)
             # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
             if (
                 (role == "optimizer" or not value.parameters)
@@ -706,14 +731,11 @@ class Calling:
             special = self.things.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]
-            return self.unknown_call(
-                f"{base.text}.{name}",
-                self.symbol(f"{base.text}.{name}", name, node),
-                args,
-                kwargs,
-                node,
-                base,
-            )
+            callee = self.symbol(f"{base.text}.{name}", name, node)
+            if isinstance(callee, Object) and callee.role in ("model", "criterion"):
+                # An attribute that a base class or somebody else sets.
+                return self.call_object(callee, args, kwargs, node)
+            return self.unknown_call(f"{base.text}.{name}", callee, args, kwargs, node, base)
         return self.unknown_call(f"{base.text}.{name}", base, args, kwargs, node)
 
     def unknown_method(
@@ -841,7 +863,7 @@ class Calling:
             self.things.clip(
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
             )
-            return Unknown(text)
+            return Unknown("norm", pending_batches(self))
         if _RESCALES.search(last.lower()) and args:
             for source in flat(args):
                 if isinstance(source, Unknown) and source.total:
@@ -1042,7 +1064,8 @@ class Calling:
         for name, value in list(frame.names.items()):
             frame.names[name] = (
                 self.named(name, name, value, function)
-                if isinstance(value, Unknown) and self.is_steps(name)
+                if isinstance(value, Unknown)
+                and (self.is_steps(name) or names.is_updates_per_epoch(name))
                 else value
             )
         return frame

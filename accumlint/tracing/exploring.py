@@ -248,6 +248,9 @@ class _Paths:
             stopped = "nested too deeply"
         state = machine.state
         self.nodes += state.nodes
+        if len(state.ledger.optimizers) == 1:
+            for step in (e for e in state.events if isinstance(e, t.Step)):
+                object.__setattr__(step, "owned", True)
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
             state.literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
@@ -318,6 +321,9 @@ class _Paths:
                 machine.calling.invoke(closure, [], {"**": None}, receiver, function)
             return
         self.calls = "microbatch"
+        for name in _counted_by_callers(machine, closure, function):
+            if isinstance(receiver, Object):
+                receiver.attributes[name] = Unknown(f"{receiver.text}.{name}")
         self.repeat(machine, closure, receiver, function)
 
     def iterations(self) -> tuple[str, ...]:
@@ -379,6 +385,17 @@ def _runs_once(function: p.Function, machine: Machine) -> bool:
         return True
     made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
     return any(node in made for node in p.walk(function.body))
+
+
+def _counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
+    """The attributes that a class counts up where it calls a method: nobody does while the method runs alone."""
+    lineage = machine.calling.lineage(closure.owner) if closure.owner else []
+    for caller in (m for cls in lineage for m in cls.methods.values()):
+        nodes = list(p.walk(caller.body))
+        if any(isinstance(n, p.Call) and called(n.func) == key(function) for n in nodes):
+            for node in nodes:
+                if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
+                    yield node.target.name
 
 
 _COUNTERS = frozenset(

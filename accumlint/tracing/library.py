@@ -119,7 +119,7 @@ def call_library(
             things.norm(clipped, node, last)
         else:
             things.clip(clipped, "torch", node, last)
-        return Unknown("norm", _pending_batches(calling))
+        return Unknown("norm", pending_batches(calling))
     if last in ("Accelerator",):
         return _accelerator(calling, kwargs, node)
     if last == "Fabric":
@@ -354,7 +354,7 @@ def _wrapped(
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
-    calling.machine.state.wrapped.add(id(model))
+    calling.machine.state.wrapped.add(model)
     return Object(
         model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model
     )
@@ -571,7 +571,7 @@ def _only_measures(node: p.Node) -> bool:
     return any(text.endswith(".inf") or "'inf'" in text for text in given)
 
 
-def _pending_batches(calling: Calling) -> frozenset[Batch]:
+def pending_batches(calling: Calling) -> frozenset[Batch]:
     """A gradient norm depends on the data: a guard on it is a guard on the data."""
     loops = calling.machine.state.loops
     return frozenset({calling.piece_of_iteration()}) if loops else frozenset[Batch]()

@@ -86,7 +86,7 @@ class State:
     silenced: list[str] = field(default_factory=list[str])
     flags: dict[str, bool | None] = field(default_factory=dict[str, bool | None])
     wrappers: dict[str, str] = field(default_factory=dict[str, str])
-    wrapped: set[int] = field(default_factory=set[int])
+    wrapped: set[Object] = field(default_factory=set[Object])
     networks: dict[str, int] = field(default_factory=dict[str, int])
     accumulating: list[Object] = field(default_factory=list[Object])
     last: list[bool] = field(default_factory=list[bool])
@@ -98,6 +98,7 @@ class State:
     nodes: int = 0
     skipping: int = 0
     step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
+    rounds: dict[object, int] = field(default_factory=dict[object, int])
     cut: bool = False
 
 
@@ -151,6 +152,7 @@ class Machine:
             p.Raise: self._raise, p.Delete: self._delete, p.Scope: self._scope, p.Import: self._import,
             p.Function: self._function, p.Class: self._class,
         }  # fmt: skip
+        self._spoken: bool | None = None
         self.returned: Value = None
         # The side that the guard being evaluated had better take (None: either).
         self.goal: bool | None = None
@@ -186,6 +188,20 @@ class Machine:
         here = (self.iteration(), source)
         state.fetched[here] = number = state.fetched.get(here, 0) + 1
         return Batch(state.serial, parent, (here[0], number))
+
+    def passed(self) -> int:
+        """How many passes over the data are over."""
+        return self.state.epoch - any(loop.loader for loop in self.state.loops)
+
+    def speaks_of_steps(self) -> bool:
+        """True when the program names the accumulation steps anywhere, or asks whether they are over."""
+        if self._spoken is None:
+            self._spoken = any(
+                names.is_steps(written) or "gradient_accumulation" in written
+                for node in self.program.nodes
+                for written in _written(node)
+            )
+        return self._spoken
 
     def ordinal(self, key: object) -> int:
         """The number of a micro-batch, given when it is first met."""
@@ -897,6 +913,8 @@ class Machine:
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
             return self._skipped_step(key, expression) != negated
+        if self.state.loops and self.state.asked and f" % {self.scenario.steps} == " in key:
+            return self._boundary() != negated
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
@@ -906,6 +924,12 @@ class Machine:
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
         return (choice == "true") != negated
+
+    def _boundary(self) -> bool:
+        """A counter that began nobody knows where is asked for the window's end: it comes every so often."""
+        rounds = self.state.rounds
+        number = rounds.setdefault(self.iteration(), len(rounds) + 1)
+        return number % self.scenario.steps == 0
 
     def _skipped_step(self, key: str, expression: p.Expr) -> bool:
         """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
@@ -950,7 +974,7 @@ class Machine:
                 return self.goal != negated
             if key.endswith(" is None"):
                 return False
-            return not names.is_off_by_default(key)
+            return not names.is_off_by_default(key) and not names.is_occasional(key)
         then, other = self._weight(node.body), self._weight(node.orelse)
         if then < 0 or other < 0:
             return (then > other) != negated
@@ -960,7 +984,7 @@ class Machine:
             if taken and not negated and names.is_off_by_default(key) and other > 0:
                 taken = False
             return taken != negated
-        if key.endswith(" is None") or names.is_off_by_default(key):
+        if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
             return False
         if then == 0 and not node.orelse:
             # What only tells about a loss is told.
@@ -1239,6 +1263,19 @@ def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
         and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
         for s in block
     )
+
+
+def _written(node: p.Node) -> tuple[str, ...]:
+    """The names in a node, and a text that may be one (a key, a command-line option)."""
+    match node:
+        case p.Name(id=name) | p.Attr(name=name):
+            return (name,)
+        case p.Const(value=str(text)) if len(text) < 50:
+            return (text.strip("-").replace("-", "_"),)
+        case p.Function(params=params):
+            return tuple(q.name for q in params)
+        case _:
+            return ()
 
 
 def _holds_unknown(value: Value) -> bool:

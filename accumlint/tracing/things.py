@@ -273,7 +273,7 @@ class Things:
         state = machine.state
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
         # FSDP changes the module itself; only DDP has something inside that can be called past it.
-        inner = id(model) in state.wrapped or model.text.endswith(".module")
+        inner = model in state.wrapped or model.text.endswith(".module")
         bypassed = wrapper == "ddp" and not model.wrapper and inner
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
@@ -762,6 +762,9 @@ class Things:
         if base.steps is not None:
             return base.steps
         if base.thing is not None and base.thing.kind == "deepspeed":
+            if not self.machine.speaks_of_steps():
+                # Only its configuration could tell of a window, and nobody here counts on one.
+                return 1
             self.machine.state.asked = True
             return self.machine.scenario.steps
         return None
@@ -769,7 +772,7 @@ class Things:
     def _engine_step(self, base: Object, node: p.Node) -> None:
         steps = self._engine_steps(base)
         machine = self.machine
-        machine.emit(t.EngineCall(*machine.stamp(node, base.text), self._thing(base), steps))
+        machine.emit(t.EngineCall(*machine.stamp(node, base.text), self._thing(base), base.steps))
         base.counter += 1
         if steps is not None and base.counter % steps:
             return
@@ -992,8 +995,7 @@ class Things:
         ledger = machine.state.ledger
         ledger.know(optimizer)
         optimizer.used = True
-        others = [o for o in ledger.optimizers if o is not optimizer]
-        owned = bool(optimizer.networks) or not others
+        owned = bool(optimizer.networks)
         scaled_now = any(h.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by)
         if scaler is not None:
             # The scaler's step unscales what nobody has unscaled.

@@ -212,8 +212,8 @@ class Step(Event):
     `applied` is what was in `.grad`, contributions of earlier windows included when nothing cleared them.
     `scaler` is the GradScaler through which it was taken; `scaled`: the applied gradients were still scaled and no
     scaler took it; `closes`: it is known to end the window of the framework (DeepSpeed, Accelerate).
-    `owned`: the optimizer's networks were seen where it was built, so `applied` leaves out nothing of its own and
-    holds nothing of another's.
+    `owned`: the optimizer's networks were seen where it was built, or it is the only one, so `applied` leaves out
+    nothing of its own and holds nothing of another's.
     """
 
     optimizer: Thing
@@ -586,7 +586,10 @@ class Trace:
             there = self.runs[1].steady(twin) if twin is not None else None
             found[optimizer] = None
             if here is not None and there is not None:
-                found[optimizer] = _growth(here, there)
+                # Windows that do not grow with the steps tell nothing about their sum.
+                whole = len(here.microbatches) * self.runs[1].steps
+                if whole == len(there.microbatches) * self.main.steps:
+                    found[optimizer] = _growth(here, there)
         return found
 
 
