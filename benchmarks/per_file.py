@@ -30,6 +30,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 
+from document import around, put
 from peers import Pair, PeerError, compare
 from stopwatch import STAGES, pipeline
 
@@ -49,7 +50,6 @@ for i, batch in enumerate(loader):
         optimizer.zero_grad()
 """
 LIMITS = (0.15, 1.0, 3.0)
-BEGIN, END = "<!-- per_file: begin -->\n", "<!-- per_file: end -->\n"
 
 
 class Arguments(argparse.Namespace):
@@ -85,7 +85,7 @@ def main() -> None:
     if len(targets) < 2:
         sys.exit("fewer than two files that may hold a training loop: nothing to measure")
     if arguments.write is not None:
-        _around(arguments.write)
+        around(arguments.write, "per_file")
     pairs: list[Pair] = []
     if arguments.peers:
         files = [Path(target.file) for target in targets]
@@ -103,7 +103,7 @@ def main() -> None:
         parts = ", ".join(f"{stage} {1000 * one.stages[stage]:.0f}" for stage in STAGES)
         print(f"{one.seconds:7.3f} s  {one.name}\n           {parts} ms")
     if arguments.write is not None:
-        _write(arguments.write, page)
+        put(arguments.write, "per_file", page)
 
 
 def _measured(targets: Sequence[Target], rounds: int) -> list[Timed]:
@@ -180,22 +180,6 @@ def _pairs(pairs: Sequence[Pair]) -> list[str]:
         *(pair.row() for pair in pairs),
         "",
     ]
-
-
-def _write(file: Path, page: str) -> None:
-    """Puts the tables between the two marks of a document."""
-    before, after = _around(file)
-    file.write_text(f"{before}{BEGIN}\n{page}\n{END}{after}", encoding="utf-8")
-
-
-def _around(file: Path) -> tuple[str, str]:
-    """What stands before and behind the tables in a document."""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    before, begun, rest = text.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not begun or not ended:
-        sys.exit(f"{file}: has no lines {BEGIN.strip()} and {END.strip()} to write between")
-    return before, after
 
 
 def _arguments() -> Arguments:
