@@ -87,6 +87,9 @@ class Cache:
     def _furnish(self) -> None:
         """Makes the folder, tells git and backups to pass it over, and removes what was not used for long."""
         os.makedirs(self.folder, exist_ok=True)
+        if os.listdir(self.folder) and not os.path.exists(os.path.join(self.folder, TAG)):
+            # Somebody's folder was named: it must not be hidden, nor be cleaned one day.
+            return
         for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
             file = os.path.join(self.folder, name)
             with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as stream:

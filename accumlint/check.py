@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark, Rewording
+    from accumlint.rule import Finding, Remark, Rewording, Rule
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
@@ -195,7 +195,7 @@ class Shared:
         except reading.UnreadableSource:
             return
         exploration = tracing.explore(program, self.project, SECONDS)
-        for finding in judge.judge(program, exploration, selection(settings).rules):
+        for finding in judge.judge(program, exploration, selection(settings).rules, {}):
             place = program.spot(finding.node).place
             yield finding.rule.code, place.line, place.column
 
@@ -215,9 +215,10 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
+    broken: dict[Rule, Exception] = {}
     placed = list(
         placing.placed(
-            judge.judge(program, exploration, asked),
+            judge.judge(program, exploration, asked, broken),
             program,
             exploration.leads,
             lambda source: shared.known(source, target.settings),
@@ -231,9 +232,8 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
         if finding.rule in rules and _is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
-    reports += _about_ignores(
-        suppressions, silenced if exploration.is_whole else None, text, target
-    )
+    is_whole = exploration.is_whole and not broken
+    reports += _about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = _sifted(reports, data, target)
     findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
     return Checked(
@@ -243,7 +243,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
             for report in _with_fixes(kept, findings, program, exploration, shared.project)
         ),
         left_out,
-        problems=_stopped(exploration.stopped, target),
+        problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
         untraced=tuple(
             Untraced(target.shown, text.line(program.place(node).line), reason)
             for node, reason in exploration.untraced
@@ -278,7 +278,7 @@ def _with_fixes(
 
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    before = offers.health(judge.judge(program, exploration, rules), exploration)
+    before = offers.health(judge.judge(program, exploration, rules, {}), exploration)
 
     def examine(text: str) -> offers.Health | None:
         try:
@@ -286,7 +286,7 @@ def _with_fixes(
         except reading.UnreadableSource:
             return None
         explored = tracing.explore(changed, project, SECONDS)
-        return offers.health(judge.judge(changed, explored, rules), explored)
+        return offers.health(judge.judge(changed, explored, rules, {}), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
@@ -296,6 +296,18 @@ def _with_fixes(
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
     message = f"not followed to the end: {reason}; what was known by then is reported"
     return (Problem(target.shown, message, Kind.WARNING),) if reason else ()
+
+
+def _broken(broken: Mapping[Rule, Exception], target: Target) -> Iterator[Problem]:
+    """What is told of rules that failed: the others have done their work."""
+    if not broken:
+        return
+    import traceback
+
+    for rule, problem in broken.items():
+        message = f"the rule {rule.code} {rule.name} failed here; please report it to who wrote it, with this file"
+        told = "".join(traceback.format_exception(problem))
+        yield Problem(target.shown, message, Kind.FAULT, traceback=told)
 
 
 @cache

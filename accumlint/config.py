@@ -185,8 +185,9 @@ def _read(file: Path) -> _Layer | None:
         return None if table is None else _layer(shown(file), table, file.parent)
     except OSError as problem:
         raise ConfigError(f"{shown(file)}: cannot be read: {problem.strerror}") from None
-    except ValueError as problem:
-        raise ConfigError(f"{shown(file)}: {problem}") from None
+    except (ValueError, RecursionError) as problem:
+        reason = str(problem) if isinstance(problem, ValueError) else "nested too deeply"
+        raise ConfigError(f"{shown(file)}: {reason}") from None
 
 
 def _table(document: Mapping[str, object], file: Path) -> Mapping[str, object] | None:

@@ -162,6 +162,10 @@ def rule(entry: Entry) -> Rule:
         module = import_module(entry.module)
     except ImportError as problem:
         raise PackError(f"{entry.module} cannot be imported: {problem}") from problem
+    # Whatever a pack does when it is imported, it is the pack that has to be mended.
+    except Exception as problem:
+        told = f"{type(problem).__name__}: {problem}"
+        raise PackError(f"{entry.module} cannot be imported: {told}") from problem
     held = [
         value
         for value in vars(module).values()

@@ -30,7 +30,11 @@ class Memory:
             outer = self.read, self.met
             self.forget_paths()
             self._known[question] = meanwhile, frozenset(), frozenset()
-            answer = work()
+            try:
+                answer = work()
+            except BaseException:
+                del self._known[question]
+                raise
             self._known[question] = answer, frozenset(self.read), frozenset(self.met)
             self.read, self.met = outer
         answer, read, met = self._known[question]

@@ -37,7 +37,7 @@ MISTAKES = [
     ),
     ("severity = 'error'", "severity must be a table, such as"),
     ("baseline = 1", "baseline must be a path"),
-    ("extend = ''", "extend must be the path of a file"),
+    ("extend = ''", "extend must be a path"),
     ("extend = 'absent.toml'", "extend: there is no file absent.toml"),
     ("extend = 'pyproject.toml'", "extend leads back to pyproject.toml"),
     ("extend = '.'", "extend: there is no file"),
