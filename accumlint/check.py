@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
     from accumlint.rule import Finding, Remark, Rewording, Rule
+    from accumlint.score import Loop
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
@@ -44,16 +45,37 @@ SECONDS = 3.0
 _PILE = 400_000
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet."""
+
+    checked: Checked
+    text: Text
+    program: Program
+    exploration: Exploration
+    project: Project
+    findings: Mapping[tuple[str, Mark], Finding]
+
+    def finding(self, report: Report) -> Finding | None:
+        """What a report tells, None where no rule about loops did."""
+        return self.findings.get((report.code, report.mark))
+
+
+# What a finding looks like as a loop, for those who want to see it.
+Illustrate: TypeAlias = "Callable[[Finding, Program, Text, Target], Loop | None]"
 # A report, and the ignores that silence it.
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
-def check(targets: Iterable[Target], cache: Cache | None = None) -> Iterator[Checked]:
+def check(
+    targets: Iterable[Target], cache: Cache | None = None, illustrate: Illustrate | None = None
+) -> Iterator[Checked]:
     """What checking each file gave, in order. A file that cannot be checked does not stop the run.
 
-    What the cache knows is not checked again, and what it does not know is added to it.
+    What the cache knows is not checked again, and what it does not know is added to it. With `illustrate`, each report
+    holds what its loop looks like.
     """
-    shared = Shared()
+    shared = Shared(illustrate)
     with _without_collector(), cache or nullcontext():
         for target in targets:
             known = cache.find(target) if cache else None
@@ -111,6 +133,13 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
 
 def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
     """What checking the bytes of one file gave; `shared` is what the run has read of other files."""
+    with _without_collector(), room_to_recurse():
+        examined = examine(data, target, shared or Shared())
+        return with_fixes(examined).checked if isinstance(examined, Examined) else examined
+
+
+def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
+    """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
     # The byte gates cannot look into wide text, so decoding has to refuse it.
     may_train = data.startswith(WIDE) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
@@ -127,17 +156,17 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         may_train = False
         if not prefilter.may_ignore(data):
             return Checked(target.shown)
-    with _without_collector(), _room_to_recurse():
+    if not may_train:
+        return _check_comments(text, data, target)
+    with _without_collector(), room_to_recurse():
         try:
-            if may_train:
-                return _check_program(text, data, target, shared or Shared())
-            return _check_comments(text, data, target)
+            return _check_program(text, data, target, shared)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
 
 @contextmanager
-def _room_to_recurse() -> Generator[None, None, None]:
+def room_to_recurse() -> Generator[None, None, None]:
     """Deeply nested code is read and traced by calls nested several times as deeply."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 12_000))
@@ -169,7 +198,8 @@ def _bytes(target: Target) -> bytes:
 class Shared:
     """What the checks of one run share: the project around its files, and what the checks of other files tell."""
 
-    def __init__(self) -> None:
+    def __init__(self, illustrate: Illustrate | None = None) -> None:
+        self.illustrate = illustrate
         self.memory = Memory()
         # As many were read since garbage was last collected.
         self.characters = 0
@@ -200,7 +230,7 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import judge, placing, reading, suppress, tracing
 
     shared.characters += len(text.text)
@@ -227,21 +257,18 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
     located = [(f, program.place(f.node)) for f in placed]
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (_report(finding, program, text, target), ignores)
+        (_report(finding, program, text, target, shared.illustrate), ignores)
         for finding, ignores in matched
-        if finding.rule in rules and _is_sure(finding, target.settings)
+        if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     is_whole = exploration.is_whole and not broken
     reports += _about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = _sifted(reports, data, target)
-    findings = {(f.rule.code, _mark_of(f.node, "", program, text, target)): f for f in placed}
-    return Checked(
+    findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
+    checked = Checked(
         target.shown,
-        tuple(
-            replace(report, fix=text.fix(report.fix)) if report.fix else report
-            for report in _with_fixes(kept, findings, program, exploration, shared.project)
-        ),
+        kept,
         left_out,
         problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
         untraced=tuple(
@@ -249,6 +276,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
             for node, reason in exploration.untraced
         ),
     )
+    return Examined(checked, text, program, exploration, shared.project, findings)
 
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
@@ -259,23 +287,27 @@ def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     return Checked(target.shown, *_sifted(reports, data, target))
 
 
-def _with_fixes(
-    reports: Sequence[Report],
-    findings: Mapping[tuple[str, Mark], Finding],
-    program: Program,
-    exploration: Exploration,
-    project: Project,
-) -> Iterator[Report]:
-    """The reports with the fixes that may be offered."""
+def with_fixes(examined: Examined) -> Examined:
+    """The same with the fixes that may be offered, each of which has been tried."""
+    checked, text = examined.checked, examined.text
+    fixes = dict(_offered(examined))
+    offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
+    reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
+    return replace(examined, checked=replace(checked, reports=reports))
+
+
+def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
+    """The fix of each report about a loop that its rule has one for, by the report's id."""
     fixable = [
         (report, finding)
-        for report in reports
-        if (finding := findings.get((report.code, report.mark))) and finding.fixes
+        for report in examined.checked.reports
+        if (finding := examined.finding(report)) and finding.fixes
     ]
     if not fixable:
-        return iter(reports)
+        return
     from accumlint import judge, offers, reading, tracing
 
+    program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
     before = offers.health(judge.judge(program, exploration, rules, {}), exploration)
@@ -289,8 +321,7 @@ def _with_fixes(
         return offers.health(judge.judge(changed, explored, rules, {}), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
-    fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report), report.fix)) for report in reports)
+    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
@@ -316,7 +347,7 @@ def selection(settings: Settings) -> packs.Selection:
     return packs.select(settings.select, settings.extend_select, settings.ignore)
 
 
-def _is_sure(finding: Finding, settings: Settings) -> bool:
+def is_sure(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
     return finding.confidence.rank >= Confidence(settings.min_confidence).rank
@@ -382,7 +413,9 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
 
 
-def _report(finding: Finding, program: Program, text: Text, target: Target) -> Report:
+def _report(
+    finding: Finding, program: Program, text: Text, target: Target, illustrate: Illustrate | None
+) -> Report:
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
@@ -394,19 +427,20 @@ def _report(finding: Finding, program: Program, text: Text, target: Target) -> R
         message=finding.message,
         severity=_severity(finding.rule.code, finding.severity.value, target.settings),
         confidence=finding.confidence.value,
-        mark=_mark_of(finding.node, "", program, text, target),
+        mark=mark_of(finding.node, "", program, text, target),
         related=tuple(
-            _mark_of(other.node, other.message, program, text, target) for other in finding.related
+            mark_of(other.node, other.message, program, text, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
         applied=narrate.applied(finding, program),
         expected=narrate.expected(finding, program),
         timeline=tuple(
-            _mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
+            mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
         ),
         scope=around.scope,
         statement=around.statement,
         loop=Place(text.line(around.first), 1, text.line(around.last), 1),
+        picture=illustrate(finding, program, text, target) if illustrate else None,
     )
 
 
@@ -438,7 +472,7 @@ def _severity(code: str, usual: str, settings: Settings) -> str:
     return usual if chosen is None else by_selector[chosen]
 
 
-def _mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
+def mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
     spot = program.spot(node)
     if spot.source is program.source:
         return text.mark(spot.place, message)

@@ -16,6 +16,7 @@ USAGE, INTERRUPTED = 2, 130
 # In the order in which people meet them; each stands in the file of its name.
 COMMANDS = (
     "check",
+    "trace",
     "confirm",
     "baseline",
     "rule",

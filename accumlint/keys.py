@@ -22,6 +22,7 @@ FORMATS = (
     "junit",
     "rdjson",
     "markdown",
+    "html",
 )
 EXCLUDED = (
     ".bzr",

@@ -22,7 +22,9 @@ def timeline(finding: Finding) -> Iterator[tuple[Node, str]]:
         return
     first = _first(finding.window)
     for event in dropwhile(_closes_the_window_before, _telling(finding.window.between)):
-        yield event.node, _told(event, first)
+        numbered = isinstance(event, t.Forward | t.Backward) and event.microbatch >= first
+        number = f"micro-batch {event.microbatch - first + 1}: " if numbered else ""
+        yield event.node, f"{number}{told(event, first)}"
 
 
 def applied(finding: Finding, program: Program) -> str:
@@ -52,7 +54,12 @@ def expected(finding: Finding, program: Program) -> str:
 
 def condition(finding: Finding) -> str:
     """The flags that the finding needs: "when args.amp is true"."""
-    said = [_flag(key, choice) for key, choice in finding.conditions]
+    return flags(finding.conditions)
+
+
+def flags(choices: Iterable[tuple[str, str]]) -> str:
+    """What flags are taken to be: "when args.amp is true"."""
+    said = [_flag(key, choice) for key, choice in choices]
     return f"when {' and '.join(said)}" if said else ""
 
 
@@ -128,16 +135,16 @@ def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
         yield event
 
 
-def _told(event: t.Event, first: int) -> str:
-    number = f"micro-batch {event.microbatch - first + 1}: " if event.microbatch >= first else ""
+def told(event: t.Event, first: int = 1) -> str:
+    """An event in words; micro-batch `first` is called 1."""
     match event:
         case t.Forward(armed=armed):
             note = (
                 "" if armed is None else (", DDP will reduce" if armed else ", DDP will not reduce")
             )
-            return f"{number}forward{note}"
+            return f"forward{note}"
         case t.Backward(contributions=contributions):
-            return f"{number}backward adds {combination(contributions, first) or 'nothing known'}"
+            return f"backward adds {combination(contributions, first) or 'nothing known'}"
         case t.Unscale():
             return "unscale"
         case t.Clip(pending=pending, scaled=scaled):

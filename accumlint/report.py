@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 from accumlint.place import Place
 from accumlint.problem import Problem
+from accumlint.score import Loop
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ class Mark:
         return f"{file}{cell}{self.place.line}:{self.place.column}"
 
     @property
+    def row(self) -> str:
+        """The row for people, short: "3", in a notebook "cell 2:3", in another file "loss.py:3"."""
+        cell = f"cell {self.cell.number}:" if self.cell else ""
+        file = f"{os.path.basename(self.elsewhere.shown)}:" if self.elsewhere else ""
+        return f"{file}{cell}{self.place.line}"
+
+    @property
     def order(self) -> tuple[int, int, int]:
         """Cell, row and column: the order of the marks of one file."""
         return self.cell.number if self.cell else 0, self.place.line, self.place.column
@@ -115,7 +124,7 @@ class Report:
     the qualified name of the function or class around it ("" for the module), `statement` the flagged statement in one
     normal form: with the code they recognise a finding after its lines have moved, and `fingerprint` is their hash.
     `line_hash` is what GitHub knows an alert by. `loop` is where the loop around it stands in the file, or else the
-    function.
+    function. `picture` is the loop that it was seen in, where that was asked for.
     """
 
     shown: str
@@ -137,6 +146,7 @@ class Report:
     fingerprint: str = ""
     line_hash: str = ""
     fix: Fix | None = None
+    picture: Loop | None = None
 
     @property
     def applicable_fix(self) -> Fix | None:

@@ -100,7 +100,7 @@ class Share:
 class Step:
     """The gradient that one step applies, beside the large batch's; `gradient` and `reference` are sums as text.
 
-    `known`: both could be compared.
+    `known`: both could be compared, and nothing else (a clip amid the window, ranks apart) makes them differ.
     """
 
     number: int
@@ -163,15 +163,24 @@ class Score:
 
 
 def folded(score: Score, most: int) -> Score:
-    """The score with like micro-batches drawn together where it has more than `most`; their first and last stay."""
+    """The score with like micro-batches drawn as one where it has more than `most`.
+
+    Of those that stand together the first and the last stay, if that is enough.
+    """
     if len(score.measures) <= most:
         return score
+    some = _folded(score, edges=True)
+    return some if len(some.measures) <= most else _folded(score, edges=False)
+
+
+def _folded(score: Score, *, edges: bool) -> Score:
     kept: list[Measure] = []
     for _, group in groupby(score.measures, key=lambda measure: _likeness(score, measure)):
         alike = list(group)
-        if len(alike) > 3:
-            middle = alike[1:-1]
-            kept += [alike[0], replace(middle[0], last=middle[-1].last), alike[-1]]
+        inner = alike[1:-1] if edges else alike
+        if len(inner) > 1:
+            one = replace(inner[0], last=inner[-1].last)
+            kept += [alike[0], one, alike[-1]] if edges else [one]
         else:
             kept += alike
     left_out = {n for m in kept for n in range(m.first + 1, m.last + 1)}
@@ -211,3 +220,82 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule says of a loop."""
+
+    code: str
+    name: str
+    severity: str
+    message: str
+    where: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A training loop of a file, as it runs under one condition.
+
+    `name` is the function that holds it ("" for the file itself), `where` its lines for people. `setting` tells what it
+    was run with, `condition` which flags it took; it is path number `path` of `paths`. `partly` says why it was read
+    only in part, a line for each reason. `rows` are its source lines with their numbers.
+    """
+
+    shown: str
+    name: str
+    where: str
+    setting: str
+    score: Score
+    condition: str = ""
+    path: int = 1
+    paths: int = 1
+    partly: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
+    rows: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}()" if self.name else "Top level of the file"
+
+    @property
+    def lines(self) -> frozenset[int]:
+        """The lines on which something happens."""
+        return frozenset(beat.line for beat in self.score.beats if beat.line)
+
+
+def story(score: Score) -> str:
+    """What becomes of the micro-batches, and how the steps compare with the large batch, in one sentence."""
+    fates: dict[str, list[int]] = {}
+    for measure in score.measures:
+        if measure.fate:
+            fates.setdefault(measure.fate, []).extend(range(measure.first, measure.last + 1))
+    told = [
+        f"{ranges(numbers)} {'is' if len(numbers) == 1 else 'are'} {_PREDICATES[fate]}"
+        for fate, numbers in fates.items()
+        if fate in _PREDICATES
+    ]
+    total = sum(map(len, fates.values()))
+    wrong = [step for step in score.steps if step.wrong]
+    if told:
+        return f"Of {total} micro-batches, {'; '.join(told)}."
+    if wrong:
+        which = ranges([step.number for step in wrong])
+        return (
+            f"{'Steps' if len(wrong) > 1 else 'Step'} {which} "
+            f"{'apply' if len(wrong) > 1 else 'applies'} another gradient than the large batch's."
+        )
+    if score.steps and all(step.known for step in score.steps):
+        return "Every micro-batch weighs what it does in the large batch."
+    if score.steps and all(measure.fate == "applied" for measure in score.measures if measure.fate):
+        return "Every micro-batch is applied once."
+    return ""
+
+
+_PREDICATES = {
+    "cleared before any step": "cleared before any step",
+    "lost": "cleared before any step",
+    "never applied": "never applied",
+    "applied again": "applied more than once",
+}

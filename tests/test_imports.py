@@ -33,6 +33,7 @@ FLOORS = [
     {
         "accumlint.report",
         "accumlint.score",
+        "accumlint.scoring",
         "accumlint.fingerprint",
         "accumlint.notebook",
         "accumlint.suppress",
@@ -45,7 +46,7 @@ FLOORS = [
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.cache"},
     {"accumlint.check"},
-    {"accumlint.fixing", "accumlint.ignoring"},
+    {"accumlint.fixing", "accumlint.ignoring", "accumlint.showing"},
     {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming"},
     {"accumlint.testing"},

@@ -57,6 +57,11 @@ class Delivery:
     statistics: bool = False
     exit_zero: bool = False
 
+    @property
+    def draws(self) -> bool:
+        """True when a format is asked for that shows pictures."""
+        return "html" in (*self.printed, *(name for name, _ in self.files))
+
 
 def run(
     here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery, cache: Cache | None
@@ -80,7 +85,7 @@ def run(
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
-    found = chain(of_settings, _found(coming, work, cache))
+    found = chain(of_settings, _found(coming, work, cache, drawn=delivery.draws))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
@@ -93,18 +98,28 @@ def run(
     return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
-def _found(targets: Iterable[Target], work: Work, cache: Cache | None) -> Iterator[Checked]:
+def _found(
+    targets: Iterable[Target], work: Work, cache: Cache | None, *, drawn: bool
+) -> Iterator[Checked]:
     """What there is to report once the work is done."""
     if work.fix:
         return _fixed(targets, work.unsafe)
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
-    found = check.check(targets, cache)
+    # What a loop looks like is not kept.
+    found = check.check(targets, None, _illustrator()) if drawn else check.check(targets, cache)
     if work.since:
         from accumlint import changes
 
         return _changed(found, changes.since(work.since, str(Path.cwd())))
     return found
+
+
+def _illustrator() -> check.Illustrate:
+    """What makes the pictures, imported when they are asked for."""
+    from accumlint.showing import illustrate
+
+    return illustrate
 
 
 def _deliver(

@@ -8,7 +8,7 @@ from html import escape
 from accumlint.reporting.look import printable
 
 # Elements that have no end tag in HTML.
-_VOID = {"meta", "br"}
+_VOID = {"meta", "br", "input"}
 
 
 class Markup(str):

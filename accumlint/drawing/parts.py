@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import dedent
 
 from accumlint.drawing.markup import Markup, element, joined, lines
+from accumlint.drawing.style import STYLE
 
 
 def prose(text: str) -> Markup:
@@ -51,7 +52,7 @@ def table(
 
 def details(title: str, *children: Markup) -> Markup:
     """Something that is opened to be seen."""
-    return element("details", element("summary", title), *children)
+    return element("details", element("summary", prose(title)), *children)
 
 
 def code(text: str, label: str) -> Markup:
@@ -94,3 +95,25 @@ def source(
         role="group",
         aria_label=label,
     )
+
+
+def standalone(parts: Iterable[Markup], width: float, height: float) -> Markup:
+    """Parts as an SVG file of its own, on paper of its own."""
+    return element(
+        "svg",
+        element("style", Markup(STYLE)),
+        element("rect", class_="sheet", width="100%", height="100%"),
+        *parts,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=width,
+        height=height,
+    )
+
+
+def placed(drawn: Markup, x: float, y: float) -> tuple[Markup, float, float]:
+    """A picture at a place of a larger one, with its width and height."""
+    head = drawn.partition(">")[0]
+    sizes = (head.partition(f' {name}="')[2].partition('"')[0] for name in ("width", "height"))
+    width, height = map(float, sizes)
+    return element("svg", drawn, x=x, y=y, width=width, height=height), width, height

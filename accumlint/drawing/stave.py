@@ -15,6 +15,8 @@ _BRACKET, _TILE, _STAIRS, _LANE, _GAP = 22, 44, 46, 20, 12
 _STAIR, _BAR = 32, 30
 _STAVE = _BAR + 46
 _LETTER = 6.2
+# Steps that share micro-batches stand in rows of their own, up to here.
+_MOST_STAVES = 4
 # A longer score is drawn up to here.
 MOST = 48
 
@@ -53,15 +55,17 @@ class _Stave:
         return [span for span in self.spans if span.measure.first in microbatches]
 
 
-def stave(score: Score, name: str, title: str = "Timeline of the micro-batches") -> Markup:
-    """The picture of a score; `name` begins its ids."""
-    laid = _laid_out(score)
+def stave(
+    score: Score, name: str, title: str = "Timeline of the micro-batches", room: float = _ROOM
+) -> Markup:
+    """The picture of a score; `name` begins its ids, `room` is the width that it takes if it can."""
+    laid = _laid_out(score, room)
     parts: list[Markup] = []
     y = 0.0
     rows = max((bracket.row for bracket in score.brackets), default=0) + 1
     for draw, height in (
         (_brackets, _BRACKET * rows),
-        (_tiles, _TILE),
+        (_tiles, _TILE if any(m.caption for m in score.measures) else _TILE - 12),
         (_stairs, _STAIRS + _GAP if score.size else 0),
         (_lanes, _LANE * len(score.lanes)),
     ):
@@ -69,12 +73,15 @@ def stave(score: Score, name: str, title: str = "Timeline of the micro-batches")
         y += height
     parts.extend(_edges(laid, y))
     staves = score.staves()
-    most = max(
-        (v for s in score.steps for h in s.shares for v in (h.value, h.target) if v), default=1.0
-    )
-    for row in staves:
-        parts.extend(_steps(laid, row, y, most, len({s.optimizer for s in score.steps}) > 1))
+    weights = (v for s in score.steps for h in s.shares for v in (h.value, h.target) if v)
+    most = max(weights, default=1.0)
+    several = len({step.optimizer for step in score.steps}) > 1
+    for row in staves[:_MOST_STAVES]:
+        parts.extend(_steps(laid, row, y, most, several))
         y += _STAVE
+    if more := sum(map(len, staves[_MOST_STAVES:])):
+        parts.append(_name(f"and {more} more steps", _WIDEST_MARGIN, y + 12))
+        y += 20
     told = f"{len(score.measures)} micro-batches from left to right, with what was called in each."
     if score.steps:
         told += " " + " ".join(f"{_sentence(step)}." for step in score.steps)
@@ -96,13 +103,13 @@ def _sentence(step: Step) -> str:
     return f"Step {step.number} applies {step.gradient}, the large batch is {step.reference}"
 
 
-def _laid_out(score: Score) -> _Stave:
+def _laid_out(score: Score, room: float) -> _Stave:
     names = [*score.lanes, *(f"step {s.optimizer}" for s in score.steps)]
     longest = max((len(name) for name in names), default=0) * _LETTER + 14
     margin = min(max(longest, _MARGIN), _WIDEST_MARGIN)
     measures = [(measure, score.of(measure)) for measure in score.measures[:MOST]]
     slots = sum(max(len(beats), 2) for _, beats in measures)
-    step = min(max((_ROOM - margin) / max(slots, 1), _SLOT), _WIDEST_SLOT)
+    step = min(max((room - margin) / max(slots, 1), _SLOT), _WIDEST_SLOT)
     narrowest = max(
         (len(t) for s in score.steps for h in s.shares for t in (h.applied, h.expected)), default=0
     )
@@ -196,13 +203,13 @@ def _lanes(laid: _Stave, y: float) -> Iterator[Markup]:
                 yield _mark(x, middle, beat)
 
 
-def _name(text: str, margin: float, y: float) -> Markup:
+def _name(text: str, margin: float, y: float, tone: str = "quiet") -> Markup:
     """A row's name, cut where it is too long for the margin."""
     room = int((margin - 10) / _LETTER)
     if len(text) <= room:
-        return element("text", text, class_="small quiet", x=0, y=y)
+        return element("text", text, class_=f"small {tone}".rstrip(), x=0, y=y)
     cut = f"{text[: room - 1]}…"
-    return element("text", element("title", text), cut, class_="small quiet", x=0, y=y)
+    return element("text", element("title", text), cut, class_=f"small {tone}".rstrip(), x=0, y=y)
 
 
 def _mark(x: float, y: float, beat: Beat) -> Markup:
@@ -245,13 +252,7 @@ def _steps(
     """What steps apply of each micro-batch, a bar in the outline of the large batch's part, and both as figures."""
     base = y + 22 + _BAR
     yield element("path", class_="base", d=f"M{laid.margin:g} {base:g}H{laid.right:g}")
-    yield element(
-        "text",
-        f"step {row[0].optimizer}" if named else "step applies",
-        class_="small",
-        x=0,
-        y=base - 4,
-    )
+    yield _name(f"step {row[0].optimizer}" if named else "step applies", laid.margin, base - 4, "")
     yield element("text", "large batch", class_="small quiet", x=0, y=base + 15)
     for step in row:
         for share in step.shares:
@@ -268,14 +269,14 @@ def _share(step: Step, share: Share, span: _Span, base: float, most: float) -> M
     )
     parts = [element("title", title)]
     top = base
-    if share.target is not None:
-        outline = share.target / most * _BAR
-        top = base - outline
-        parts.append(_bar("reference", span.middle, width, base, outline))
     if share.value is not None:
         height = share.value / most * _BAR
-        top = min(top, base - height)
+        top = base - height
         parts.append(_bar(f"bar {tone}", span.middle, width - 8, base, height))
+    if share.target is not None:
+        outline = share.target / most * _BAR
+        top = min(top, base - outline)
+        parts.append(_bar("reference", span.middle, width, base, outline))
     parts.append(_text(share.applied, "bad" if share.wrong else "", span.middle, top - 5))
     parts.append(_text(share.expected, "quiet", span.middle, base + 15))
     return element("g", *parts)

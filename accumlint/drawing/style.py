@@ -31,19 +31,48 @@ h1 { font-size: .95rem; font-weight: 600; color: var(--quiet); letter-spacing: .
 h2 { font-size: 1.35rem; font-weight: 650; line-height: 1.3; overflow-wrap: anywhere; }
 h2 .code { color: var(--quiet); font-weight: 500; }
 h3 { font-size: 1rem; font-weight: 650; margin: 2rem 0 .25rem; }
-.tally { font-size: 1.6rem; font-weight: 650; line-height: 1.3; }
+.tally { font-size: 1.6rem; font-weight: 650; line-height: 1.3; overflow-wrap: anywhere; }
 p code, dd code { font-size: .92em; }
 pre, code, .place { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
 .place { font-size: .85rem; color: var(--quiet); overflow-wrap: anywhere; }
 nav { margin-top: 1.25rem; }
 nav ul { list-style: none; }
 nav a {
-  display: grid; grid-template-columns: 7rem minmax(min-content, 24rem) 1fr; gap: 0 1rem;
+  display: grid; grid-template-columns: 9rem minmax(min-content, 24rem) 1fr; gap: 0 1rem;
   align-items: baseline; padding: .3rem 0; border-top: 1px solid var(--faint);
   color: inherit; text-decoration: none;
 }
 nav a:hover span:nth-child(2) { text-decoration: underline; }
 :focus-visible { outline: 2px solid var(--blue); outline-offset: 2px; border-radius: 3px; }
+body:has(.wide) { max-width: 90rem; }
+.wide article { content-visibility: auto; contain-intrinsic-size: auto 40rem; }
+.beside { display: grid; grid-template-columns: minmax(0, 26rem) minmax(0, 1fr); gap: 0 2.5rem; }
+.beside .source { font-size: .8rem; }
+.beside figure { margin-top: 1rem; }
+.verdict.error { color: var(--bad); }
+.verdict.warning { color: var(--open); }
+.verdict.info { color: var(--blue); }
+article > header .error { background: var(--bad-tint); }
+article > header .warning { background: var(--open-tint); }
+article > header .info { background: var(--blue-tint); }
+.files > ul { columns: 32rem; column-gap: 3rem; }
+.files > ul > li { padding-top: 1rem; break-inside: avoid; }
+.files a { grid-template-columns: 4.5rem minmax(min-content, 1fr) max-content; }
+.files > ul > li > .place { display: block; color: var(--ink); font-weight: 600; }
+.filter { border: 0; margin: 1rem 0 0; padding: 0; display: flex; flex-wrap: wrap; gap: 0 1.25rem; }
+.filter legend { float: left; padding: 0; margin-right: 1rem; color: var(--quiet); }
+.filter label { cursor: pointer; }
+.filter input { accent-color: var(--blue); }
+body:has(#only-error:checked) .finding:not(.error),
+body:has(#only-warning:checked) .finding:not(.warning),
+body:has(#only-info:checked) .finding:not(.info) { display: none; }
+.related { list-style: none; margin-top: .5rem; font-size: .9rem; }
+.why { max-width: 46rem; margin-top: .5rem; }
+.left-over { margin-top: 3.5rem; border-top: 1px solid var(--line); padding-top: 2rem; }
+.diff .added, .diff .removed, .diff .near, .diff .gap { display: inline-block; min-width: 100%; }
+.diff .added { background: var(--good-tint); color: var(--good); }
+.diff .removed { background: var(--bad-tint); color: var(--bad); }
+.diff .near { color: var(--quiet); }
 article { margin-top: 3.5rem; padding-top: 2rem; border-top: 1px solid var(--line); }
 .verdict { font-size: .9rem; font-weight: 650; }
 .verdict.bad { color: var(--bad); }
@@ -68,6 +97,23 @@ pre {
 .source .near, .source .flagged { display: inline-block; min-width: 100%; padding: 0 1rem; }
 .source .near { color: var(--quiet); }
 .source .flagged { background: var(--bad-tint); }
+.source .marked { display: inline-block; min-width: 100%; padding: 0 1rem; }
+.setting { font-size: .9rem; color: var(--quiet); margin-top: .15rem; }
+.partly { margin-top: .75rem; color: var(--open); font-size: .95rem; max-width: 46rem; }
+.found { list-style: none; margin-top: 1rem; }
+.found li {
+  display: grid; grid-template-columns: minmax(min-content, 20rem) 6rem 1fr; gap: 0 1rem;
+  align-items: baseline; padding: .35rem 0; border-top: 1px solid var(--faint);
+}
+.found .rule { font-weight: 600; font-size: .95rem; }
+.found .said { font-size: .95rem; }
+.keys { display: flex; flex-wrap: wrap; gap: 0 1.25rem; margin-top: .15rem; }
+.keys b { font-weight: 600; color: var(--ink); }
+.key { display: inline-block; vertical-align: -.2rem; }
+.sums {
+  margin-top: .75rem; font-size: .9rem; grid-template-columns: max-content minmax(0, 1fr);
+}
+.sums .bad { color: var(--bad); }
 figure { margin-top: 1.5rem; }
 figcaption { font-size: .85rem; color: var(--quiet); margin-bottom: .5rem; }
 figcaption strong { color: var(--ink); font-weight: 600; }
@@ -105,6 +151,7 @@ svg .whole-window { stroke: var(--line); stroke-dasharray: 3 3; }
 svg .lane { stroke: var(--faint); }
 .mark { fill: var(--quiet); }
 .mark.backward { fill: var(--blue); }
+.mark.wrong { fill: var(--bad); }
 .mark.step { fill: var(--ink); }
 .mark.clear { fill: var(--paper); stroke: var(--quiet); stroke-width: 1.5; }
 .flagged { fill: none; stroke: var(--open); stroke-width: 1.5; }
@@ -113,8 +160,16 @@ svg .epoch { stroke: var(--quiet); stroke-dasharray: 2 3; }
 svg .raised { stroke: var(--bad); stroke-width: 2.5; }
 .reference { fill: none; stroke: var(--quiet); stroke-dasharray: 3 2; }
 .bar { stroke-width: 1.5; }
+.bar.open { fill: var(--faint); stroke: var(--quiet); }
 .bar.good { fill: var(--blue-tint); stroke: var(--blue); }
 .bar.bad { fill: var(--bad-tint); stroke: var(--bad); }
+svg .curve { stroke-width: 2; }
+svg .curve.good { stroke: var(--blue); }
+svg .curve.bad { stroke: var(--bad); }
+.sheet { fill: var(--paper); }
+svg text.head { font-size: 15px; font-weight: 650; }
+svg text.told { font-weight: 600; }
+svg text.open { fill: var(--open); }
 svg .base { stroke: var(--line); }
 svg .one { stroke: var(--ink); stroke-dasharray: 4 3; }
 svg .whole { stroke: var(--line); stroke-width: 9; stroke-linecap: round; }
@@ -152,6 +207,9 @@ dl {
 }
 dt { color: var(--quiet); grid-column: 1; }
 dd { grid-column: 2; overflow-wrap: anywhere; }
+@media (max-width: 64rem) {
+  .beside { grid-template-columns: minmax(0, 1fr); }
+}
 @media (max-width: 40rem) {
   body { padding: 1.5rem 1rem 3rem; }
   nav a { grid-template-columns: 6rem 1fr; }
@@ -159,6 +217,8 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
   dl { display: block; }
   dt { margin-top: .5rem; }
   .charts figcaption { min-height: 0; }
+  .found li { grid-template-columns: 1fr max-content; }
+  .found .said { grid-column: 1 / -1; }
 }
 @media print {
   :root {

@@ -21,6 +21,7 @@ _PAINTS = {
     "info": "1;36",
     "good": "32",
     "bad": "31",
+    "mark": "34",
 }
 
 
@@ -51,6 +52,10 @@ class Look:
     @property
     def gap(self) -> str:
         return "┆" if self.boxes else ":"
+
+    @property
+    def pointer(self) -> str:
+        return "◀" if self.boxes else "<"
 
     @property
     def closing(self) -> str:

@@ -1,0 +1,18 @@
+"""Findings as one HTML file with a picture of each loop beside its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from accumlint.report import Checked
+from accumlint.reporting.look import Look
+from accumlint.reporting.summary import summary
+
+
+def html(results: Iterable[Checked], look: Look) -> Iterator[str]:
+    """The whole file; it needs nothing else and runs nothing."""
+    from accumlint.drawing.findings import page
+
+    seen = list(results)
+    told = list(summary(seen, Look(boxes=look.boxes, root=look.root)))
+    yield page(seen, told, look.root).rstrip("\n")
