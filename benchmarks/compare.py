@@ -114,7 +114,7 @@ def _tools(places: Sequence[Path], scratch: Path, quick: bool) -> Iterator[Tool]
     if command := found("torchfix"):
         yield Tool("TorchFix", (command, "-j", "1"), slow=True)
     if command := found("fixit"):
-        yield Tool("Fixit", (command, "-q", "lint"), slow=True)
+        yield Tool("Fixit", (command, "lint"), slow=True)
     if command := found("pylint"):
         yield Tool(
             "pylint E", (command, "-j1", "--disable=all", "--enable=E", "--recursive=y"), slow=True
