@@ -22,6 +22,8 @@ COMMANDS = (
     "rule",
     "rules",
     "config",
+    "init",
+    "server",
     "schema",
     "completion",
 )

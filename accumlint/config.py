@@ -114,6 +114,29 @@ def settings(folder: Path, options: Options) -> Settings:
     )
 
 
+def forget() -> None:
+    """From now on settings are read anew: their files may have changed."""
+    for known in (settings, _nearest, _read):
+        known.cache_clear()
+
+
+def is_settled(file: Path) -> bool:
+    """True when a file holds settings of ours, even if none is set.
+
+    Raises:
+        ConfigError: when it cannot be read.
+    """
+    return file.is_file() and _read(file) is not None
+
+
+def is_toml(text: str) -> bool:
+    try:
+        _parsed(text)
+    except ValueError:
+        return False
+    return True
+
+
 def typed(options: Options) -> tuple[str, ...]:
     """Everything on the command line that must name rules."""
     inline = _merged(Path.cwd(), (), _inline(options)).selectors
