@@ -6,12 +6,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 from conftest import Run
 from helpers import LOOP
 
 PLAIN = LOOP.replace("  # error: ACC102", "")
+WAITING = ["accumlint: checking\n", "Watching for changes; Ctrl+C ends it\n"]
+
+
+def said(stream: IO[str]) -> list[str]:
+    return [stream.readline(), stream.readline()]
 
 
 def test_a_change_is_checked(tmp_path: Path) -> None:
@@ -26,11 +32,11 @@ def test_a_change_is_checked(tmp_path: Path) -> None:
     ) as watching:
         assert watching.stdout
         assert watching.stderr
-        assert watching.stderr.readline() == "Watching for changes; Ctrl+C ends it\n"
+        assert said(watching.stderr) == WAITING
         file.write_text(PLAIN.replace("loss.b", "(loss / accumulation_steps).b"))
-        assert watching.stderr.readline() == "Watching for changes; Ctrl+C ends it\n"
+        assert said(watching.stderr) == WAITING
         (tmp_path / "accumlint.toml").write_text('selekt = ["ALL"]')
-        assert watching.stderr.readline().startswith("accumlint: accumlint.toml: ")
+        assert said(watching.stderr)[1].startswith("accumlint: accumlint.toml: ")
         watching.send_signal(signal.SIGINT)
         out = watching.stdout.read()
     assert watching.returncode == 130

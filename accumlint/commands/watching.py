@@ -40,6 +40,7 @@ def watch(arguments: Sequence[str], paths: Iterable[str], targets: Iterable[Targ
     while True:
         # Only a terminal is cleared: a pipe gets one check after the other.
         click.clear()
+        print("accumlint: checking", file=sys.stderr)
         subprocess.run(command, check=False)
         print("Watching for changes; Ctrl+C ends it", file=sys.stderr)
         next(filter(None, changes))
