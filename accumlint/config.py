@@ -230,7 +230,10 @@ def _parsed(text: str) -> Mapping[str, object]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"is no TOML: {problem}") from None
 
 
 def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:
