@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -39,6 +39,22 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet."""
+
+    checked: Checked
+    text: Text
+    program: Program
+    exploration: Exploration
+    project: Project
+    findings: Mapping[tuple[str, Mark], Finding]
+
+    def finding(self, report: Report) -> Finding | None:
+        """What a report tells, None where no rule about loops did."""
+        return self.findings.get((report.code, report.mark))
 
 
 # What a finding looks like as a loop, for those who want to see it.
@@ -96,6 +112,13 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
 
 def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
     """What checking the bytes of one file gave; `shared` is what the run has read of other files."""
+    with _without_collector(), room_to_recurse():
+        examined = examine(data, target, shared or Shared())
+        return with_fixes(examined).checked if isinstance(examined, Examined) else examined
+
+
+def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
+    """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
     # The byte gates cannot look into wide text, so decoding has to refuse it.
     may_train = data.startswith(WIDE) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
@@ -112,11 +135,11 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
         may_train = False
         if not prefilter.may_ignore(data):
             return Checked(target.shown)
+    if not may_train:
+        return _check_comments(text, data, target)
     with _without_collector(), room_to_recurse():
         try:
-            if may_train:
-                return _check_program(text, data, target, shared or Shared())
-            return _check_comments(text, data, target)
+            return _check_program(text, data, target, shared)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -184,7 +207,7 @@ class Shared:
             yield finding.rule.code, place.line, place.column
 
 
-def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Checked:
+def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import judge, placing, reading, suppress, tracing
 
     start = time.process_time()
@@ -219,12 +242,9 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
     )
     kept, left_out = _sifted(reports, data, target)
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
-    return Checked(
+    checked = Checked(
         target.shown,
-        tuple(
-            replace(report, fix=text.fix(report.fix)) if report.fix else report
-            for report in _with_fixes(kept, findings, program, exploration, shared.project)
-        ),
+        kept,
         left_out,
         problems=_stopped(exploration.stopped, target),
         untraced=tuple(
@@ -232,6 +252,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> C
             for node, reason in exploration.untraced
         ),
     )
+    return Examined(checked, text, program, exploration, shared.project, findings)
 
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
@@ -242,23 +263,27 @@ def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     return Checked(target.shown, *_sifted(reports, data, target))
 
 
-def _with_fixes(
-    reports: Sequence[Report],
-    findings: Mapping[tuple[str, Mark], Finding],
-    program: Program,
-    exploration: Exploration,
-    project: Project,
-) -> Iterator[Report]:
-    """The reports with the fixes that may be offered."""
+def with_fixes(examined: Examined) -> Examined:
+    """The same with the fixes that may be offered, each of which has been tried."""
+    checked, text = examined.checked, examined.text
+    fixes = dict(_offered(examined))
+    offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
+    reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
+    return replace(examined, checked=replace(checked, reports=reports))
+
+
+def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
+    """The fix of each report about a loop that its rule has one for, by the report's id."""
     fixable = [
         (report, finding)
-        for report in reports
-        if (finding := findings.get((report.code, report.mark))) and finding.fixes
+        for report in examined.checked.reports
+        if (finding := examined.finding(report)) and finding.fixes
     ]
     if not fixable:
-        return iter(reports)
+        return
     from accumlint import judge, offers, reading, tracing
 
+    program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
     before = offers.health(judge.judge(program, exploration, rules), exploration)
@@ -272,8 +297,7 @@ def _with_fixes(
         return offers.health(judge.judge(changed, explored, rules), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
-    fixes = {id(report): fix for (report, _), fix in zip(fixable, found, strict=True)}
-    return (replace(report, fix=fixes.get(id(report), report.fix)) for report in reports)
+    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
 
 
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:

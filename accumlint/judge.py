@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Rule
+from accumlint.reading.program import If, Node, Program, walk
+from accumlint.rule import Confidence, Finding, Related, Rule
 from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
@@ -24,7 +25,64 @@ def judge(program: Program, exploration: Exploration, rules: Iterable[Rule]) -> 
                 known = found.get(key)
                 if known is None or known.confidence.rank < finding.confidence.rank:
                     found[key] = finding
-    return list(found.values())
+    return list(_gathered(list(found.values()), program))
+
+
+def _gathered(findings: list[Finding], program: Program) -> Iterator[Finding]:
+    """The findings, where one defect stands on both sides of an `if` as one with a related place."""
+    codes = Counter(f.rule.code for f in findings)
+    several = [f for f in findings if codes[f.rule.code] > 1]
+    sides = _sides(program, {f.node for f in several}) if several else {}
+    kept: list[Finding] = []
+    for finding in findings:
+        mine = sides.get(finding.node, {})
+        twin = next(
+            (
+                k
+                for k in kept
+                if k.rule is finding.rule
+                and any(
+                    mine.get(guard, side) != side for guard, side in sides.get(k.node, {}).items()
+                )
+            ),
+            None,
+        )
+        if twin is None:
+            kept.append(finding)
+        else:
+            kept[kept.index(twin)] = _joined(twin, finding)
+    return iter(kept)
+
+
+def _sides(program: Program, places: set[Node]) -> dict[Node, dict[Node, bool]]:
+    """For each place the `if`s around it, and whether it stands on their first side."""
+    found: dict[Node, dict[Node, bool]] = {}
+    for guard in program.nodes:
+        if isinstance(guard, If) and guard.orelse:
+            for first, block in ((True, guard.body), (False, guard.orelse)):
+                for node in walk(block, into_functions=False):
+                    if node in places:
+                        found.setdefault(node, {})[guard] = first
+    return found
+
+
+def _joined(finding: Finding, twin: Finding) -> Finding:
+    """A finding that is told at its first place, and mended at both."""
+    others = dict(twin.conditions)
+    fixes = tuple(
+        replace(fix, verbs=(*fix.verbs, *other.verbs))
+        for fix in finding.fixes
+        for other in twin.fixes
+        if (fix.message, fix.applicability) == (other.message, other.applicability)
+    )
+    surer = max(finding, twin, key=lambda f: f.confidence.rank)
+    return replace(
+        finding,
+        confidence=surer.confidence,
+        related=(*finding.related, Related(twin.node, "and on the other side of the condition")),
+        conditions=tuple((k, c) for k, c in finding.conditions if others.get(k, c) == c),
+        fixes=fixes,
+    )
 
 
 def _key(finding: Finding) -> _Key:

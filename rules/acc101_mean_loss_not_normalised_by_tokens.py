@@ -107,7 +107,9 @@ class MeanLossNotNormalisedByTokens(Rule):
                 continue
             first = uneven[0]
             by_weight = "weight" in first.varies
-            shown = by_weight or leaves_labels_out(trace.program)
+            # Whoever ignores -1 is heard only where labels are set to it.
+            set_by_hand = "ignore_index=-1`" in first.varies
+            shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
             yield self.at(
                 first.backward,
                 f"`{first.backward.loss}` weighs every micro-batch the same, although the count "

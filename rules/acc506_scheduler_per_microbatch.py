@@ -9,7 +9,7 @@ from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule,
 from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._schedules import horizon
+from ._schedules import horizon, is_stretched
 from ._windows import length
 
 
@@ -96,6 +96,7 @@ class SchedulerPerMicrobatch(Rule):
                 moves = sum(e.scheduler is move.scheduler for e in free)
                 counts = horizon(trace.program, move.scheduler)
                 in_microbatches = "len(" in counts and "/" not in counts
+                in_microbatches |= is_stretched(trace.program, move.scheduler)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"

@@ -17,13 +17,16 @@ from accumlint.config import Options, typed
 from accumlint.discovery import find
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.reporting.look import Look, printable
+from accumlint.reporting.words import count
 
 if TYPE_CHECKING:
     from accumlint.confirming.plan import Plan
     from accumlint.confirming.result import Confirmation
-    from accumlint.confirming.session import Asked
+    from accumlint.confirming.session import Asked, Batch
 
 CONFIRMED, UNDECIDED = 1, 4
+# As many files are named before a launch.
+FEW = 3
 
 
 @click.command(short_help="Runs flagged loops and proves findings.")
@@ -114,17 +117,15 @@ def command(
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places, chosen, fixed_file))
     packs.require(typed(chosen))
-    plans = session.gathered(asked, Wish(ranks, steps, windows), fixed)
+    plans, problems = session.gathered(asked, Wish(ranks, steps, windows), fixed)
+    for problem in problems:
+        output.tell(problem)
     how = launch.Options(
         device=device, dtype=dtype, limit=timeout, seed=seed, memory=memory, nnodes=nnodes,
         endpoint=rdzv_endpoint, node_rank=node_rank,
     )  # fmt: skip
     for batch in session.batches(plans):
-        names = ", ".join(dict.fromkeys(printable(plan.report.shown) for plan in batch.plans))
-        rank = "rank" if batch.ranks == 1 else "ranks"
-        count = len(batch.plans)
-        runs = "1 loop" if count == 1 else f"{count} loops"
-        print(f"accumlint: runs {runs} of {names} on {batch.ranks} {rank}", file=sys.stderr)
+        print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
     found = session.confirm(plans, how, _told_of)
     if output_format == "json":
         output.put([record.record(found)])
@@ -133,10 +134,20 @@ def command(
         output.put(table.table(found, look, width))
     else:
         print("accumlint: no finding there, so nothing was run", file=sys.stderr)
+    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if html is not None:
-        worst = output.write([page.page(found, session.sources(asked))], str(html))
-        return max(worst, _confirmed(found))
-    return _confirmed(found)
+        written = output.write([page.page(found, session.sources(asked))], str(html))
+        worst = max(worst, written)
+    return worst or _confirmed(found)
+
+
+def _shown(batch: Batch) -> str:
+    """What a launch executes: the loops by number, their files by name as long as they are few."""
+    files = list(dict.fromkeys(printable(plan.report.shown) for plan in batch.plans))
+    more = [f"{len(files) - FEW} more files"] if len(files) > FEW + 1 else files[FEW:]
+    *names, last = files[:FEW] + more
+    listed = f"{', '.join(names)} and {last}" if names else last
+    return f"{count(len(batch.plans), 'loop')} of {listed} on {count(batch.ranks, 'rank')}"
 
 
 def _told_of(plan: Plan) -> None:

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from accumlint import check, judge, placing, reading, tracing
+from accumlint.check import Examined
 from accumlint.discovery import Target
+from accumlint.reading import frameworks
 from accumlint.reading import program as p
-from accumlint.reading.project import Project
-from accumlint.reading.relevance import Relevance
 from accumlint.report import Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
@@ -65,6 +64,7 @@ class Job:
     totals: tuple[str, ...]
     distributed: bool
     accelerate: bool
+    unwrapped: bool
     passes: tuple[Spec, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -93,45 +93,22 @@ class Wish:
     updates: int = UPDATES
 
 
-def planned(target: Target, text: str, lines: frozenset[int], wish: Wish) -> Iterator[Plan]:
-    """The plans for the findings in a source, for those at `lines` where any are named."""
-    checked = check.check_bytes(text.encode(), target)
-    wanted = [r for r in checked.reports if not lines or r.mark.place.line in lines]
-    if not wanted:
-        return
-    project = Project()
-    program = reading.read(text, target.file, project)
-    exploration = tracing.explore(program, project, check.SECONDS)
-    rules = check.selection(target.settings).rules
-    # What stands in another file is confirmed at the line that leads there.
-    found = judge.judge(program, exploration, rules)
-    findings = list(placing.placed(found, program, exploration.leads, lambda _: frozenset()))
-    by_place = {
-        (f.rule.code, program.place(f.node).line, program.place(f.node).column): f for f in findings
-    }
-    for report in wanted:
-        place = report.mark.place
-        finding = by_place.get((report.code, place.line, place.column))
-        if finding is None:
+def planned(
+    examined: Examined, target: Target, lines: frozenset[int], wish: Wish
+) -> Iterator[Plan]:
+    """The plans for the findings in a file, for those at `lines` where any are named."""
+    for report in examined.checked.reports:
+        finding = examined.finding(report)
+        if finding is None or (lines and report.mark.place.line not in lines):
             continue
-        trace = _trace(finding, exploration)
-        yield _plan(
-            report,
-            finding.rule,
-            _totals(finding, trace),
-            trace,
-            program,
-            project.slice_of(program)[0],
-            target,
-            wish,
-        )
+        trace = _trace(finding, examined.exploration)
+        totals = _totals(finding, trace)
+        yield _plan(report, finding.rule, totals, trace, examined, finding.node, target, wish)
 
 
-def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
+def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
     """The same question put to another text of the file, in which the finding may be gone."""
-    project = Project()
-    program = reading.read(text, target.file, project)
-    exploration = tracing.explore(program, project, check.SECONDS)
+    exploration = examined.exploration
     trace = next((traces[0] for traces in exploration.traces if not traces[0].exceptional), None)
     choices = dict(plan.job.choices) if plan.job else {}
     for traces in exploration.traces:
@@ -140,8 +117,7 @@ def again(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
     totals = plan.job.totals if plan.job else ()
-    slice_ = project.slice_of(program)[0]
-    return _plan(plan.report, plan.rule, totals, trace, program, slice_, target, wish)
+    return _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
 
 
 def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
@@ -164,11 +140,13 @@ def _plan(
     rule: Rule,
     totals: tuple[str, ...],
     trace: t.Trace | None,
-    program: p.Program,
-    slice_: Relevance,
+    examined: Examined,
+    node: p.Node | None,
     target: Target,
     wish: Wish,
 ) -> Plan:
+    program = examined.program
+    slice_ = examined.project.slice_of(program)[0]
     symptom, text = rule.shows, program.text
     if trace is None:
         reason = "no loop around it could be followed, so there is nothing to run"
@@ -187,7 +165,7 @@ def _plan(
         module=".".join(part for part in (package, Path(target.file).stem) if part),
         package=package,
         roots=tuple(dict.fromkeys((str(root), str(Path(target.file).parent)))),
-        line=report.mark.place.line,
+        line=program.place(node).line if node else report.mark.place.line,
         entry={
             "function": entry.function.name if entry.function else None,
             "owner": entry.function.owner if entry.function else "",
@@ -214,6 +192,7 @@ def _plan(
         totals=totals,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
+        unwrapped=distributed and not any(wrapper in text for wrapper in frameworks.WRAPPERS),
         passes=tuple(_passes(symptom, world, wish)),
     )
     return Plan(report, rule, symptom, world, job)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from accumlint import check
+from accumlint.check import Examined, Shared
 from accumlint.confirming.launch import Launched, Options, launch
 from accumlint.confirming.plan import Plan, Wish, again, planned
 from accumlint.confirming.result import Confirmation
 from accumlint.confirming.verdict import judged
 from accumlint.discovery import Target
 from accumlint.fixing import fixed
+from accumlint.problem import Problem
+from accumlint.report import Checked
 from accumlint.source import UndecodableSource, decode
 
 
@@ -31,27 +35,45 @@ class Batch:
     plans: tuple[Plan, ...]
 
 
-def gathered(asked: Iterable[Asked], wish: Wish, mend: bool) -> list[Plan]:
-    """The plans for every finding, and those for its mended text where one is asked for."""
+def gathered(asked: Iterable[Asked], wish: Wish, mend: bool) -> tuple[list[Plan], list[Problem]]:
+    """The plans for every finding and those for its mended text where one is asked for, and what kept files from it."""
+    shared = Shared()
     plans: list[Plan] = []
+    problems: list[Problem] = []
     for one in asked:
-        text = _text(one.target)
-        if text is None:
-            continue
-        found = list(planned(one.target, text, one.lines, wish))
-        plans.extend(found)
-        after = one.after
-        if after is None and mend and found:
-            reports = [plan.report for plan in found if plan.report.fix is not None]
-            after = fixed(text, reports) if reports else None
-        if after is not None and after != text:
-            plans.extend(_mended(plan, one.target, after, wish) for plan in found)
-    return plans
+        for plan in _gathered(one, wish, mend, shared):
+            if isinstance(plan, Problem):
+                problems.append(plan)
+            else:
+                plans.append(plan)
+    return plans, problems
 
 
-def _mended(plan: Plan, target: Target, text: str, wish: Wish) -> Plan:
-    """The plan that asks the same question of a file's mended text."""
-    return replace(again(plan, target, text, wish), arm="fixed")
+def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Plan | Problem]:
+    examined = check.read(one.target, lambda data, target: check.examine(data, target, shared))
+    if isinstance(examined, Problem):
+        yield examined
+        return
+    if isinstance(examined, Checked):
+        yield from examined.problems
+        return
+    yield from examined.checked.problems
+    if mend and one.after is None:
+        examined = check.with_fixes(examined)
+    found = list(planned(examined, one.target, one.lines, wish))
+    yield from found
+    text = examined.program.text
+    reports = [plan.report for plan in found if plan.report.fix is not None]
+    after = one.after or (fixed(text, reports) if reports else text)
+    if found and after != text:
+        mended = check.examine(after.encode(), one.target, shared)
+        if isinstance(mended, Examined):
+            # The same question is asked of the mended text.
+            yield from (
+                replace(again(plan, mended, one.target, wish), arm="fixed") for plan in found
+            )
+        else:
+            yield from mended.problems
 
 
 def batches(plans: Sequence[Plan]) -> Iterator[Batch]:

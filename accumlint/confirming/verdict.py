@@ -134,12 +134,28 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
         evidence.stand_in()
     question = _QUESTIONS[plan.symptom]
     answer = question(evidence)
+    if not answer.shows and plan.symptom not in _OF_WINDOWS and _nothing_accumulates(evidence):
+        raise Undecided("every window held one micro-batch, so nothing was accumulated")
     control = _control(question, evidence, answer.shows, plan.symptom)
     if control is None:
         raise Undecided(
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+# Claims about how many micro-batches a window holds, or none.
+_OF_WINDOWS = {Symptom.SIZES, Symptom.STEPS, Symptom.RAISES}
+
+
+def _nothing_accumulates(evidence: Evidence) -> bool:
+    found = evidence.passes.get("equal")
+    return (
+        found is not None
+        and found.steps > 1
+        and bool(found.updates)
+        and all(len(u.microbatches) <= 1 for u in found.updates)
+    )
 
 
 def _usable(evidence: Evidence, plan: Plan) -> None:

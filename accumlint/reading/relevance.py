@@ -25,7 +25,7 @@ class Relevance:
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
     that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
-    that end a range.
+    that end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
     """
 
     kept: frozenset[p.Node]
@@ -45,6 +45,7 @@ class Relevance:
     window_names: frozenset[str]
     reports: frozenset[p.Node]
     bounds: frozenset[str]
+    marks: bool
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -176,6 +177,7 @@ def relevance(
         frozenset(_window_names(body, stepping, backwards)),
         frozenset(reports),
         frozenset(_bounds(body)),
+        _marks(body),
     )
 
 
@@ -625,3 +627,14 @@ def _bounds(body: tuple[p.Stmt, ...]) -> set[str]:
                 _last(n) for end in ends for n in p.walk_expr(end) if isinstance(n, p.Name | p.Attr)
             }
     return found
+
+
+def _marks(body: tuple[p.Stmt, ...]) -> bool:
+    """True when something like `targets[mask == 0] = -1` is written."""
+    for node in p.walk(body):
+        match node:
+            case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
+                return True
+            case _:
+                pass
+    return False

@@ -97,9 +97,12 @@ def _untraced(
         for event in run.of(t.Backward)
     }
     why = next((r for r in reasons.values() if r), "")
+    own = any(f.name == "backward" and f.owner for f in program.functions)
     for node in program.nodes:
         if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
-            if node.func.name == "backward" and node.at not in seen:
+            # A method of one's own is no backward pass; the one inside it is.
+            leads = own and (bool(node.args) or p.dotted(node.func.base) == "self")
+            if node.func.name == "backward" and node.at not in seen and not leads:
                 yield node, why
 
 
@@ -190,9 +193,9 @@ class _Paths:
                     if whole.of(t.Backward):
                         scenario, run, machine = WHOLE, whole, tried_machine
                         break
-                last = next(
-                    (d for d in reversed(machine.decisions.values()) if d.key not in chosen), None
-                )
+                free = [d for d in reversed(machine.decisions.values()) if d.key not in chosen]
+                # A text that is none of those it is compared with is the likeliest to be refused.
+                last = next((d for d in free if d.choice == "…"), free[0] if free else None)
                 if last is None:
                     break
                 chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}

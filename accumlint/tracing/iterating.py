@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.tracing.leaving import Leave, PythonError
-from accumlint.tracing.values import Batch, Bound, Lazy, Number, Object, Stream, Unknown, Value
+from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -31,6 +31,8 @@ class Iterating:
                     if isinstance(value, list):
                         value.append(Unknown("…"))
                     return _each(list(value) or [Unknown("…")], False)
+                if self._stands_for_many(value, node):
+                    return self.unknown(Unknown("batches"), node)
                 return _each(list(value), False)
             case dict():
                 return _each(list(value), False)
@@ -44,6 +46,21 @@ class Iterating:
                 return self.unknown(value, node)
             case _:
                 return self.unknown(Unknown("…"), node)
+
+    def _stands_for_many(
+        self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.Node | None
+    ) -> bool:
+        """True for batches made in a loop of unknown length, of which one example is left."""
+        items = list(value)
+        if len(items) != 1 or not isinstance(items[0], Unknown) or items[0].networks:
+            return False
+        if not self._training(node) or not isinstance(node, p.For):
+            return False
+        if node not in self.machine.relevance.stepping:
+            # The parts of one window, whose number was perhaps asked for already.
+            return False
+        read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
+        return any(names.role_of(name) == "loader" for name in read)
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards

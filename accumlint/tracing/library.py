@@ -160,6 +160,8 @@ def call_library(
         return first
     if last in _ITERABLES:
         return _iterable(calling, last, args, kwargs)
+    if last.endswith("trange") and args:
+        return Lazy("range", args)
     if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith("tqdm"):
         source = first if first is not None else kwargs.get("iterable")
         if source is not None:
@@ -599,7 +601,7 @@ def _varies(calling: Calling, name: str, kwargs: dict[str, Value]) -> str:
         return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
-        if value == -1:
+        if value == -1 and not calling.machine.relevance.marks:
             # No label is -1 unless somebody writes it: the customary way to ignore nothing.
             return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"

@@ -1073,7 +1073,11 @@ class Machine:
         if node is None or node not in self.relevance.backwards:
             return 1
         if self.holds_loop(node):
-            return 2 if self._over_data(node) else 3
+            inside = any(
+                x.node is not node and x.node in self.relevance.backwards for x in self.state.loops
+            )
+            # Several loaders within an epoch: an odd number of them, or no partial window would be left over.
+            return 2 if self._over_data(node) and not inside else 3
         if node in self.relevance.stepping or not any(
             loop.node in self.relevance.backwards
             for loop in self.state.loops
@@ -1089,7 +1093,10 @@ class Machine:
         """True when a loop around another one has seen too few micro-batches to show its windows."""
         if node is None or node not in self.relevance.backwards or not self.holds_loop(node):
             return False
-        return 0 < self._seen(begun) < self.scenario.length
+        # Micro-batches may be collected first, until there are enough for a window.
+        return (self._seen(begun) > 0 or self.state.asked) and self._seen(
+            begun
+        ) < self.scenario.length
 
     def nearly_done(self, node: p.Node | None, begun: int) -> bool:
         """True when the round that begins is the last one, as far as `unfinished` will tell after it."""

@@ -204,7 +204,11 @@ class Tensors:
                     return self._times(left, right, node)
                 return self._times(right, left, node)
             case "/":
-                return self._over(left, right, node)
+                found = self._over(left, right, node)
+                if isinstance(found, Unknown) and found is not left and not _gradient(found):
+                    # The mean of a total is no total that runs on.
+                    found.total = ""
+                return found
             case "//":
                 found = self._over(left, right, node)
                 if isinstance(found, Unknown):

@@ -132,6 +132,9 @@ class Things:
             role = "model"
         elif bases & frameworks.OPTIMIZERS or "Optimizer" in bases:
             role = "optimizer"
+        elif bases - {"object"} and _has_forward(cls):
+            # A module by way of a base class that cannot be read.
+            role = "model"
         low = cls.name.lower()
         if role == "model" and ("loss" in low or "criterion" in low):
             role = ""
@@ -1275,6 +1278,12 @@ class Things:
         if value.thing is None:
             value.thing = t.Thing("", value.text, "", self.machine.program.body[0], False)
         return value.thing
+
+
+def _has_forward(cls: p.Class) -> bool:
+    """True for a class with a forward pass; an autograd function's has a context first."""
+    forward = cls.methods.get("forward")
+    return forward is not None and bool(forward.params) and forward.params[0].name == "self"
 
 
 def _written(node: p.Node, text: str) -> str:

@@ -19,52 +19,27 @@ from torch import nn
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import Pattern
+from accumlint.confirming.child.settings import LOSS_LIKE, setting
 from accumlint.confirming.child.standins import (
-    CLASSES,
-    LENGTH,
-    VOCABULARY,
     Batch,
     Criterion,
     Data,
     Engine,
     Loader,
     Model,
+    Optimizer,
     Output,
+    Scheduler,
+    scaler,
 )
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
 _DATA = re.compile(
-    r"batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp"
+    r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
 )
-# Settings that every training script has, by their last name: what they mean to a run of a few updates.
-_NOW_AND_THEN = (
-    r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
-    r"(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"
-)
-_LONG = (
-    r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
-    r"|^(steps|iterations|iters|updates)$"
-)
-_SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
-    (re.compile(pattern), value)
-    for pattern, value in (
-        (r"learning_rate|(^|_)lr($|_)|base_lr", 0.05),
-        (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
-        (r"beta\d?$", 0.9),
-        (r"(^|_)eps(ilon)?$", 1e-8),
-        (r"clip|max_norm|grad_norm", 1.0),
-        (_NOW_AND_THEN, 10**9),
-        (r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$", 2),
-        (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),
-        (_LONG, 1000),
-        (r"vocab", VOCABULARY),
-        (r"num_class|n_class|num_labels", CLASSES),
-        (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
-        (r"batch_?size|(^|_)bsz?$", 2),
-        (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
-    )
-)
+# Functions that make a thing are not the thing.
+_MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
 _ROUNDS = (
     "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
@@ -92,22 +67,32 @@ class Binding:
         wrapped: int,
         given: dict[str, Any],
         copies: int = 1,
+        unwrapped: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
+        data.models = recorder.models
+        data.unknown = self.stub
         self.steps_ = steps
         self.roles = roles
         self.choices = choices
         self.world = wrapped
         self.given = given
         self.copies = copies
-        self.answers = Answers(self.value, self.choice, self.touched)
+        self.unwrapped = unwrapped
+        self.wrapped: dict[str, nn.Module] = {}
+        self.answers = Answers(self.value, self.choice, self.touched, self.tell)
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failed: list[str] = []
         self.turns = 0
+        self.positive = {
+            text.removesuffix(" > 0").rpartition(".")[2]
+            for text, choice in choices.items()
+            if text.endswith(" > 0") and choice == "true"
+        }
 
     # What stubs ask
 
@@ -127,7 +112,7 @@ class Binding:
             self.tell(text, f"the accumulation steps, {self.steps_}")
             return self.steps_
         role = self.roles.get(text, "")
-        if not role and not names.is_configuration(text):
+        if not role and not names.is_configuration(text) and not _MAKERS.search(last):
             role = names.role_of(last)
         if role:
             made = self.thing(role, text)
@@ -146,7 +131,9 @@ class Binding:
             return UNKNOWN
         if _IGNORED.search(low):
             return self.data.ignored
-        return next((value for pattern, value in _SETTINGS if pattern.search(low)), UNKNOWN)
+        found = setting(low)
+        # What the finding's path takes for positive, like a warm-up, is a long one.
+        return 1000 if found == 0 and last in self.positive else found
 
     def choice(self, text: str) -> bool:
         if text in self.choices:
@@ -157,7 +144,8 @@ class Binding:
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return not names.is_off_by_default(text) and not re.search(
-            r"fsdp|deepspeed|compile|\(\)$", text
+            r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$",
+            text.lower(),
         )
 
     def touched(self, text: str) -> None:
@@ -178,15 +166,16 @@ class Binding:
             case "engine":
                 return self.model(text, engine=True)
             case "model":
-                return self.model(text)
+                made = self.model(text)
+                return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
             case "scheduler":
                 self.tell(text, "a LambdaLR")
-                return torch.optim.lr_scheduler.LambdaLR(self.optimizer(text), lambda _: 1.0)
+                return Scheduler(self.optimizer(text), self.stub)
             case "scaler":
                 self.tell(text, "a GradScaler")
-                return torch.amp.GradScaler("cuda")
+                return scaler()
             case "loader":
                 return self.loader(text)
             case "criterion":
@@ -206,13 +195,31 @@ class Binding:
             self.tell(text, f"{what} network of about a hundred parameters")
         return self.models[key]
 
+    def wrap(self, text: str, model: Model) -> nn.Module:
+        """A model that the source gets in DDP, which it is put in elsewhere."""
+        if text not in self.wrapped:
+            self.tell(text, "a network of about a hundred parameters, in DDP")
+            self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
+        return self.wrapped[text]
+
+    def attribute(self, name: str) -> Any:
+        """An attribute of an object of the user's that nothing has set.
+
+        Raises:
+            AttributeError: for what Python and libraries ask of any object.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self.value(f"self.{name}")
+        return self.stub(f"self.{name}") if found is UNKNOWN else found
+
     def optimizer(self, text: str) -> torch.optim.Optimizer:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
         self.tell(text, "SGD over the stand-in's parameters")
         models = list(self.models.values()) or [self.model("model")]
         params = [p for m in models for p in m.parameters()]
-        self.optimizers.append(made := torch.optim.SGD(params, lr=0.05))
+        self.optimizers.append(made := Optimizer(params, self.stub))
         return made
 
     def loader(self, text: str) -> Loader:
@@ -260,8 +267,6 @@ class Binding:
                 return found
             if _DATA.search(last.lower()) and not names.is_configuration(bound):
                 return self._piece(bound)
-            if "loss" in last.lower():
-                self.touched(value._text)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             self._own(value)
         return value
@@ -332,11 +337,33 @@ class Binding:
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
-        flat = list(_flat(bound))
         # A loss is never made up.
-        if any(re.search(r"loss|logit|output|pred", n.lower()) for n in flat):
+        if any(LOSS_LIKE.search(n.lower()) for n in _flat(bound)):
             raise failure
         return self._missing(bound)
+
+    def either(self, name: str, now: Callable[[], Any], failure: Exception) -> Any:
+        """What a name means after the block that binds it has failed: what it got, or else a stand-in."""
+        try:
+            return now()
+        except NameError:
+            return self._missing(name)
+
+    def lenient(self, cls: Any) -> Any:
+        """A class of a framework, called without keywords that nobody or the version which is here does not know."""
+
+        def build(*args: Any, **kwargs: Any) -> Any:
+            known = inspect.signature(cls).parameters
+            unknown = [name for name in kwargs if name not in known]
+            if unknown:
+                self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
+            given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
+            if any(k.endswith("_plugin") for k in kwargs):
+                # A plug-in that is not here may have held them.
+                given.setdefault("gradient_accumulation_steps", self.steps_)
+            return cls(*args, **given)
+
+        return build if isinstance(cls, type) else cls
 
     def _importing(self, failure: Exception) -> bool:
         """True where a failure ends the import of another file."""

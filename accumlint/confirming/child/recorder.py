@@ -566,10 +566,15 @@ class Recorder(TorchFunctionMode):
 
 
 def _fitted(func: Any, args: Any) -> Any:
-    """Classes as columns where the loss wants one value for each output."""
-    if func in (F.cross_entropy, F.nll_loss) or len(args) < 2:
+    """Targets as the loss wants them: classes as columns, or the last of a row where there is one output for each."""
+    if len(args) < 2:
         return args
     output, target, *rest = args
+    if func in (F.cross_entropy, F.nll_loss):
+        if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
+            if not target.is_floating_point() and len(output) == len(target):
+                return (output, target[:, -1], *rest)
+        return args
     if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
         classes = target.long().clamp(min=0) % output.shape[-1]
         return (output, F.one_hot(classes, output.shape[-1]).to(output.dtype), *rest)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
+from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.reading import frameworks, names
 
 RUNTIME = "__accumlint__"
@@ -286,6 +287,9 @@ class _Rewriter(ast.NodeTransformer):
         return self.careful(node, tuple(a.asname or a.name for a in node.names if a.name != "*"))
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if all(ast.unparse(target).startswith("torch.") for target in node.targets):
+            # Switches of torch's own, which are nobody's gradient.
+            return _at(ast.Pass(), node)
         eventful = node in self.eventful
         bound = pattern(node.targets[0])
         value = self.visit(node.value)
@@ -316,7 +320,13 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         return node if eventful else self.careful(node, ())
 
+    def visit_With(self, node: ast.With) -> ast.AST:
+        quiet = self.quiet(node)
+        self.generic_visit(node)
+        return self.careful_block(node) if quiet else node
+
     def visit_For(self, node: ast.For) -> ast.AST:
+        quiet = self.quiet(node)
         text = ast.unparse(node.iter)
         bound = pattern(node.target)
         iterable = _runtime("iterate", [self.visit(node.iter), ast.Constant(text)])
@@ -332,19 +342,21 @@ class _Rewriter(ast.NodeTransformer):
             body.extend(_listed(self.visit(statement)))
         node.body = [assign, *body]
         node.orelse = [s for inner in node.orelse for s in _listed(self.visit(inner))]
-        return node
+        return self.careful_block(node) if quiet else node
 
     def visit_While(self, node: ast.While) -> ast.AST:
+        quiet = self.quiet(node)
         node.test = self.testing(node.test)
         self.generic_visit(node)
         # A loop that never fetches must not go on for ever.
         node.test = _at(_runtime("turn", [node.test]), node)
-        return node
+        return self.careful_block(node) if quiet else node
 
     def visit_If(self, node: ast.If) -> ast.AST:
+        quiet = self.quiet(node)
         node.test = self.testing(node.test)
         self.generic_visit(node)
-        return node
+        return self.careful_block(node) if quiet else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self.testing(node.test)
@@ -382,6 +394,13 @@ class _Rewriter(ast.NodeTransformer):
         text = ast.unparse(node.func)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return _at(_runtime("loader", [ast.Constant(text)]), node)
+        if text.endswith("Plugin"):
+            # How a framework that is not here would be set up.
+            return _at(ast.Constant(None), node)
+        if text.rpartition(".")[2] == "Accelerator":
+            self.generic_visit(node)
+            node.func = _at(_runtime("lenient", [node.func]), node)
+            return node
         if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
             # What is wrapped may be built right here.
             first = node.args[0]
@@ -444,6 +463,26 @@ class _Rewriter(ast.NodeTransformer):
         }
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
+    def quiet(self, node: ast.stmt) -> bool:
+        """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
+        if any(inner in self.eventful for inner in _with_inner(node)):
+            return False
+        return not any(LOSS_LIKE.search(name.lower()) for name in _bound_inside(node))
+
+    def careful_block(self, node: ast.stmt) -> ast.AST:
+        """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
+        failed = ast.Name("__failed", ast.Load())
+        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), failed]))]
+        for name in dict.fromkeys(_bound_inside(node)):
+            now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), _loaded(name))
+            either = _runtime("either", [ast.Constant(name), now, failed])
+            mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
+        handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), "__failed", mends)
+        tried = ast.Try([node], [handler], [], [])
+        for part in (*mends, handler, tried):
+            _at(part, node)
+        return tried
+
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.AST:
         """A statement whose failure gives its names stand-ins."""
         spec = _constant(bound)
@@ -464,6 +503,21 @@ class _Rewriter(ast.NodeTransformer):
         for part in (mend, handler, tried, made):
             _at(part, node)
         return tried
+
+
+def _loaded(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def _bound_inside(node: ast.stmt) -> Iterator[str]:
+    """The user's names that a block binds, in its own scope."""
+    for statement in _with_inner(node):
+        if isinstance(statement, _SCOPES):
+            continue
+        for inner in _own(statement):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                if not inner.id.startswith("__"):
+                    yield inner.id
 
 
 def _constant(value: object) -> ast.expr:

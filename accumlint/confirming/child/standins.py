@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +18,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader
 
-# As many classes as features, so that what one model gives another can take.
-VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
+from accumlint.confirming.child.settings import CLASSES, LENGTH, VOCABULARY, WIDTH, setting
+from accumlint.confirming.child.stub import UNKNOWN
+
 _TARGET = re.compile(
     r"label|target|tgt|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
@@ -50,6 +52,8 @@ class Data:
     poisoned: int = 0
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
+    models: list[nn.Module] = field(default_factory=list)
+    unknown: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
         """The next micro-batch.
@@ -63,6 +67,13 @@ class Data:
         batch = Batch(self, self.fetched)
         self.batches[self.fetched] = batch
         return batch
+
+    def thaw(self) -> None:
+        """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole."""
+        parameters = [p for model in self.models for p in model.parameters()]
+        if torch.is_grad_enabled() and not any(p.requires_grad for p in parameters):
+            for p in parameters:
+                p.requires_grad_(True)
 
     def now(self) -> Batch:
         """The micro-batch being worked on."""
@@ -228,6 +239,7 @@ class Loader(DataLoader[Any]):
 
     def __init__(self, data: Data, copies: int) -> None:
         super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
+        self.data_ = data
         self.endless_: Iterator[Any] | None = None
 
     def __next__(self) -> Any:
@@ -237,6 +249,72 @@ class Loader(DataLoader[Any]):
                 return next(self.endless_)
             except StopIteration:
                 self.endless_ = None
+
+    def __getattr__(self, name: str) -> Any:
+        return _unknown(self, name, self.data_.unknown)
+
+
+def _unknown(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
+    """An attribute of the user's class that a stand-in does not have; libraries, which ask what there is, get none."""
+    if re.match(r"_|is_|has_", name) or _is_library(sys._getframe(2)):
+        raise AttributeError(name)
+    return unknown(f"{type(owner).__name__.lower()}.{name}")
+
+
+class Optimizer(torch.optim.SGD):
+    """Stochastic gradient descent, so that a step shows the gradient as it is."""
+
+    def __init__(self, params: Any, unknown: Callable[[str], Any]) -> None:
+        self._unknown = unknown
+        super().__init__(params, lr=0.05)
+
+    def __getattr__(self, name: str) -> Any:
+        return _unknown(self, name, self._unknown)
+
+    def __call__(self, *_: Any) -> Any:
+        return self
+
+
+class Scheduler(torch.optim.lr_scheduler.LambdaLR):
+    """A schedule that never changes the learning rate; as a function of the step, it is the constant 1."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
+        self._unknown = unknown
+        super().__init__(optimizer, lambda _: 1.0)
+
+    def step(self, *_: Any, **__: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().step()
+
+    step_update = step
+
+    def __call__(self, _: Any = 0) -> float:
+        return 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return _unknown(self, name, self._unknown)
+
+
+def scaler() -> torch.amp.GradScaler:
+    """A GradScaler that can also be called as timm's `NativeScaler` is."""
+
+    class Scaler(torch.amp.GradScaler):
+        def __call__(
+            self, loss: Any, optimizer: Any, clip_grad: Any = None, clip_mode: str = "norm",
+            parameters: Any = None, create_graph: bool = False, need_update: bool = True, update_grad: bool = True,
+        ) -> Any:  # fmt: skip
+            loss = loss.loss if isinstance(loss, Output) else loss
+            self.scale(loss).backward(create_graph=create_graph)
+            if not (need_update and update_grad):
+                return None
+            norm = None
+            if isinstance(clip_grad, int | float) and clip_grad:
+                self.unscale_(optimizer)
+                norm = torch.nn.utils.clip_grad_norm_(list(parameters), clip_grad)
+            self.step(optimizer)
+            self.update()
+            return norm
+
+    return Scaler("cuda")
 
 
 class Output:
@@ -258,9 +336,16 @@ class Output:
             self._loss = self._make()
         return self._loss
 
+    @property
+    def nothing(self) -> torch.Tensor:
+        """An auxiliary loss, which added to the loss changes nothing."""
+        return torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
+
     def named(self, name: str) -> Any:
         """What a name makes of it."""
         low = name.rpartition(".")[2].lower()
+        if "aux" in low:
+            return self.nothing
         if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
             return {"loss": self.loss}
         if re.search(r"loss|^nll|^elbo|^objective", low):
@@ -272,19 +357,21 @@ class Output:
         made: list[Any] = []
         for name in flat:
             low = name.lower()
-            if re.search(r"loss|^nll|elbo", low):
+            if re.search(r"loss|^nll|elbo", low) and "aux" not in low:
                 made.append(self.named(low))
             elif name == "_" or re.search(
-                r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|aux|info", low
+                r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|info", low
             ):
                 made.append({})
+            elif "aux" in low:
+                made.append(self.nothing)
             else:
                 made.append(self.logits)
         return tuple(made)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return self.loss if "loss" in key.lower() else self.logits
+            return self.named(key) if "loss" in key.lower() else self.logits
         if isinstance(key, int):
             return self.loss if self._has_loss and key == 0 else self.logits
         return self.logits[key]
@@ -316,7 +403,7 @@ class Output:
         if name.startswith("__"):
             raise AttributeError(name)
         if "loss" in name:
-            return self.loss
+            return self.named(name)
         if hasattr(torch.Tensor, name):
             return getattr(self.logits, name)
         return self.logits
@@ -374,6 +461,7 @@ class Model(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
+        data.thaw()
         given = list(_tensors([*args, *kwargs.values()]))
         inputs = self._inputs(given)
         if data.kind == "tokens" and inputs.is_floating_point():
@@ -426,11 +514,15 @@ class Model(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             # Libraries ask what a model has; only the user's own code knows what his would have.
-            if name.startswith("_") or name == "module" or _is_library(sys._getframe(1)):
+            if name.startswith("_") or _is_library(sys._getframe(1)):
                 raise
+            if name == "module":
+                return self
+            if name == "no_sync":
+                return nullcontext
             if name in ("device", "dtype"):
                 return getattr(self.data_[0], name)
-            return _Member(self, name)
+            return _member(self, name)
 
 
 class Engine(Model):
@@ -464,6 +556,12 @@ class Engine(Model):
         return self.steps_
 
 
+def _member(model: Model, name: str) -> Any:
+    """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
+    found = setting(name.lower())
+    return _Member(model, name) if found is UNKNOWN else found
+
+
 class _Member:
     """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
 
@@ -476,6 +574,9 @@ class _Member:
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
+        if re.search(r"optim|sched", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
@@ -484,7 +585,7 @@ class _Member:
             raise AttributeError(name)
         if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
             return getattr(self._model, name)
-        return _Member(self._model, name)
+        return _member(self._model, name)
 
     def __bool__(self) -> bool:
         return False

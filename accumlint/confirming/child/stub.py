@@ -8,7 +8,9 @@ that every training run has) is answered by the `Answers` given to it; all else 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -22,13 +24,16 @@ class Answers:
         value: Callable[[str], Any],
         choice: Callable[[str], bool],
         touched: Callable[[str], None],
+        told: Callable[[str, str], None],
     ) -> None:
+        self.told = told
         self.value = value
         self.choice = choice
         self.touched = touched
 
 
 UNKNOWN = object()
+_LOSSES = re.compile(r"loss")
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -80,8 +85,20 @@ class Stub:
         # A decorator of a library that is not here leaves what it decorates alone.
         if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
             return args[0]
-        if any(isinstance(a, torch.Tensor) and a.requires_grad for a in (*args, *kwargs.values())):
-            self._answers.touched(f"{self._text}()")
+        model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
+        source, _, method = self._text.rpartition(".")
+        if method == "scale_loss" and args:
+            # Apex's, which gives the loss to go backward from.
+            return nullcontext(args[0])
+        if method == "initialize" and model is not None:
+            return args[0] if len(args) == 1 else args[:2]
+        if model is not None and _LOSSES.search(method):
+            # What a library computes from the model it is given is the model's own loss.
+            self._answers.told(self._text, "the stand-in model's own loss")
+            return model(*args[1:])
+        if method == "backward":
+            # What goes backward is not the user's loss.
+            self._answers.touched(source or method)
         return self._other(f"{self._text}()")
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
@@ -91,6 +108,10 @@ class Stub:
     def __iter__(self) -> Iterator[Any]:
         # Enough for any window, and an end for whoever makes a list of it.
         return iter([self._other(f"{self._text}{ITEM}") for _ in range(64)])
+
+    def keys(self) -> list[str]:
+        """None that anybody knows: `**stub` gives nothing."""
+        return []
 
     def __len__(self) -> int:
         return 2

@@ -36,7 +36,6 @@ DRIVERS = {
     "lightning",
     "lightning_fabric",
     "pytorch_lightning",
-    "transformers",
     "ignite",
 }
 
@@ -128,6 +127,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
         """DDP over the ranks that are here, its all-reduces counted."""
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
+            binding.data.thaw()
             kept = {
                 k: kwargs[k]
                 for k in ("gradient_as_bucket_view",)

@@ -268,7 +268,7 @@ def _pass(
     length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
-        device=device, dtype=dtype, ignored=job["ignored"], limit=2 * length + steps if steps > 1 else 3 * length,
+        device=device, dtype=dtype, ignored=job["ignored"], limit=40 * length,
     )  # fmt: skip
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
@@ -280,7 +280,9 @@ def _pass(
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
-    binding = Binding(recorder, data, steps, job["roles"], job["choices"], world, {}, copies)
+    binding = Binding(
+        recorder, data, steps, job["roles"], job["choices"], world, {}, copies, job["unwrapped"]
+    )
     raised: dict[str, Any] | None = None
     unbound = ""
     with surroundings(binding, 0.0 if spec.get("unscaled") else _SCALE):
@@ -393,6 +395,9 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
+    if not hasattr(cls, "__getattr__"):
+        # What its `__init__`, or another class, would have given it.
+        cls.__getattr__ = lambda _, attribute: binding.attribute(attribute)
     made: Any = object.__new__(cls)
     if isinstance(made, torch.nn.Module):
         torch.nn.Module.__init__(made)

@@ -1,0 +1,46 @@
+"""What the usual settings of training scripts mean to a run of a few updates on stand-ins, by their names."""
+
+from __future__ import annotations
+
+import re
+
+from accumlint.confirming.child.stub import UNKNOWN
+
+# How large the stand-ins are. As many classes as features, so that what one model gives another can take.
+VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
+# Names of what is computed on the way to a backward: nothing is ever made up for them.
+LOSS_LIKE = re.compile(r"loss|logit|output|pred")
+
+_NOW_AND_THEN = (
+    r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
+    r"(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"
+)
+_LONG = (
+    r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
+    r"|^(steps|iterations|iters|updates)$"
+)
+_SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
+    (re.compile(pattern), value)
+    for pattern, value in (
+        (r"learning_rate|(^|_)lr($|_)|base_lr", 0.05),
+        (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
+        (r"beta\d?$", 0.9),
+        (r"(^|_)eps(ilon)?$", 1e-8),
+        (r"clip|max_norm|grad_norm", 1.0),
+        (r"(^|_)(eval|val|valid|test)_(iters|batches)$", 1),
+        (_NOW_AND_THEN, 10**9),
+        (r"(num|n|max|total|train)_?\w*epochs?$|^epochs?$", 2),
+        (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),
+        (_LONG, 1000),
+        (r"vocab", VOCABULARY),
+        (r"num_class|n_class|num_labels", CLASSES),
+        (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
+        (r"batch_?size|(^|_)bsz?$", 2),
+        (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
+    )
+)
+
+
+def setting(name: str) -> float | object:
+    """The value of a setting by its last name, in lower case; `UNKNOWN` where the name says nothing."""
+    return next((value for pattern, value in _SETTINGS if pattern.search(name)), UNKNOWN)
