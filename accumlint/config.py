@@ -138,6 +138,29 @@ def cache_dir(held: Settings) -> Path:
     return held.cache_dir or held.root / ".accumlint_cache"
 
 
+def forget() -> None:
+    """From now on settings are read anew: their files may have changed."""
+    for known in (_settings, _own, _read):
+        known.cache_clear()
+
+
+def is_settled(file: Path) -> bool:
+    """True when a file holds settings of ours, even if none is set.
+
+    Raises:
+        ConfigError: when it cannot be read.
+    """
+    return file.is_file() and _read(file) is not None
+
+
+def is_toml(text: str) -> bool:
+    try:
+        _parsed(text)
+    except ValueError:
+        return False
+    return True
+
+
 def typed(options: Options) -> tuple[str, ...]:
     """Everything on the command line that must name rules."""
     inline = _merged(Path.cwd(), (), _inline(options)).selectors
@@ -221,7 +244,10 @@ def _parsed(text: str) -> Mapping[str, object]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"is no TOML: {problem}") from None
 
 
 def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:

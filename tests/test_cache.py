@@ -78,13 +78,6 @@ def known(folder: Path) -> dict[str, object]:
     return {Path(file).name: entry for each in held for file, entry in each.items()}
 
 
-def forget_settings() -> None:
-    """Settings are read once in a run; a test has several runs in one process."""
-    for value in vars(config).values():
-        if hasattr(value, "cache_clear"):
-            value.cache_clear()
-
-
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on, checking a file fails: only the cache can answer."""
 
@@ -128,7 +121,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_every_change_is_noticed(run: Run, tree: Path, change: str) -> None:
     run("check")
     CHANGES[change](tree)
-    forget_settings()
+    config.forget()
     assert run("check") == run("check", "--no-cache")
     settle(tree)
     assert run("check") == run("check", "--no-cache")
@@ -230,7 +223,7 @@ def test_runs_at_once_do_not_disturb_each_other(run: Run, tree: Path) -> None:
 def test_the_cache_stands_where_it_is_told_and_can_be_removed(run: Run, tree: Path) -> None:
     run("check", "--cache-dir", "one")
     (tree / "accumlint.toml").write_text('cache-dir = "two"\n')
-    forget_settings()
+    config.forget()
     run("check")
     assert not (tree / ".accumlint_cache").exists()
     for name in ("one", "two"):

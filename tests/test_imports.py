@@ -40,6 +40,7 @@ FLOORS = [
         "accumlint.patterns",
         "accumlint.plain",
         "accumlint.packs",
+        "accumlint.accuracy",
     },
     {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
     {"accumlint.config", "accumlint.offers"},
@@ -50,6 +51,7 @@ FLOORS = [
     {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming"},
     {"accumlint.testing"},
+    {"accumlint.server"},
     {"accumlint.commands"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
@@ -67,6 +69,9 @@ HEAVY = {
     "libcst": {"accumlint.reading", "accumlint.editing"},
     "pathspec": {"accumlint.patterns"},
     "tomli": {"accumlint.config"},
+    "lsprotocol": {"accumlint.server"},
+    "pygls": {"accumlint.server"},
+    "watchfiles": {"accumlint.commands"},
     # Only in the processes that `confirm` starts, and in tests that users write.
     "torch": {"accumlint.confirming", "accumlint.testing"},
 }
