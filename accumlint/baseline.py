@@ -53,6 +53,9 @@ def load(baseline: Path) -> Mapping[Known, int]:
     Raises:
         BaselineError: when there is none, or none that can be understood.
     """
+    if baseline.exists() and not baseline.is_file():
+        # A device may never end.
+        raise BaselineError(f"{_shown(baseline)}: is no file")
     try:
         data = baseline.read_bytes()
     except FileNotFoundError:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -22,15 +22,17 @@ from accumlint.config import Settings, shown
 from accumlint.discovery import Target
 from accumlint.place import Place
 from accumlint.problem import Kind, Misuse, Problem
+from accumlint.remembering import Memory
 from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
 from accumlint.source import WIDE, UndecodableSource
 from accumlint.text import Text
 
 if TYPE_CHECKING:
+    from accumlint.cache import Cache
     from accumlint.placing import Known
     from accumlint.reading.program import Node, Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark, Rewording
+    from accumlint.rule import Finding, Remark, Rewording, Rule
     from accumlint.score import Loop
     from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
@@ -39,6 +41,8 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
+# Characters of programs whose trees may lie about before they are cleared away: some hundred megabytes.
+_PILE = 400_000
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,32 @@ Illustrate: TypeAlias = "Callable[[Finding, Program, Text, Target], Loop | None]
 _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
-def check(targets: Iterable[Target], illustrate: Illustrate | None = None) -> Iterator[Checked]:
+def check(
+    targets: Iterable[Target], cache: Cache | None = None, illustrate: Illustrate | None = None
+) -> Iterator[Checked]:
     """What checking each file gave, in order. A file that cannot be checked does not stop the run.
 
-    With `illustrate`, each report holds what its loop looks like.
+    What the cache knows is not checked again, and what it does not know is added to it. With `illustrate`, each report
+    holds what its loop looks like.
     """
     shared = Shared(illustrate)
-    for target in targets:
-        result = read(target, lambda data, target: check_bytes(data, target, shared))
-        yield _failed(target, result) if isinstance(result, Problem) else result
+    with _without_collector(), cache or nullcontext():
+        for target in targets:
+            known = cache.find(target) if cache else None
+            yield known or _checked(target, shared, cache)
+
+
+def _checked(target: Target, shared: Shared, cache: Cache | None) -> Checked:
+    shared.memory.forget_paths()
+    result = read(target, lambda data, target: check_bytes(data, target, shared))
+    if isinstance(result, Problem):
+        return _failed(target, result)
+    if cache:
+        cache.keep(target, result, shared.memory.read, shared.memory.met)
+    if shared.characters > _PILE:
+        gc.collect()
+        shared.characters = 0
+    return result
 
 
 def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
@@ -157,7 +178,7 @@ def room_to_recurse() -> Generator[None, None, None]:
 
 @contextmanager
 def _without_collector() -> Generator[None, None, None]:
-    """Reading builds a big tree and drops nothing: looking for garbage in it again and again takes half of the time."""
+    """Reading builds a big tree and drops it whole: looking for garbage in it all the time takes half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -179,20 +200,22 @@ class Shared:
 
     def __init__(self, illustrate: Illustrate | None = None) -> None:
         self.illustrate = illustrate
-        self._known: dict[tuple[str, Settings], Known] = {}
+        self.memory = Memory()
+        # As many were read since garbage was last collected.
+        self.characters = 0
 
     @cached_property
     def project(self) -> Project:
         from accumlint.reading.project import Project
 
-        return Project()
+        return Project(self.memory)
 
     def known(self, source: Source, settings: Settings) -> Known:
         """What the check of another file tells there, by rule and place."""
-        asked = source.path, settings
-        if asked not in self._known:
-            self._known[asked] = frozenset(self._findings(source, settings))
-        return self._known[asked]
+        asked = "known", source.path, settings
+        return self.memory.once(
+            asked, lambda: frozenset(self._findings(source, settings)), frozenset()
+        )
 
     def _findings(self, source: Source, settings: Settings) -> Iterator[tuple[str, int, int]]:
         from accumlint import judge, reading, tracing
@@ -202,7 +225,7 @@ class Shared:
         except reading.UnreadableSource:
             return
         exploration = tracing.explore(program, self.project, SECONDS)
-        for finding in judge.judge(program, exploration, selection(settings).rules):
+        for finding in judge.judge(program, exploration, selection(settings).rules, {}):
             place = program.spot(finding.node).place
             yield finding.rule.code, place.line, place.column
 
@@ -210,6 +233,7 @@ class Shared:
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import judge, placing, reading, suppress, tracing
 
+    shared.characters += len(text.text)
     start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)
@@ -221,9 +245,10 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
+    broken: dict[Rule, Exception] = {}
     placed = list(
         placing.placed(
-            judge.judge(program, exploration, asked),
+            judge.judge(program, exploration, asked, broken),
             program,
             exploration.leads,
             lambda source: shared.known(source, target.settings),
@@ -237,16 +262,15 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
-    reports += _about_ignores(
-        suppressions, silenced if exploration.is_whole else None, text, target
-    )
+    is_whole = exploration.is_whole and not broken
+    reports += _about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = _sifted(reports, data, target)
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     checked = Checked(
         target.shown,
         kept,
         left_out,
-        problems=_stopped(exploration.stopped, target),
+        problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
         untraced=tuple(
             Untraced(target.shown, text.line(program.place(node).line), reason)
             for node, reason in exploration.untraced
@@ -286,7 +310,7 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    before = offers.health(judge.judge(program, exploration, rules), exploration)
+    before = offers.health(judge.judge(program, exploration, rules, {}), exploration)
 
     def examine(text: str) -> offers.Health | None:
         try:
@@ -294,7 +318,7 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
         except reading.UnreadableSource:
             return None
         explored = tracing.explore(changed, project, SECONDS)
-        return offers.health(judge.judge(changed, explored, rules), explored)
+        return offers.health(judge.judge(changed, explored, rules, {}), explored)
 
     found = offers.offers([finding for _, finding in fixable], program, before, examine)
     yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
@@ -303,6 +327,18 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
 def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
     message = f"not followed to the end: {reason}; what was known by then is reported"
     return (Problem(target.shown, message, Kind.WARNING),) if reason else ()
+
+
+def _broken(broken: Mapping[Rule, Exception], target: Target) -> Iterator[Problem]:
+    """What is told of rules that failed: the others have done their work."""
+    if not broken:
+        return
+    import traceback
+
+    for rule, problem in broken.items():
+        message = f"the rule {rule.code} {rule.name} failed here; please report it to who wrote it, with this file"
+        told = "".join(traceback.format_exception(problem))
+        yield Problem(target.shown, message, Kind.FAULT, traceback=told)
 
 
 @cache

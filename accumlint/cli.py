@@ -22,8 +22,11 @@ COMMANDS = (
     "rule",
     "rules",
     "config",
+    "init",
+    "server",
     "schema",
     "completion",
+    "clean",
 )
 
 
@@ -39,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
         return accumlint.main(arguments, prog_name="accumlint", standalone_mode=False) or 0
+    except click.UsageError as problem:
+        command = problem.ctx.command_path if problem.ctx else "accumlint"
+        print(f"{command}: {printable(problem.format_message())}", file=sys.stderr)
+        return USAGE
     except click.ClickException as problem:
         problem.show()
         return problem.exit_code
@@ -59,6 +66,19 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return import_module(f"accumlint.commands.{cmd_name}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as problem:
+            from difflib import get_close_matches
+
+            for near in get_close_matches(args[0], COMMANDS, 1):
+                message = f"{problem.message} Did you mean {near!r}?"
+                raise click.UsageError(message, ctx) from None
+            raise
 
 
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import cast
 
@@ -60,7 +60,16 @@ class Settings:
     min_confidence: str = "likely"
     output_format: str = ""
     baseline: Path | None = None
+    cache_dir: Path | None = None
     all: tuple[Setting, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        # Every file asks for what its settings lead to.
+        return hash((self.root, self.files, self.all, self.select, self.ignore, self.baseline))
 
     @property
     def selectors(self) -> tuple[str, ...]:
@@ -98,11 +107,21 @@ def shown(file: Path) -> str:
     return str(file.relative_to(here) if here in file.parents else file)
 
 
-@cache
 def settings(folder: Path, options: Options) -> Settings:
     """The settings for the files of a folder. `--select` starts afresh; the other lists add to the file's."""
-    root, files, layers = _found(folder, options)
-    base = _merged(root, files, [*layers, *_inline(options)])
+    if options.isolated or options.config:
+        # A file that was named holds for the whole run, wherever it lies.
+        return _settings(Path.cwd(), options.config, options)
+    file = _nearest(folder)
+    return _settings(file.parent if file else Path.cwd(), file, options)
+
+
+@cache
+def _settings(root: Path, file: Path | None, options: Options) -> Settings:
+    layers = _chain(file) if file else {}
+    if options.config and not layers:
+        raise ConfigError(f"{shown(options.config)}: holds no [tool.accumlint] table")
+    base = _merged(root, tuple(layers), [*reversed(layers.values()), *_inline(options)])
     if options.select:
         base = replace(base, select=options.select, extend_select=(), ignore=())
     return replace(
@@ -114,32 +133,49 @@ def settings(folder: Path, options: Options) -> Settings:
     )
 
 
+def cache_dir(held: Settings) -> Path:
+    """The folder of the cache of a run for whose current folder these settings hold."""
+    return held.cache_dir or held.root / ".accumlint_cache"
+
+
+def forget() -> None:
+    """From now on settings are read anew: their files may have changed."""
+    for known in (_settings, _own, _read):
+        known.cache_clear()
+
+
+def is_settled(file: Path) -> bool:
+    """True when a file holds settings of ours, even if none is set.
+
+    Raises:
+        ConfigError: when it cannot be read.
+    """
+    return file.is_file() and _read(file) is not None
+
+
+def is_toml(text: str) -> bool:
+    try:
+        _parsed(text)
+    except ValueError:
+        return False
+    return True
+
+
 def typed(options: Options) -> tuple[str, ...]:
     """Everything on the command line that must name rules."""
     inline = _merged(Path.cwd(), (), _inline(options)).selectors
     return (*options.select, *options.extend_select, *options.ignore, *inline)
 
 
-def _found(folder: Path, options: Options) -> tuple[Path, tuple[Path, ...], list[_Layer]]:
-    """Where patterns start, the files that were read, and what they set, the strongest last."""
-    if options.isolated:
-        return Path.cwd(), (), []
-    if options.config is None:
-        return _nearest(folder) or (Path.cwd(), (), [])
-    layers = _chain(options.config)
-    if not layers:
-        raise ConfigError(f"{shown(options.config)}: holds no [tool.accumlint] table")
-    # A file that was named holds for the whole run, wherever it lies.
-    return Path.cwd(), tuple(layers), [*reversed(layers.values())]
+def _nearest(folder: Path) -> Path | None:
+    """The nearest file, in a folder or above it, that has a table for us."""
+    return next((file for home in (folder, *folder.parents) if (file := _own(home))), None)
 
 
 @cache
-def _nearest(folder: Path) -> tuple[Path, tuple[Path, ...], list[_Layer]] | None:
-    for home in (folder, *folder.parents):
-        for name in FILES:
-            if (file := home / name).is_file() and (layers := _chain(file)):
-                return home, tuple(layers), [*reversed(layers.values())]
-    return None
+def _own(folder: Path) -> Path | None:
+    files = (folder / name for name in FILES)
+    return next((file for file in files if file.is_file() and _chain(file)), None)
 
 
 def _chain(file: Path) -> dict[Path, _Layer]:
@@ -172,8 +208,9 @@ def _read(file: Path) -> _Layer | None:
         return None if table is None else _layer(shown(file), table, file.parent)
     except OSError as problem:
         raise ConfigError(f"{shown(file)}: cannot be read: {problem.strerror}") from None
-    except ValueError as problem:
-        raise ConfigError(f"{shown(file)}: {problem}") from None
+    except (ValueError, RecursionError) as problem:
+        reason = str(problem) if isinstance(problem, ValueError) else "nested too deeply"
+        raise ConfigError(f"{shown(file)}: {reason}") from None
 
 
 def _table(document: Mapping[str, object], file: Path) -> Mapping[str, object] | None:
@@ -207,7 +244,10 @@ def _parsed(text: str) -> Mapping[str, object]:
         import tomllib
     else:
         import tomli as tomllib
-    return tomllib.loads(text)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise ValueError(f"is no TOML: {problem}") from None
 
 
 def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:
@@ -246,5 +286,6 @@ def _merged(root: Path, files: tuple[Path, ...], layers: Iterable[_Layer]) -> Se
         min_confidence=word("min-confidence"),
         output_format=word("output-format"),
         baseline=Path(word("baseline")) if word("baseline") else None,
+        cache_dir=Path(word("cache-dir")) if word("cache-dir") else None,
         all=tuple(held.values()),
     )

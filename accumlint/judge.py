@@ -14,18 +14,37 @@ from accumlint.tracing.trace import Trace
 _Key = tuple[str, object]
 
 
-def judge(program: Program, exploration: Exploration, rules: Iterable[Rule]) -> list[Finding]:
-    """All findings in a program, each once, with the conditions under which it holds."""
-    found: dict[_Key, Finding] = {}
+def judge(
+    program: Program,
+    exploration: Exploration,
+    rules: Iterable[Rule],
+    broken: dict[Rule, Exception] | None = None,
+) -> list[Finding]:
+    """All findings in a program, each once, with the conditions under which it holds.
+
+    A rule that fails finds nothing and is put into `broken`; without that, what it raises is raised.
+    """
+    found: list[Finding] = []
     for rule in rules:
-        for finding in rule.check_program(program):
-            found.setdefault(_key(finding), finding)
-        for traces in exploration.traces:
-            for key, finding in _over_paths(rule, traces).items():
-                known = found.get(key)
-                if known is None or known.confidence.rank < finding.confidence.rank:
-                    found[key] = finding
-    return list(_gathered(list(found.values()), program))
+        try:
+            found += _by(rule, program, exploration)
+        except Exception as problem:  # noqa: PERF203
+            if broken is None:
+                raise
+            broken[rule] = problem
+    return list(_gathered(found, program))
+
+
+def _by(rule: Rule, program: Program, exploration: Exploration) -> Iterable[Finding]:
+    found: dict[_Key, Finding] = {}
+    for finding in rule.check_program(program):
+        found.setdefault(_key(finding), finding)
+    for traces in exploration.traces:
+        for key, finding in _over_paths(rule, traces).items():
+            known = found.get(key)
+            if known is None or known.confidence.rank < finding.confidence.rank:
+                found[key] = finding
+    return found.values()
 
 
 def _gathered(findings: list[Finding], program: Program) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ class Key:
             case Kind.FILE:
                 if isinstance(value, str) and value.strip():
                     return value
-                raise ValueError(f"{self.name} must be the path of a file")
+                raise ValueError(f"{self.name} must be a path")
             case Kind.WORD:
                 return _word(self.name, value, self.words)
             case Kind.RULES:
@@ -159,6 +159,7 @@ KEYS = {
             "",
             FORMATS,
         ),
+        Key("cache-dir", Kind.FILE, "The folder of the cache; usually .accumlint_cache.", ""),
         Key("baseline", Kind.FILE, "The file of known findings, which are not reported.", ""),
     )
 }

@@ -143,8 +143,8 @@ def version() -> str:
     from hashlib import sha256
 
     held = sha256()
-    for package in _packages():
-        for file in sorted(file for folder in _folders(package) for file in folder.glob("*.py")):
+    for folder in folders():
+        for file in sorted(folder.glob("*.py")):
             held.update(f"{file.stem}\0".encode())
             # Line ends depend on how the package came here.
             held.update(file.read_bytes().replace(b"\r\n", b"\n"))
@@ -162,6 +162,10 @@ def rule(entry: Entry) -> Rule:
         module = import_module(entry.module)
     except ImportError as problem:
         raise PackError(f"{entry.module} cannot be imported: {problem}") from problem
+    # Whatever a pack does when it is imported, it is the pack that has to be mended.
+    except Exception as problem:
+        told = f"{type(problem).__name__}: {problem}"
+        raise PackError(f"{entry.module} cannot be imported: {told}") from problem
     held = [
         value
         for value in vars(module).values()
@@ -194,6 +198,11 @@ def meant(selector: str) -> str:
         selector.lower(), words, 1
     )
     return close[0] if close else ""
+
+
+def folders() -> list[Path]:
+    """The folders of the installed packs of rules."""
+    return [folder for package in _packages() for folder in _folders(package)]
 
 
 def _packages() -> list[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -72,7 +73,7 @@ class Ignore:
         """
         line, start, end = self.place.line, self.whole.column, self.whole.end_column
         if word and self.words and len(self.words) > 1:
-            at = self.words.index(word)
+            at = bisect_left(self.words, word.place.column, key=lambda w: w.place.column)
             if at == 0:
                 return Place(line, word.place.column, line, self.words[1].place.column)
             return Place(line, self.words[at - 1].place.end_column, line, word.place.end_column)

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-from document import around, write
+from document import around, put
 
 ROOT = Path(__file__).parents[1]
 FIXTURES = ROOT / "fixtures"
@@ -59,7 +59,7 @@ def main() -> None:
     page = "\n".join(_page(times, arguments))
     print(page)
     if arguments.write is not None:
-        write(arguments.write, NAME, page)
+        put(arguments.write, NAME, page)
 
 
 def _commands(folder: Path) -> list[Command]:

@@ -30,7 +30,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
 
-from document import around, write
+from document import around, put
 from peers import Pair, PeerError, compare
 from stopwatch import STAGES, pipeline
 
@@ -50,7 +50,6 @@ for i, batch in enumerate(loader):
         optimizer.zero_grad()
 """
 LIMITS = (0.15, 1.0, 3.0)
-NAME = "per_file"
 
 
 class Arguments(argparse.Namespace):
@@ -86,7 +85,7 @@ def main() -> None:
     if len(targets) < 2:
         sys.exit("fewer than two files that may hold a training loop: nothing to measure")
     if arguments.write is not None:
-        around(arguments.write, NAME)
+        around(arguments.write, "per_file")
     pairs: list[Pair] = []
     if arguments.peers:
         files = [Path(target.file) for target in targets]
@@ -104,7 +103,7 @@ def main() -> None:
         parts = ", ".join(f"{stage} {1000 * one.stages[stage]:.0f}" for stage in STAGES)
         print(f"{one.seconds:7.3f} s  {one.name}\n           {parts} ms")
     if arguments.write is not None:
-        write(arguments.write, NAME, page)
+        put(arguments.write, "per_file", page)
 
 
 def _measured(targets: Sequence[Target], rounds: int) -> list[Timed]:

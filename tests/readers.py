@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import junitparser
 import nbformat
 from click.testing import CliRunner
 from markdown_it import MarkdownIt
+from pre_commit.clientlib import load_config
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 from sarif_pydantic import Sarif
@@ -59,11 +61,29 @@ def junit_suites(text: str) -> dict[str, Suite]:
 
 def sarif_run(text: str) -> dict[str, Any]:
     """The only run of a SARIF log, as JSON; raises where the log breaks the format."""
+    _hold(text, "sarif-schema-2.1.0.json")
     log = Sarif.model_validate_json(text)
     unknown = set(_unknown(log)) - IN_SARIF_TOO
     assert not unknown, f"SARIF has no {unknown}"
     assert log.runs[0].tool.driver.name == "accumlint"
     return json.loads(text)["runs"][0]
+
+
+def rdjson_diagnostics(text: str) -> list[dict[str, Any]]:
+    """The diagnostics of Reviewdog's format, as JSON; raises where they break its schema."""
+    _hold(text, "rdf-diagnostic-result.json")
+    return json.loads(text)["diagnostics"]
+
+
+def _hold(text: str, schema: str) -> None:
+    """Raises where a text breaks one of the schemas that others have published."""
+    _validator(schema).validate(json.loads(text))
+
+
+@cache
+def _validator(schema: str) -> jsonschema.Draft4Validator:
+    file = Path(__file__).parent / "schemas" / schema
+    return jsonschema.Draft4Validator(json.loads(file.read_text(encoding="utf-8")))
 
 
 def _unknown(model: BaseModel) -> Iterator[str]:
@@ -98,6 +118,12 @@ def notebook_sources(file: Path) -> list[str]:
     read = nbformat.read(file, as_version=4)
     nbformat.validate(read)
     return [cell.source for cell in read.cells]
+
+
+def hook_entries(file: Path) -> list[tuple[str, list[str]]]:
+    """The repositories of a pre-commit configuration with their hooks; raises where pre-commit refuses it."""
+    read = load_config(str(file))
+    return [(repo["repo"], [hook["id"] for hook in repo["hooks"]]) for repo in read["repos"]]
 
 
 def yaml(file: Path) -> Any:

@@ -52,7 +52,7 @@ def shown() -> list[Loop]:
 
 
 def html_of(some: list[discovery.Target]) -> str:
-    results: list[Checked] = list(check.check(some, showing.illustrate))
+    results: list[Checked] = list(check.check(some, illustrate=showing.illustrate))
     return "\n".join(reporter("html")(results, Look(root=ROOT)))
 
 
@@ -246,7 +246,7 @@ def test_nothing_written_in_a_source_becomes_part_of_a_page(tmp_path: Path, kind
 
 
 def test_a_run_with_two_hundred_findings_is_a_page_that_can_be_opened() -> None:
-    (result,) = check.check(targets()[-1:], showing.illustrate)
+    (result,) = check.check(targets()[-1:], illustrate=showing.illustrate)
     report = result.reports[0]
     many = tuple(
         replace(report, file=f"/src/part{n // 5}.py", shown=f"part{n // 5}.py") for n in range(200)

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from conftest import Run
 from helpers import FLAGGED, LOOP
-from readers import Suite, findings_of, junit_suites, sarif_run, table_rows
+from readers import (
+    Suite,
+    findings_of,
+    junit_suites,
+    rdjson_diagnostics,
+    sarif_run,
+    table_rows,
+)
 
 from accumlint import keys, packs
 from accumlint.place import Place
@@ -201,7 +208,7 @@ def test_gitlab_has_what_its_widget_asks_for() -> None:
 def test_rdjson_counts_bytes() -> None:
     line = Mark(Place(2, 9, 2, 14), "größe = größe.sum()")
     found = Report("a.py", "/src/a.py", "ACC102", "x", "m", "error", "likely", line)
-    (diagnostic,) = json.loads(told("rdjson", checked(found)))["diagnostics"]
+    (diagnostic,) = rdjson_diagnostics(told("rdjson", checked(found)))
     start, end = diagnostic["location"]["range"]["start"], diagnostic["location"]["range"]["end"]
     data = line.text.encode()
     assert (start["line"], end["line"], diagnostic["severity"]) == (2, 2, "ERROR")
@@ -244,7 +251,7 @@ def test_a_sarif_fix_makes_the_edit() -> None:
 
 
 def test_an_rdjson_suggestion_makes_the_edit() -> None:
-    (diagnostic,) = json.loads(told("rdjson", checked(fixed())))["diagnostics"]
+    (diagnostic,) = rdjson_diagnostics(told("rdjson", checked(fixed())))
     (suggestion,) = diagnostic["suggestions"]
     start, end = (
         (p["line"], p["column"]) for p in (suggestion["range"]["start"], suggestion["range"]["end"])
@@ -256,7 +263,7 @@ def test_an_rdjson_suggestion_makes_the_edit() -> None:
 def test_what_is_only_a_suggestion_is_not_to_be_applied() -> None:
     shown = checked(fixed("display"))
     assert "fixes" not in sarif_results(shown)[0]
-    assert json.loads(told("rdjson", shown))["diagnostics"][0]["suggestions"] == []
+    assert rdjson_diagnostics(told("rdjson", shown))[0]["suggestions"] == []
     assert findings_of(told("json", shown))[0]["fix"]["applicability"] == "display"
 
 

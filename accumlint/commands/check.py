@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from accumlint import config, keys, packs
+from accumlint.cache import Cache
 from accumlint.commands import checking, options, output
 from accumlint.commands.checking import Delivery, Work
 from accumlint.discovery import find
@@ -34,6 +35,7 @@ class _Check(click.Command):
     """The command `check`, whose option `--add-ignore` takes a reason behind `=` only: what follows it is a path."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = tuple(word for word in args if word != "--watch")
         return super().parse_args(
             ctx, ["--add-ignore=" if word == "--add-ignore" else word for word in args]
         )
@@ -113,15 +115,19 @@ class _Check(click.Command):
 @click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list what was mended.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
+@click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
-@click.option("--no-cache", is_flag=True, help="Accepted for scripts; there is no cache yet.")
+@options.CACHE_DIR
+@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option(
     "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
 )
 @options.COLOR
+@click.pass_obj
 def command(
+    arguments: tuple[str, ...],
     paths: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
@@ -142,9 +148,11 @@ def command(
     show_fixes: bool,
     exit_non_zero_on_fix: bool,
     exit_zero: bool,
+    watch: bool,
     statistics: bool,
     show_files: bool,
     force_exclude: bool,
+    cache_dir: Path | None,
     no_cache: bool,
     stdin_filename: str,
     look: Look,
@@ -168,6 +176,10 @@ def command(
         )
         if len(add_ignore.splitlines()) > 1:
             raise click.BadParameter("a reason is one line.", param_hint="--add-ignore")
+    if watch:
+        options.exclude_each_other(
+            "--watch", fix=fix, diff=diff, add_ignore=add_ignore is not None, stdin="-" in paths
+        )
     if diff_base:
         options.exclude_each_other("--diff-base", fix=fix, diff=diff)
     asked = replace(
@@ -182,6 +194,10 @@ def command(
         paths or (".",), asked, force_exclude=force_exclude, stdin_filename=stdin_filename
     )
     packs.require(config.typed(asked))
+    if watch:
+        from accumlint.commands import watching
+
+        return watching.watch(arguments, paths or (".",), targets)
     for problem in problems:
         output.tell(problem)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
@@ -198,4 +214,5 @@ def command(
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)
     work = Work(fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base)
-    return max(worst, checking.run(here, targets, work, delivery))
+    cache = None if no_cache else Cache(str(cache_dir or config.cache_dir(here)))
+    return max(worst, checking.run(here, targets, work, delivery, cache))

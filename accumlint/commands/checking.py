@@ -22,6 +22,7 @@ from accumlint.reporting.look import Look
 from accumlint.reporting.words import count
 
 if TYPE_CHECKING:
+    from accumlint.cache import Cache
     from accumlint.changes import Changes
     from accumlint.fixing import Fixed
 
@@ -62,7 +63,9 @@ class Delivery:
         return "html" in (*self.printed, *(name for name, _ in self.files))
 
 
-def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery) -> int:
+def run(
+    here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery, cache: Cache | None
+) -> int:
     """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
     for settings in asked:
@@ -82,7 +85,7 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
-    found = chain(of_settings, _found(coming, work, drawn=delivery.draws))
+    found = chain(of_settings, _found(coming, work, cache, drawn=delivery.draws))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
@@ -95,13 +98,16 @@ def run(here: Settings, targets: Sequence[Target], work: Work, delivery: Deliver
     return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
-def _found(targets: Iterable[Target], work: Work, *, drawn: bool) -> Iterator[Checked]:
+def _found(
+    targets: Iterable[Target], work: Work, cache: Cache | None, *, drawn: bool
+) -> Iterator[Checked]:
     """What there is to report once the work is done."""
     if work.fix:
         return _fixed(targets, work.unsafe)
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
-    found = check.check(targets, _illustrator() if drawn else None)
+    # What a loop looks like is not kept.
+    found = check.check(targets, None, _illustrator()) if drawn else check.check(targets, cache)
     if work.since:
         from accumlint import changes
 

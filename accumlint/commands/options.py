@@ -75,6 +75,11 @@ BASELINE = click.option(
     type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
     help="The file of known findings.",
 )
+CACHE_DIR = click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
+    help="The folder of the cache (.accumlint_cache beside the settings).",
+)
 COLOR = click.option(
     "--color",
     "look",

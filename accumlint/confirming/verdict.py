@@ -152,7 +152,9 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
 
 
 # Claims about how many micro-batches a window holds, or none.
-_OF_WINDOWS = {Symptom.SIZES, Symptom.STEPS, Symptom.RAISES}
+_OF_WINDOWS = {
+    Symptom.SIZES, Symptom.STEPS, Symptom.RAISES, Symptom.ATTACHED, Symptom.GROWING,
+}  # fmt: skip
 
 
 def _accumulates(plan: Plan) -> bool:
@@ -167,6 +169,8 @@ def _nothing_accumulates(evidence: Evidence) -> bool:
         and found.steps > 1
         and bool(found.updates)
         and all(len(u.microbatches) <= 1 for u in found.updates)
+        # Where several optimizers take turns, each update ends what another's window would hold.
+        and len({u.optimizer for u in found.updates}) == 1
     )
 
 

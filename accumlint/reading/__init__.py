@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accumlint.reading import reducing
 from accumlint.reading.parsing import UnreadableSource, parsed
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Project
@@ -17,4 +18,7 @@ def read(text: str, path: str, project: Project) -> Program:
         UnreadableSource: on a syntax error.
     """
     source = Source(path, lines(text))
-    return Program(source, parsed(text, source), text, read_data=project.data_of)
+    # What is left out of a long file has no say in training: `text` and the source's lines are whole all the same.
+    is_long = len(source.lines) > reducing.LONG
+    read = reducing.reduced(text, source.lines) if is_long else text
+    return Program(source, parsed(read, source), text, read_data=project.data_of)

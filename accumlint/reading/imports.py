@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from accumlint.remembering import Memory
+
 # What stands in the table of frameworks is never followed as source, not even in its own repository.
 MODELLED = frozenset(
     {
@@ -24,10 +26,10 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 class Imports:
     """Answers for one run what imports mean; every file and folder is asked for once."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
         self._files: dict[str, bool] = {}
         self._folders: dict[str, bool] = {}
-        self._roots: dict[str, tuple[str, ...]] = {}
 
     def located(self, path: str, importer: str) -> tuple[str, tuple[str, ...]] | None:
         """The file that the dotted `path` leads into when `importer` imports it, and the names left over.
@@ -51,9 +53,9 @@ class Imports:
 
     def roots(self, folder: str) -> tuple[str, ...]:
         """The folders in which a file in `folder` may find absolute imports, nearest first."""
-        if folder not in self._roots:
-            self._roots[folder] = tuple(self._upwards(folder, self._top(folder)))
-        return self._roots[folder]
+        return self.memory.once(
+            ("roots", folder), lambda: tuple(self._upwards(folder, self._top(folder))), ()
+        )
 
     def _below(self, folder: str, parts: list[str]) -> tuple[str, tuple[str, ...]] | None:
         for position, part in enumerate(parts):
@@ -100,11 +102,13 @@ class Imports:
         return self._is_file(path + ".py") or self._is_folder(path)
 
     def _is_file(self, path: str) -> bool:
+        self.memory.met.add(path)
         if path not in self._files:
             self._files[path] = os.path.isfile(path)
         return self._files[path]
 
     def _is_folder(self, path: str) -> bool:
+        self.memory.met.add(path)
         if path not in self._folders:
             self._folders[path] = os.path.isdir(path)
         return self._folders[path]

@@ -17,6 +17,7 @@ from accumlint.reading.imports import Imports
 from accumlint.reading.outline import Block, Outline, outline
 from accumlint.reading.parsing import UnreadableSource, parsed
 from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevance
+from accumlint.remembering import Memory
 from accumlint.source import UndecodableSource, decode, lines
 
 _LONGEST = 1_000_000
@@ -155,27 +156,20 @@ class Excerpt:
 class Project:
     """Everything that was read around the files of one run."""
 
-    def __init__(self) -> None:
-        self.imports = Imports()
-        self._modules: dict[str, Module | None] = {}
-        self._found: dict[tuple[str, str], Definition | None] = {}
-        self._calls: dict[tuple[Definition, int], frozenset[str]] = {}
-        self._followed: dict[tuple[Definition, int], Excerpt | None] = {}
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.memory = memory or Memory()
+        self.imports = Imports(self.memory)
 
     def module(self, path: str) -> Module | None:
         """A file of the project, None where it cannot be read."""
-        if path not in self._modules:
-            self._modules[path] = _read(path)
-        return self._modules[path]
+        self.memory.read.add(path)
+        return self.memory.once(("module", path), lambda: _read(path), None)
 
     def find(self, path: str, importer: str) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project."""
-        asked = (path, importer)
-        if asked not in self._found:
-            # An import that leads back to itself stands for nothing.
-            self._found[asked] = None
-            self._found[asked] = self._find(path, importer)
-        return self._found[asked]
+        # An import that leads back to itself stands for nothing.
+        asked = "find", path, importer
+        return self.memory.once(asked, lambda: self._find(path, importer), None)
 
     def _find(self, path: str, importer: str) -> Definition | None:
         located = self.imports.located(path, importer)
@@ -212,11 +206,8 @@ class Project:
 
     def calls(self, definition: Definition, further: int) -> frozenset[str]:
         """What a definition calls, with what it leads to in its own file and some files further."""
-        asked = definition, further
-        if asked not in self._calls:
-            self._calls[asked] = frozenset()
-            self._calls[asked] = self._calls_of(definition, further)
-        return self._calls[asked]
+        asked = "calls", definition, further
+        return self.memory.once(asked, lambda: self._calls_of(definition, further), frozenset())
 
     def _calls_of(self, definition: Definition, further: int) -> frozenset[str]:
         if not definition.name:
@@ -258,11 +249,8 @@ class Project:
 
         What it leads to is looked for some files `further`.
         """
-        asked = definition, further
-        if asked not in self._followed:
-            self._followed[asked] = None
-            self._followed[asked] = self._follow(definition, further)
-        return self._followed[asked]
+        asked = "follow", definition, further
+        return self.memory.once(asked, lambda: self._follow(definition, further), None)
 
     def _follow(self, definition: Definition, further: int) -> Excerpt | None:
         if definition.attributes or not definition.name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from accumlint import accuracy
 from accumlint.reporting.look import Look
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ def page(rule: Rule, look: Look) -> Iterator[str]:
     yield look.paint(f"# {rule.code} {rule.name}", rule.severity.value)
     yield ""
     yield look.paint(_kind(rule), "dim")
+    if measured := accuracy.of(rule.code):
+        yield look.paint(f"On labelled loops: {measured.sentence}", "dim")
     yield ""
     yield rule.page() or "The page is the rule's docstring, which `python -OO` leaves out."
 

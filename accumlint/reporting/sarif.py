@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accumlint import __version__, packs
+from accumlint import __version__, accuracy, packs
 from accumlint.problem import Kind, Problem
 from accumlint.report import Checked, Fix, Mark, Report, Silenced
 from accumlint.reporting.encoding import dumped
@@ -66,6 +66,8 @@ def _rule(rule: Rule) -> _Object:
     page = rule.page() or rule.name
     paragraphs = [" ".join(paragraph.split()) for paragraph in page.split("\n\n")]
     severity = rule.severity.value
+    measured = accuracy.of(rule.code)
+    precision = measured.precision if measured else ""
     return {
         "id": rule.code,
         "name": rule.name,
@@ -76,6 +78,7 @@ def _rule(rule: Rule) -> _Object:
         "properties": {
             "tags": ["gradient-accumulation", "pytorch", rule.claim.value],
             "problem.severity": _WEIGHTS[severity],
+            **({"precision": precision} if precision else {}),
         },
     }
 

@@ -246,8 +246,19 @@ class Binding:
             yield [self.data.fetch() for _ in range(self.steps_)]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere."""
-        made = cls(*args, **kwargs)
+        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
+
+        Keywords are left out that nobody knows the value of, or that the version which is here does not have.
+        """
+        known = inspect.signature(cls).parameters
+        unknown = [name for name in kwargs if name not in known]
+        if unknown:
+            self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
+        given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
+        if any(name.endswith("_plugin") for name in kwargs):
+            # A plug-in that is not here may have held them.
+            given.setdefault("gradient_accumulation_steps", self.steps_)
+        made = cls(*args, **given)
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
@@ -384,22 +395,6 @@ class Binding:
             return now()
         except NameError:
             return self._missing(name)
-
-    def lenient(self, cls: Any) -> Any:
-        """A class of a framework, called without keywords that nobody or the version which is here does not know."""
-
-        def build(*args: Any, **kwargs: Any) -> Any:
-            known = inspect.signature(cls).parameters
-            unknown = [name for name in kwargs if name not in known]
-            if unknown:
-                self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
-            given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
-            if any(k.endswith("_plugin") for k in kwargs):
-                # A plug-in that is not here may have held them.
-                given.setdefault("gradient_accumulation_steps", self.steps_)
-            return cls(*args, **given)
-
-        return build if isinstance(cls, type) else cls
 
     def _importing(self, failure: Exception) -> bool:
         """True where a failure ends the import of another file."""

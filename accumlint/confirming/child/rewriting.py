@@ -409,10 +409,6 @@ class _Rewriter(ast.NodeTransformer):
         if text.endswith("Plugin"):
             # How a framework that is not here would be set up.
             return _at(ast.Constant(None), node)
-        if text.rpartition(".")[2] == "Accelerator":
-            self.generic_visit(node)
-            node.func = _at(_runtime("lenient", [node.func]), node)
-            return node
         if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
             # What is wrapped may be built right here.
             first = node.args[0]

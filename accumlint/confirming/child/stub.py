@@ -90,6 +90,8 @@ class Stub:
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.
             return nullcontext(args[0])
+        if method == "master_params" and args:
+            return [p for group in args[0].param_groups for p in group["params"]]
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if model is not None and _LOSSES.search(method):
@@ -108,6 +110,9 @@ class Stub:
     def __iter__(self) -> Iterator[Any]:
         # Enough for any window, and an end for whoever makes a list of it.
         return iter([self._other(f"{self._text}{ITEM}") for _ in range(64)])
+
+    def __next__(self) -> Any:
+        return self._other(f"{self._text}{ITEM}")
 
     def keys(self) -> list[str]:
         """None that anybody knows: `**stub` gives nothing."""

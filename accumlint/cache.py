@@ -1,0 +1,281 @@
+"""Knows what checking a file gave the last time, and whether that still holds.
+
+The cache is a folder with a JSON file for each set of settings. A file without a training loop is known by its size and
+time. What was found in any other rests on the paths that were looked at for it: its own, and those that its imports led
+to or would have led to. Each is known by size and time, and by its text's hash where these differ. A cache that cannot
+be read or written is no cache, and never a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from accumlint import packs
+from accumlint.plain import plain, rich
+from accumlint.report import Checked
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from accumlint.config import Settings
+    from accumlint.discovery import Target
+
+# A time may stand still for that long while a file is written again (FAT counts in two seconds).
+_MOMENT = 2 * 10**9
+_MONTH = 30 * 24 * 3600
+TAG = "CACHEDIR.TAG"
+_TAGGED = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# What accumlint found the last time; may be removed at any time.\n"
+)
+
+# What a path was found to be: "" for nothing, "file", "folder"; of a file whose text counts: size, time and hash.
+State: TypeAlias = "str | list[int | str]"
+
+
+class Cache:
+    """What earlier runs found in files, kept in a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.paths = _Paths()
+        self._shelves: dict[Settings, _Shelf] = {}
+
+    def find(self, target: Target) -> Checked | None:
+        """What checking a file would give; None where that is not known."""
+        return None if target.stdin else self._shelf(target.settings).find(target)
+
+    def keep(
+        self, target: Target, checked: Checked, read: Collection[str], met: Collection[str]
+    ) -> None:
+        """Remembers what checking a file gave, the files read for it and the paths looked for."""
+        # What went wrong may go better the next time.
+        if not target.stdin and not checked.problems:
+            self._shelf(target.settings).keep(target, checked, read, met)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.save()
+
+    def save(self) -> None:
+        """Writes what is new."""
+        changed = [shelf for shelf in self._shelves.values() if shelf.is_changed]
+        with contextlib.suppress(OSError):
+            if changed:
+                self._furnish()
+            for shelf in changed:
+                shelf.save()
+
+    def _shelf(self, settings: Settings) -> _Shelf:
+        if settings not in self._shelves:
+            name = _hash(repr((settings, _text(settings.baseline))))[:16]
+            file = os.path.join(self.folder, f"{name}.json")
+            self._shelves[settings] = _Shelf(file, self.paths)
+        return self._shelves[settings]
+
+    def _furnish(self) -> None:
+        """Makes the folder, tells git and backups to pass it over, and removes what was not used for long."""
+        os.makedirs(self.folder, exist_ok=True)
+        if os.listdir(self.folder) and not os.path.exists(os.path.join(self.folder, TAG)):
+            # Somebody's folder was named: it must not be hidden, nor be cleaned one day.
+            return
+        for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
+            file = os.path.join(self.folder, name)
+            with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as stream:
+                stream.write(text)
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - _MONTH
+                if is_old and ".json" in entry.name:
+                    os.unlink(entry.path)
+
+
+class _Paths:
+    """What paths are in this run; each is looked at once."""
+
+    def __init__(self) -> None:
+        self._start = time.time_ns()
+        self._stats: dict[str, os.stat_result | None] = {}
+        self._hashes: dict[str, str] = {}
+
+    def stat(self, path: str) -> os.stat_result | None:
+        if path not in self._stats:
+            try:
+                self._stats[path] = os.stat(path)
+            except (OSError, ValueError):
+                self._stats[path] = None
+        return self._stats[path]
+
+    def hash(self, path: str) -> str:
+        if path not in self._hashes:
+            try:
+                with open(path, "rb") as file:
+                    self._hashes[path] = sha256(file.read()).hexdigest()
+            except OSError:
+                self._hashes[path] = ""
+        return self._hashes[path]
+
+    def size_and_time(self, path: str) -> list[int]:
+        found = self.stat(path)
+        return [found.st_size, found.st_mtime_ns] if found else []
+
+    def kind(self, path: str) -> str:
+        found = self.stat(path)
+        if found is None:
+            return ""
+        return "folder" if stat.S_ISDIR(found.st_mode) else "file"
+
+    def text(self, path: str) -> State:
+        """The state of a file whose text counts."""
+        return [*self.size_and_time(path), self.hash(path)] if self.stat(path) else ""
+
+    def is_still(self, path: str, state: State) -> bool:
+        """True when a path is what it was."""
+        if isinstance(state, str):
+            return self.kind(path) == state
+        return self.size_and_time(path) == state[:2] or self.hash(path) == state[2] != ""
+
+    def is_settled(self, path: str) -> bool:
+        """False for what changed so shortly before the run, or in it, that it may have been read before or after."""
+        found = self.stat(path)
+        return found is None or found.st_mtime_ns < self._start - _MOMENT
+
+
+class _Shelf:
+    """What is known under one set of settings, by file.
+
+    Of a file where nothing was looked for this is its size and time; of others a list: the path as the user wrote it,
+    the paths that the result rests on with their states, and the result.
+    """
+
+    def __init__(self, file: str, paths: _Paths) -> None:
+        self.file = file
+        self.paths = paths
+        self.is_changed = False
+        self.known: dict[str, Any] = _loaded(file)
+
+    def find(self, target: Target) -> Checked | None:
+        try:
+            match self.known.get(target.file):
+                case [int(), int()] as then:
+                    same = self.paths.size_and_time(target.file) == then
+                    return Checked(target.shown) if same else None
+                case [target.shown, rests_on, result]:
+                    same = all(self.paths.is_still(path, state) for path, state in rests_on)
+                    return rich(Checked, result) if same else None
+                case _:
+                    return None
+        except (TypeError, ValueError, LookupError):
+            return None
+
+    def keep(
+        self, target: Target, checked: Checked, read: Collection[str], met: Collection[str]
+    ) -> None:
+        texts = [target.file, *sorted(read)]
+        if not self.paths.size_and_time(target.file) or not all(map(self.paths.is_settled, texts)):
+            return
+        self.is_changed = True
+        if checked == Checked(target.shown) and not read and not met:
+            self.known[target.file] = self.paths.size_and_time(target.file)
+            return
+        rests_on = [[path, self.paths.text(path)] for path in texts]
+        rests_on += [[path, self.paths.kind(path)] for path in sorted(met)]
+        self.known[target.file] = [target.shown, rests_on, plain(checked)]
+
+    def save(self) -> None:
+        """Writes what is known of files that are still there. Of two runs, the last one has its way."""
+        # Many results rest on the same few states, which stand in the file once.
+        states: dict[str, int] = {}
+
+        def number(pair: object) -> int:
+            return states.setdefault(json.dumps(pair), len(states))
+
+        known = {file: entry for file, entry in self.known.items() if self.paths.stat(file)}
+        for file, entry in known.items():
+            if len(entry) == 3:
+                shown, rests_on, result = entry
+                known[file] = [shown, [*map(number, rests_on)], result]
+        made = {**_provenance(), "states": [*map(json.loads, states)], "known": known}
+        temporary = f"{self.file}.{os.getpid()}.{time.time_ns()}"
+        try:
+            with open(temporary, "x", encoding="ascii") as stream:
+                stream.write(json.dumps(made, separators=(",", ":")))
+            os.replace(temporary, self.file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _loaded(file: str) -> dict[str, Any]:
+    """What a file of the cache holds; nothing where it is broken, or made by other code."""
+    try:
+        with open(file, encoding="ascii") as stream:
+            held = json.load(stream)
+        if held["installed"] != _installed() or held["code"] != _stamp(held["folders"]):
+            return {}
+        states = held["states"]
+        for entry in held["known"].values():
+            if len(entry) == 3:
+                entry[1] = [states[number] for number in entry[1]]
+        return held["known"]
+    except (OSError, TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def _provenance() -> dict[str, Any]:
+    """The code that finds what is found: the folders of accumlint and of the packs of rules, and what is in them."""
+    folders = [os.path.dirname(__file__), *map(str, packs.folders())]
+    return {"installed": _installed(), "folders": folders, "code": _stamp(tuple(folders))}
+
+
+@cache
+def _installed() -> str:
+    """Changes when a package comes or goes, and so perhaps a pack of rules: asking for these takes longer."""
+    held = [sys.version]
+    for folder in sys.path:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            held += (
+                f"{entry.path} {entry.stat().st_mtime_ns}"
+                for entry in entries
+                if entry.name.endswith((".dist-info", ".egg-info"))
+            )
+    return _hash("\n".join(held))
+
+
+def _stamp(folders: Iterable[str]) -> str:
+    """Changes when code in a folder, or below it, does."""
+    return _hash("\n".join(sorted(line for folder in folders for line in _lines(folder))))
+
+
+def _lines(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _lines(entry.path)
+
+
+def _text(file: Path | None) -> str:
+    """The text of a baseline: which findings it knows is part of the settings."""
+    try:
+        return file.read_bytes().hex() if file else ""
+    except OSError:
+        return ""
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,33 @@
+"""What the documentation tells editors to do works with what we print."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from conftest import Run
+from helpers import FLAGGED, LOOP, ROOT
+
+PAGE = (ROOT / "docs" / "editors.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_the_task_finds_the_problems(run: Run, tmp_path: Any) -> None:
+    (task,) = json.loads(BLOCKS[-1])["tasks"]
+    matcher: dict[str, Any] = task["problemMatcher"]
+    pattern: dict[str, Any] = matcher["pattern"]
+    (tmp_path / "train.py").write_text(LOOP)
+    command, *arguments = task["command"].split()
+    arguments.remove("--watch")
+    lines = run(*arguments).out.splitlines()
+    (found,) = filter(None, (re.match(pattern["regexp"], line) for line in lines))
+    place = found[pattern["file"]], int(found[pattern["line"]]), found[pattern["code"]]
+    assert (command, *place) == ("accumlint", "train.py", FLAGGED, "ACC102")
+    source = (ROOT / "accumlint" / "commands" / "watching.py").read_text(encoding="utf-8")
+    for mark in ("beginsPattern", "endsPattern"):
+        assert matcher["background"][mark].strip("^$") in source
+
+
+def test_every_block_is_json() -> None:
+    assert [type(json.loads(block)) for block in BLOCKS] == [dict, dict]
