@@ -343,7 +343,7 @@ class Output:
     def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
         self._logits = logits
         self._make = loss
-        self._has_loss = has_loss
+        self.has_loss = has_loss
         self._loss: torch.Tensor | None = None
 
     @property
@@ -393,11 +393,11 @@ class Output:
         if isinstance(key, str):
             return self.named(key) if "loss" in key.lower() else self.logits
         if isinstance(key, int):
-            return self.loss if self._has_loss and key == 0 else self.logits
+            return self.loss if self.has_loss and key == 0 else self.logits
         return self.logits[key]
 
     def __iter__(self) -> Iterator[Any]:
-        if self._has_loss:
+        if self.has_loss:
             return iter((self.loss, self.logits))
         return iter(self.logits)
 
@@ -449,6 +449,10 @@ def _plain(value: Any) -> Any:
 
 def _operator(name: str) -> Callable[..., Any]:
     def operate(self: Any, *others: Any) -> Any:
+        divided = "truediv" in name and isinstance(self, Output)
+        if divided and (self.has_loss or isinstance(others[0], int)):
+            # What is divided by a count is a loss, and so is what a model gives for labels.
+            return getattr(self.loss, name)(*_plain(others))
         return getattr(_plain(self), name)(*_plain(others))
 
     return operate
