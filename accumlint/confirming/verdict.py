@@ -257,17 +257,23 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if _is_empty(u))]
     worst = _worst(updates)
-    shows = _decide(worst.error, evidence, "the relative error")
+    low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
+    # What lies below is rounding.
+    shows = not worst.error <= low and _decide(worst.error, evidence, "the relative error")
     figures: dict[str, float | int | str] = {
         "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
     }  # fmt: skip
     if worst.factor:
         figures["factor"] = worst.factor
-    return Answer(shows, worst.error, _said(worst, evidence), figures)
+    return Answer(shows, worst.error, _said(worst, evidence, low), figures)
 
 
-def _said(u: Update, evidence: Evidence) -> str:
-    if u.error <= evidence.low:
+# torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
+_CLIPPING = 1e-5
+
+
+def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
+    if u.error <= max(low, evidence.low):
         return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
     if u.direction < evidence.low and u.factor:
         return f"update {u.number} applies {u.factor} times the large batch's gradient"
