@@ -72,7 +72,6 @@ EXCEPTIONS = {
     "acc306/good_optimizer_reduces": UNSEEN,
     "acc306/good_parameters_averaged": ON_PURPOSE,
     "acc306/good_wrapped_elsewhere": UNSEEN,
-    "acc307/good_copies_are_reduced": NO_STANDIN,
     "acc307/good_value_only": "gloo has no average: torch divides in place, and the gradient with it",
     "acc308/good_flat_buffer": UNSEEN,
     "acc308/good_nothing_applied": ON_PURPOSE,
@@ -112,7 +111,6 @@ EXCEPTIONS = {
     "acc601/good_division_left_to_trainer": NO_STANDIN,
     "acc603/good_plain_accelerator": ON_PURPOSE,
     "acc604/good_prepared_by_helper": UNSEEN,
-    "acc605/good_one_step_configured": NO_STANDIN,
     "acc606/good_two_optimizers": "its windows are of one micro-batch, whatever is asked for",
     "acc606/good_weighted_terms": NO_STANDIN,
 }  # fmt: skip
