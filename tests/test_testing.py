@@ -177,7 +177,9 @@ def test_torch_is_imported_when_it_is_needed() -> None:
 
 def test_the_example_of_the_docs_passes() -> None:
     page = (ROOT / "docs" / "confirm.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n((?:(?!```).)*assert_large_batch_equivalent.*?)```", page, re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n((?:(?!```).)*assert_large_batch_equivalent.*?)```", page, re.DOTALL
+    )
     space: dict[str, Any] = {}
     exec(example, space)
     tests: list[Callable[[], None]] = [f for n, f in space.items() if n.startswith("test_")]
