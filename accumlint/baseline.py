@@ -144,6 +144,7 @@ def _entries(document: object) -> Iterator[tuple[Known, int]]:
             else f"it is of version {version!r}, and this accumlint reads version {VERSION}"
         )
     if not isinstance(findings := held.get("findings"), Sequence):
+        # A file with wrong contents, whatever their types.
         raise ValueError("it lists no findings")  # noqa: TRY004
     for number, row in enumerate(cast("Sequence[object]", findings), 1):
         yield _entry(row, number)

@@ -130,7 +130,7 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize("loop", [False, True], ids=["step", "loop"])
 @pytest.mark.parametrize("parts", RIGHT.values(), ids=RIGHT)
 def test_what_is_right_passes(parts: dict[str, str], loop: bool) -> None:
-    ran(parts, loop=loop)
+    assert ran(parts, loop=loop) is None
 
 
 @pytest.mark.parametrize(("parts", "told"), WRONG.values(), ids=WRONG)

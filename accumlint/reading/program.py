@@ -370,31 +370,6 @@ class Function(Node):
     def yields(self) -> bool:
         return any(isinstance(n, Yield) for n in walk(self.body, into_functions=False))
 
-    @cached_property
-    def locals(self) -> frozenset[str]:
-        """The names that the body itself binds (parameters not included)."""
-        bound: set[str] = set()
-        outer: set[str] = set()
-        for node in walk(self.body, into_functions=False):
-            match node:
-                case Assign(targets=targets):
-                    bound.update(*(target_names(t) for t in targets))
-                case Augment(target=target) | For(target=target) | Walrus(target=target):
-                    bound.update(target_names(target))
-                case With(items=items):
-                    bound.update(*(target_names(t) for _, t in items if t is not None))
-                case Import(names=names):
-                    bound.update(n for n, _ in names)
-                case Function(name=name) | Class(name=name):
-                    bound.add(name)
-                case Scope(names=names):
-                    outer.update(names)
-                case Try(handlers=handlers):
-                    bound.update(name for _, name, _ in handlers if name)
-                case _:
-                    pass
-        return frozenset(bound - outer)
-
     @property
     def assigned_attributes_of_class(self) -> frozenset[str]:
         """The attributes that the owner class sets, on `self` or in its body."""

@@ -50,11 +50,7 @@ _ROUNDS = (
 
 
 class Unbound(Exception):
-    """The loop cannot be run with stand-ins: `names` are what nothing could be made for."""
-
-    def __init__(self, reason: str, wanted: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.wanted = wanted
+    """The loop cannot be run with stand-ins; the message says why."""
 
 
 class Binding:
@@ -527,18 +523,7 @@ class Binding:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
         for p in parameters:
             low = p.name.lower()
-            if low in (
-                "batch_idx",
-                "batch_index",
-                "step",
-                "i",
-                "idx",
-                "it",
-                "iteration",
-                "n_iter",
-                "iter_num",
-                "global_step",
-            ):
+            if low in _ROUNDS:
                 kwargs[p.name] = batch.number - 1
             elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
                 kwargs[p.name] = batch

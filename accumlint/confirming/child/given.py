@@ -50,6 +50,7 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
         raise GivenError(f"the set-up file raised {type(problem).__name__}: {problem}") from None
     if not isinstance(found, dict):
         raise GivenError("`setup` in the set-up file returns no dictionary")
+    # Of what types its keys and values are, only the user knows.
     objects: dict[str, Any] = dict(found)  # pyright: ignore[reportUnknownArgumentType]
     open_ = [name for name, value in objects.items() if value is ...]
     if open_:

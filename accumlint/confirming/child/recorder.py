@@ -486,6 +486,7 @@ class Recorder(TorchFunctionMode):
             if frame.f_code.co_filename == self.settings.file and first in frame.f_locals:
                 try:
                     return eval(name, frame.f_globals, frame.f_locals)
+                # Reading may run the user's own code, which may raise anything: then the total was not seen.
                 except Exception:  # noqa: BLE001
                     return None
             frame = frame.f_back

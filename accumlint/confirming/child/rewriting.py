@@ -242,8 +242,8 @@ def _drop_imports(tree: ast.Module) -> None:
 
     Drop().visit(tree)
     for node in ast.walk(tree):
-        if isinstance(getattr(node, "body", None), list) and not node.body:  # type: ignore[attr-defined]
-            node.body = [ast.Pass()]  # type: ignore[attr-defined]
+        if vars(node).get("body") == []:
+            vars(node)["body"] = [ast.Pass()]
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -540,6 +540,7 @@ def _bound_inside(node: ast.stmt) -> Iterator[str]:
 
 
 def _constant(value: object) -> ast.expr:
+    # Strings and tuples of them, nested; what is in a tuple that is met as an object, no annotation says.
     if isinstance(value, tuple):
         return ast.Tuple([_constant(v) for v in value], ast.Load())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     return ast.Constant(value)  # pyright: ignore[reportArgumentType]
@@ -572,6 +573,7 @@ def _at(node: N, place: ast.AST) -> N:
 
 def _listed(result: object) -> list[ast.stmt]:
     if isinstance(result, list):
+        # A transformer gives statements only.
         return result  # pyright: ignore[reportUnknownVariableType]
     return [result] if isinstance(result, ast.stmt) else []
 
