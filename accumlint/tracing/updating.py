@@ -186,6 +186,7 @@ class Updating:
                         and isinstance(args[0], Unknown)
                         and args[0].tensor
                     ),
+                    bool(args or kwargs),
                 )
             )
             return True, None
