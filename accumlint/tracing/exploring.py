@@ -173,6 +173,7 @@ class _Paths:
         self.until = until
         self.nodes = 0
         self.calls = "once"
+        self.owner = ""
 
     def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
         found: list[t.Trace] = []
@@ -224,7 +225,7 @@ class _Paths:
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             if run.of(t.Backward):
-                entry = replace(self.entry, calls=self.calls)
+                entry = replace(self.entry, calls=self.calls, owner=self.owner)
                 found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
             if flips < MAX_FLIPS and not exceptional:
                 waiting.extend((f, flips + 1) for f in _flipped(decisions, chosen))
@@ -281,8 +282,11 @@ class _Paths:
         receiver: Value = None
         owner = self.program.classes.get(function.owner) if function.owner else None
         if owner is not None and function.name in owner.methods:
-            concrete = ClassValue(self.filled(machine, owner, function), None)
-            receiver = machine.invoking.construct(concrete, [], {"**": Unknown("kwargs")}, function)
+            concrete = self.filled(machine, owner, function)
+            self.owner = concrete.name
+            receiver = machine.invoking.construct(
+                ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
+            )
             if isinstance(receiver, Object) and receiver.thing is None:
                 receiver.text = "self"
         self.train(machine, Closure(function, None, owner), receiver, function)
