@@ -105,6 +105,11 @@ def role_of(name: str) -> str:
     return ""
 
 
+def is_data(name: str) -> bool:
+    """True when a name reads like a dataset, a loader or a collator."""
+    return role_of(name) == "loader" or "collat" in name.lower()
+
+
 _NEGATIVE = re.compile(
     r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_|not_"
     r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only"
