@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading import names
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import (
     Attr,
     Binary,
@@ -245,7 +245,7 @@ def has_size(told: Iterable[str]) -> bool:
 
 
 def has_steps(told: Iterable[str]) -> bool:
-    return any(map(names.is_steps, told))
+    return any(map(is_steps, told))
 
 
 def words(value: Expr) -> list[str]:
