@@ -2,9 +2,9 @@
 
     python benchmarks/walk.py --script train.py --history ../their-repository --write docs/walk.md
 
-Every command of the way is run as it is written, in a folder of its own, with a fresh clone of this repository and fresh
-environments; what the page shows is what they printed. `--script` is a training script with a finding that a safe fix
-mends, `--history` a git repository with findings of long ago (a copy of it is used). Needs git and an index of packages.
+Every command of the way is run as it is written, in a folder of its own, with a fresh clone of this repository and
+fresh environments; what the page shows is what they printed. `--script` is a training script with a finding that a safe
+fix mends, `--history` a folder with findings of long ago (a copy of it is used). Needs git and an index of packages.
 Times are wall times of this machine and hour, the packages' downloads included; the number of commands is what counts.
 """
 
