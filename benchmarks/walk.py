@@ -106,7 +106,9 @@ def walked(steps: Sequence[Step], folder: Path, names: dict[str, str], path: str
 
 def page(title: str, found: Sequence[Done]) -> Iterator[str]:
     """The commands with their times, and then with what they printed."""
-    yield f"**{title}: {len(found)} commands, {sum(d.seconds for d in found):.0f} s.**"
+    yield f"## {title}"
+    yield ""
+    yield f"{len(found)} commands, {sum(d.seconds for d in found):.0f} seconds:"
     yield ""
     yield "| | | exit code | seconds |"
     yield "| --- | --- | --- | --- |"
@@ -150,9 +152,9 @@ def main() -> None:
         f"Measured on {date.today()} with CPython {platform.python_version()}, {platform.system()}, "
         f"{os.cpu_count()} shared cores{given.of and f', on {given.of}'}.",
         "",
-        *page("To a script that is mended and proven", first),
+        *page("A script that is mended and proven", first),
         "",
-        *page("To a green hook on a repository with a history", second),
+        *page("A green hook", second),
     ]
     text = "\n".join(told).replace(str(folder), "…")
     if given.write:
