@@ -115,11 +115,12 @@ def page(title: str, found: Sequence[Done]) -> Iterator[str]:
     for number, done in enumerate(found, start=1):
         command = done.step.command.replace("|", "\\|")
         yield f"| {number} | `{command}` ({done.step.why}) | {done.code} | {done.seconds:.1f} |"
-    for done in found:
+    for number, done in enumerate(found, start=1):
         if done.step.shown and done.printed.strip():
             yield ""
+            yield f"Command {number} printed:"
+            yield ""
             yield "```text"
-            yield f"$ {done.step.command.removeprefix('.venv/bin/')}"
             lines = [re.sub(r"\s+$", "", line) for line in done.printed.strip("\n").splitlines()]
             yield from lines[:_TALLEST]
             if len(lines) > _TALLEST:
