@@ -42,7 +42,7 @@ def control(
 ) -> Control | None:
     """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
-        return _counted(evidence, shows)
+        return counted(evidence, shows)
     for key, what in (_MENDED if shows else _BROKEN).items():
         if not evidence.has(key) or ("pressure" in key) != (symptom is Symptom.CLIPPED):
             continue
@@ -55,9 +55,9 @@ def control(
     return None
 
 
-def _counted(evidence: Evidence, shows: bool) -> Control | None:
+def counted(evidence: Evidence, shows: bool, key: str = "equal") -> Control | None:
     """Totals are read, not compared; that reading works shows in a value that changes from update to update."""
-    values = [x.value for x in evidence.get("equal").totals]
+    values = [x.value for x in evidence.get(key).totals]
     if len(set(values)) < 2:
         return None
     different = len(set(values))

@@ -108,7 +108,7 @@ def _weights(evidence: Evidence, key: str = "ragged") -> Answer:
     shows = _decide(ratio - 1, evidence, "the ratio of weights less 1")
     if shows:
         sentence = (
-            f"with {_listed(worst.targets)} targets, one target weighs up to {ratio:.3g} times another of the same"
+            f"with {listed(worst.targets)} targets, one target weighs up to {ratio:.3g} times another of the same"
             f" window (relative error {worst.error:.2g})"
         )
     else:
@@ -126,7 +126,8 @@ def _weights(evidence: Evidence, key: str = "ragged") -> Answer:
     )
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers side by side: "4/12/9"."""
     return "/".join(str(n) for n in numbers)
 
 
@@ -218,7 +219,7 @@ def _left(evidence: Evidence, key: str = "trailing") -> Answer:
     )
     if not found.left:
         return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
-    names = _listed(found.left)
+    names = listed(found.left)
     fate = "and no update of that epoch applies them"
     if leaked:
         fate = f"and leak into update {leaked.number} of the next epoch"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.controls import control as controlled
@@ -159,13 +160,30 @@ def _confirmation(
     control: Control | None,
     evidence: Evidence | None,
 ) -> Confirmation:
+    if evidence is None:
+        return confirmation(plan, verdict, reason)
+    standins: Mapping[str, str] = {}
+    if "equal" in evidence.raw:
+        standins = evidence.raw["equal"]["standins"]
+    made = confirmation(
+        plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), standins, _also(plan, evidence)
+    )  # fmt: skip
+    return replace(made, setup=_setup(plan, evidence)) if verdict is Verdict.UNDECIDED else made
+
+
+def confirmation(
+    plan: Plan,
+    verdict: Verdict,
+    reason: str,
+    figures: dict[str, float | int | str] | None = None,
+    control: Control | None = None,
+    shown: tuple[Pass, ...] = (),
+    standins: Mapping[str, str] | None = None,
+    also: Iterable[str] = (),
+) -> Confirmation:
+    """A plan's finding with its verdict; `standins` say what took the place of what."""
     report = plan.report
     place = report.mark.place
-    standins = ()
-    if evidence is not None and "equal" in evidence.raw:
-        standins = tuple(
-            f"`{k}`: {v}" for k, v in sorted(evidence.raw["equal"]["standins"].items())
-        )
     return Confirmation(
         file=report.shown,
         line=place.line,
@@ -176,12 +194,11 @@ def _confirmation(
         message=report.headline,
         verdict=verdict,
         reason=reason,
-        measured=figures,
+        measured=figures or {},
         control=control,
-        passes=_shown(plan.symptom, evidence) if evidence is not None else (),
-        standins=standins,
-        also=tuple(_also(plan, evidence)) if evidence is not None else (),
-        setup=_setup(plan, evidence) if verdict is Verdict.UNDECIDED and evidence else "",
+        passes=shown,
+        standins=tuple(f"`{name}`: {what}" for name, what in sorted((standins or {}).items())),
+        also=tuple(also),
         arm=plan.arm,
     )
 

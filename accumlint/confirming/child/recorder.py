@@ -16,6 +16,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 from unittest import mock
 from weakref import WeakSet
@@ -90,6 +91,8 @@ class Settings:
     inject: int = 0
     graphs: bool = False
     as_is: bool = False
+    # Micro-batches after which a script has been seen enough, whatever it has done.
+    most: int = 0
 
 
 @dataclass
@@ -146,14 +149,21 @@ class Recorder(TorchFunctionMode):
         wanted = {id(p) for p in parameters}
         return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
 
-    def line(self) -> int:
-        """The user's line that is being executed, innermost first; 0 for none."""
+    def is_own(self, frame: FrameType) -> bool:
+        """True for a frame of the user's code."""
+        return frame.f_code.co_filename == self.settings.file
+
+    def place(self) -> tuple[str, int]:
+        """The user's file and line that are being executed, innermost first; "" and 0 for none."""
         frame = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_filename == self.settings.file:
-                return frame.f_lineno
+            if self.is_own(frame):
+                return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
-        return 0
+        return "", 0
+
+    def line(self) -> int:
+        return self.place()[1]
 
     def note(self, kind: str, **values: Any) -> None:
         self.notes.events.append(
@@ -212,7 +222,7 @@ class Recorder(TorchFunctionMode):
         finally:
             self.busy = False
         if elements.requires_grad:
-            self._remember(Loss(self.data.current, elements, counted, self.line(), False))
+            self.remember(Loss(self.data.current, elements, counted, self.line(), False))
         return result
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
@@ -225,9 +235,9 @@ class Recorder(TorchFunctionMode):
         if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
             return
         counted = value.detach() != 0
-        self._remember(Loss(self.data.current, value, counted, self.line(), True))
+        self.remember(Loss(self.data.current, value, counted, self.line(), True))
 
-    def _remember(self, loss: Loss) -> None:
+    def remember(self, loss: Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses
@@ -237,7 +247,10 @@ class Recorder(TorchFunctionMode):
 
     # Backward
 
-    def before_backward(self, tensors: Any) -> None:
+    def before_backward(self, tensors: Any, starts: Any = None, only: Any = None) -> None:
+        """Notes what going backward from `tensors` will bring; `starts` and `only` are what torch knows as
+        `grad_tensors` and `inputs`.
+        """
         params = [p for p in self.parameters() if p.requires_grad]
         if not params:
             return
@@ -292,6 +305,14 @@ class Recorder(TorchFunctionMode):
                 "gradient": vector,
             }
 
+    def evened(self, tensors: Any) -> Any:
+        """The control: what goes backward, such that every target weighs the same."""
+        return tensors
+
+    def at_clip(self) -> dict[str, Any]:
+        """What else is to be noted where gradients are clipped."""
+        return {}
+
     def after_backward(self) -> None:
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
@@ -304,9 +325,9 @@ class Recorder(TorchFunctionMode):
                 scheduler.step()
         often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
         if often and self.backwards % often == 0:
-            self._step()
+            self.step_now()
 
-    def _step(self) -> None:
+    def step_now(self) -> None:
         """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
         self.own_step = True
         for optimizer in self.optimizers:
@@ -316,7 +337,7 @@ class Recorder(TorchFunctionMode):
             optimizer.step()
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
-            if self.settings.sabotage == "regular":
+            if self.settings.sabotage in ("regular", "flush"):
                 optimizer.zero_grad()
         self.own_step = False
 
@@ -339,23 +360,27 @@ class Recorder(TorchFunctionMode):
                 if p.grad is not None and self.data.rank:
                     p.grad.mul_(1.5)
         if self.settings.sabotage == "mend":
-            self._mend(optimizer, params, owned)
+            self.mend(optimizer, params, owned)
         if self.settings.sabotage == "average":
             self._average(params)
+        self.note(
+            "step",
+            optimizer=self.index(optimizer),
+            parameters=[i for i, p in enumerate(params) if id(p) in owned],
+            epoch=self.epoch,
+            totals=self._totals(),
+            **self.applied(params, owned),
+        )
+
+    def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
+        """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
         for p in params:
             vector.extend(_flat(p.grad if id(p) in owned else None, p))
             mask.extend([id(p) in owned] * p.numel())
-        self.note(
-            "step",
-            optimizer=self._index(optimizer),
-            parameters=[i for i, p in enumerate(params) if id(p) in owned],
-            applied=vector,
-            owned=[i for i, own in enumerate(mask) if own] if not all(mask) else None,
-            epoch=self.epoch,
-            totals=self._totals(),
-        )
+        own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
+        return {"applied": vector, "owned": own}
 
     def _average(self, params: list[torch.Tensor]) -> None:
         """The control: every rank ends up with the mean over ranks, however the loop went about it."""
@@ -377,11 +402,11 @@ class Recorder(TorchFunctionMode):
         for p in params:
             p.grad = None
 
-    def _mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+    def mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
         """The control: what the window should have brought, put in the gradient's place right before the step."""
         size = [p.numel() for p in params]
         step = {
-            "kind": "step", "optimizer": self._index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+            "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
             "parameters": [i for i, p in enumerate(params) if id(p) in owned],
         }  # fmt: skip
         own = windows([*self.notes.events, step])[-1]
@@ -414,7 +439,7 @@ class Recorder(TorchFunctionMode):
         if self.stepped >= self.settings.updates:
             raise Enough
 
-    def _index(self, optimizer: Any) -> int:
+    def index(self, optimizer: Any) -> int:
         for index, other in enumerate(self.seen):
             if other is optimizer:
                 return index
@@ -437,7 +462,7 @@ class Recorder(TorchFunctionMode):
         frame = sys._getframe(1)
         first = name.split(".")[0].split("[")[0]
         while frame is not None:
-            if frame.f_code.co_filename == self.settings.file and first in frame.f_locals:
+            if self.is_own(frame) and first in frame.f_locals:
                 try:
                     return eval(name, frame.f_globals, frame.f_locals)
                 # Reading may run the user's own code, which may raise anything: then the total was not seen.
@@ -468,7 +493,10 @@ class Recorder(TorchFunctionMode):
             if self.settings.sabotage == "double" and self.backwards % 2:
                 # The control: every other micro-batch weighs twice as much.
                 tensors = _doubled(tensors)
-            self.before_backward(tensors)
+            if self.settings.sabotage == "even":
+                tensors = self.evened(tensors)
+            starts = args[0] if args else kwargs.get("grad_tensors")
+            self.before_backward(tensors, starts, kwargs.get("inputs"))
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
                 self.kept.append(tensors if self.settings.sabotage == "retain" else None)
