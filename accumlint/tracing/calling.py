@@ -213,6 +213,10 @@ class Calling:
     ) -> Value:
         if name in base.attributes:
             return self.apply(base.attributes[name], args, kwargs, node)
+        stepped = self.machine.symbols.get(base.text)
+        if isinstance(stepped, Object) and stepped.role == "optimizer":
+            # A scaler stepped it before: an optimizer, whatever made it.
+            return self.object_method(stepped, name, args, kwargs, node)
         if name == "backward" and (base.tensor or base.loss or not args):
             via = "scaler" if base.scaler is not None else "tensor"
             self.machine.losses.backward(
@@ -244,6 +248,13 @@ class Calling:
             found = Unknown(f"{base.text}.{name}()", base.batches, count=True)
             found.counted = base.counted or Counted(kind, (base,))
             return found
+        if (
+            name == "sum"
+            and base.networks
+            and base.reduction == "unknown"
+            and _keeps_rows(args, kwargs)
+        ):
+            return replace(base, reduction="none", attributes={})
         if name in ("mean", "sum", "nanmean") and (base.tensor or base.loss):
             result = reduced(base, "sum" if name == "sum" else "mean", node)
             if not base.networks and name == "sum":
@@ -448,3 +459,10 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
+
+
+def _keeps_rows(args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """True for a sum over other dimensions than the batch's: what follows decides how the loss is reduced."""
+    over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
+    dimensions = over if isinstance(over, list | tuple) else [over]
+    return bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)

@@ -190,12 +190,21 @@ class Guards:
             return -1
         return 4 * backward + min(eventful, 3)
 
+    def _usual(self, block: tuple[p.Stmt, ...]) -> int:
+        """How much a branch looks like the ordinary one: what only wipes the gradients is for bad data."""
+        relevance = self.machine.relevance
+        eventful = [s for s in block if s in relevance.eventful]
+        calls = (n for n in p.walk(tuple(eventful)) if isinstance(n, p.Call))
+        if eventful and all(p.dotted(n.func).endswith(".zero_grad") for n in calls):
+            return -1
+        return self.weight(block)
+
     def _data_guard(self, value: Unknown, key: str, negated: bool, node: p.Node) -> bool:
         """A guard on the data (is the loss finite?): the ordinary side, except once on an exceptional path."""
         if not isinstance(node, p.If):
             return bool(negated)
         where = f"{id(node)}"
-        then, other = self.weight(node.body), self.weight(node.orelse)
+        then, other = self._usual(node.body), self._usual(node.orelse)
         ordinary = then >= other and not (then == 0 and not _carries(node, self.machine.relevance))
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False

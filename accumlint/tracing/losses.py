@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from accumlint.reading import program as p
@@ -26,11 +26,24 @@ if TYPE_CHECKING:
 _TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
+@dataclass(frozen=True)
+class _Fed:
+    """Data that a forward took, kept alive, with the loops around it and the micro-batch that it was taken for."""
+
+    path: list[object]
+    batch: Batch
+    data: list[Unknown]
+
+
 class Losses:
     """Follows data through a model to a loss, and the loss to the gradients."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._latest: Batch | None = None
+        self._latest_at: tuple[object, ...] = ()
+        self._taken = frozenset[Batch]()
+        self._fed: dict[tuple[int, ...], _Fed] = {}
 
     def forward(
         self,
@@ -50,7 +63,8 @@ class Losses:
             model.inner.networks if model.inner is not None else frozenset()
         )
         if not batches and state.loops and not state.no_grad:
-            batches = frozenset({self.machine.members.piece_of_iteration()})
+            # A part of a model gets what the model got.
+            batches = self._taken or frozenset({self._piece(everything)})
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
             forwards = (self._forward_event(model, networks, batches, node),)
@@ -65,18 +79,40 @@ class Losses:
                 model.inner if model.inner is not None and model.inner.cls is not None else model
             )
             state.inside += 1
+            taken, self._taken = self._taken, batches
             try:
                 value = _merged(
                     self.machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
                 )
             finally:
                 state.inside -= 1
+                self._taken = taken
             if not _holds_loss(value):
                 # Another file's model is executed for the sake of its loss alone.
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+
+    def _piece(self, given: list[Value]) -> Batch:
+        """The micro-batch of a forward on data that nobody followed.
+
+        A loop that takes the data of a forward before it once more (adversarial steps) brings no new micro-batch.
+        """
+        machine = self.machine
+        *here, _ = machine.iteration()
+        data = [value for value in given if isinstance(value, Unknown)]
+        known = self._fed.get(tuple(map(id, data)))
+        if (
+            data
+            and known is not None
+            and len(known.path) < len(here)
+            and here[: len(known.path)] == known.path
+        ):
+            return known.batch
+        batch = machine.members.piece_of_iteration()
+        self._fed[tuple(map(id, data))] = _Fed(here, batch, data)
+        return batch
 
     def _forward_event(
         self, model: Object, networks: frozenset[str], batches: frozenset[Batch], node: p.Node
@@ -96,6 +132,7 @@ class Losses:
         if batches:
             latest = max(batches, key=lambda b: b.serial)
             state.current = machine.ordinal(latest.when)
+            self._latest, self._latest_at = latest, machine.iteration()
         thing = model.thing or t.Thing("model", model.text, "", node, False)
         event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
         machine.emit(event)
@@ -238,7 +275,11 @@ class Losses:
         batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
         if batches:
             return max(batches, key=lambda b: b.serial).when
-        return (self.machine.iteration(), 1)
+        here = self.machine.iteration()
+        # A loss that was lost on its way comes of the forward before it.
+        return (
+            self._latest.when if self._latest is not None and self._latest_at == here else (here, 1)
+        )
 
     def _contributions(
         self,

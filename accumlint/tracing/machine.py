@@ -108,7 +108,7 @@ class Machine:
         """The fields that every event begins with."""
         return (node, len(self.state.events), self.state.current, self.state.epoch, subject)
 
-    def iteration(self) -> object:
+    def iteration(self) -> tuple[object, ...]:
         """What tells this pass through the innermost loops from any other."""
         return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
 

@@ -296,7 +296,12 @@ class Things:
             ):
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
-                return True, self.machine.losses.forward(base, args, kwargs, node, None)
+                given = [a for a in args if isinstance(a, Object) and a.role == "model"]
+                by_name = base.thing is None or not base.thing.certain
+                # What reads like a model and gets one (`diffusion.training_losses(model, x, t)`) only calls it.
+                model = given[0] if given and by_name else base
+                rest = [a for a in args if a is not model]
+                return True, self.machine.losses.forward(model, rest, kwargs, node, None)
 
     def _criterion_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node

@@ -186,6 +186,7 @@ class Updating:
                         and isinstance(args[0], Unknown)
                         and args[0].tensor
                     ),
+                    bool(args or kwargs),
                 )
             )
             return True, None
@@ -198,7 +199,8 @@ class Updating:
         ledger = machine.state.ledger
         ledger.know(optimizer)
         optimizer.used = True
-        owned = bool(optimizer.networks)
+        # One whose networks never got a gradient goes by other names: what it applies is a guess.
+        owned = bool(optimizer.networks & ledger.met)
         scaled_now = any(h.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by)
         if scaler is not None:
             # The scaler's step unscales what nobody has unscaled.
