@@ -47,7 +47,7 @@ def ran(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "accumlint", "confirm", "--isolated", *arguments],
         cwd=folder,
-        env={**os.environ, "TMPDIR": str(temporary)},
+        env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "100"},
         capture_output=True,
         text=True,
         check=False,
@@ -143,7 +143,9 @@ def test_what_is_allowed_is_done(folder: Path) -> None:
 
 def test_the_example_of_the_page(folder: Path) -> None:
     page = (ROOT / "docs" / "confirm.md").read_text(encoding="utf-8")
-    done = ran(folder, *["train.py:40", "--run", "--", "train.py", "--sentences", "44"])
+    done = ran(
+        folder, *["train.py:40", "--windows", "3", "--run", "--", "train.py", "--sentences", "44"]
+    )
     (block,) = [b for b in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "train.py:40" in b]
     assert plain(done.stdout) == plain(block)
 

@@ -90,9 +90,7 @@ OPTIMIZERS = frozenset(
     }
 )  # fmt: skip
 # Variants that projects write themselves: ScaledAdam, ClippedAdamW, CPULion …
-_OPTIMIZER_VARIANT = re.compile(
-    r"^[A-Z]\w*(Adam|AdamW|Lion|LAMB|LARS|Adafactor|Adagrad|RMSprop)$"
-)
+_OPTIMIZER_VARIANT = re.compile(r"^[A-Z]\w*(Adam|AdamW|Lion|LAMB|LARS|Adafactor|Adagrad|RMSprop)$")
 SCALE_FREE_OPTIMIZERS = frozenset(
     name for name in OPTIMIZERS if name not in {"SGD", "ASGD", "LBFGS", "LARS", "Adadelta"}
 )
