@@ -8,14 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from helpers import ROOT
 
 pytest.importorskip("torch")
+from torch.utils.data import DataLoader
+
 pytestmark = pytest.mark.torch
+Back: TypeAlias = "Callable[[], None]"
 
 SCRIPTS = ROOT / "fixtures" / "script"
 # How `ends.py` ends before it comes to its loop, and the reason that its finding gets.
@@ -153,6 +158,85 @@ def test_the_example_of_the_page(folder: Path) -> None:
 def plain(text: str) -> list[str]:
     """The lines without their figures, which differ between processors."""
     return [re.sub(r"\d\S*", "0", " ".join(line.split())) for line in text.splitlines()]
+
+
+def loading(size: int) -> Any:
+    rows: Any = range(size)
+    return DataLoader(rows)
+
+
+def trains_plainly(back: Back) -> None:
+    loader, other = loading(3), loading(2)
+    for _ in range(2):
+        for _ in loader:
+            back()
+        for _ in other:
+            pass
+
+
+def makes_a_loader_for_each_epoch(back: Back) -> None:
+    for _ in range(2):
+        for _ in loading(3):
+            back()
+
+
+def reads_one_ahead(back: Back) -> None:
+    loader = loading(3)
+    for _ in range(2):
+        batches = iter(loader)
+        batch = next(batches, None)
+        while batch is not None:
+            batch = next(batches, None)
+            back()
+
+
+def takes_a_window_at_once(back: Back) -> None:
+    batches = iter(loading(5))
+    while window := list(islice(batches, 2)):
+        for _ in window:
+            back()
+
+
+def takes_pairs_and_goes_backward_twice(back: Back) -> None:
+    for _ in zip(loading(3), loading(3), strict=True):
+        back()
+        back()
+
+
+def has_no_loader(back: Back) -> None:
+    for _ in range(3):
+        back()
+
+
+# The micro-batch of each backward, and where epochs end.
+COUNTED: dict[Callable[[Back], None], list[object]] = {
+    trains_plainly: [1, 2, 3, "epoch", 4, 5, 6, "epoch"],
+    makes_a_loader_for_each_epoch: [1, 2, 3, "epoch", 4, 5, 6, "epoch"],
+    reads_one_ahead: [1, 2, 3, "epoch", 4, 5, 6, "epoch"],
+    takes_a_window_at_once: [1, 2, 3, 4, 5, "epoch"],
+    takes_pairs_and_goes_backward_twice: [1, 1, 2, 2, 3, 3, "epoch"],
+    has_no_loader: [1, 2, 3],
+}
+
+
+@pytest.mark.parametrize("script", COUNTED)
+def test_what_a_micro_batch_is(
+    script: Callable[[Back], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accumlint.confirming.child.feeding import Counted
+
+    seen: list[object] = []
+    feed = Counted(0, lambda: seen.append("epoch"), lambda: None)
+    feed.watch(monkeypatch.setattr)
+
+    def back() -> None:
+        feed.backward()
+        seen.append(feed.current)
+        feed.backwarded()
+
+    script(back)
+    feed.end()
+    assert seen == COUNTED[script]
 
 
 def test_arguments_that_the_script_refuses(folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.controls import counted
@@ -123,9 +124,18 @@ def _known_factor(symptom: Symptom) -> _Question:
         if answer.shows and key in (OWN, "own pressure"):
             off = [u for u in evidence.get(key).updates if not u.error <= evidence.high]
             if off and all(_is_plain_multiple(u, evidence) and not u.factor for u in off):
-                raise Undecided(
-                    f"{answer.sentence}, which may be a weight that the loss has on purpose"
+                before = evidence.measured[key].unclipped
+                worst = max(off, key=lambda u: u.error)
+                if not before[worst.number]:
+                    raise Undecided(
+                        f"{answer.sentence}, which may be a weight that the loss has on purpose"
+                    )
+                sentence = (
+                    f"the gradient of update {worst.number} is {before[worst.number]} times the large batch's before"
+                    f" it is clipped, and {worst.scale:.3g} times it then"
                 )
+                figures = {**answer.figures, "factor before clipping": before[worst.number]}
+                return replace(answer, sentence=sentence, figures=figures)
         return answer
 
     return ask

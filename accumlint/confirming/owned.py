@@ -56,12 +56,14 @@ class Window:
 class Measured:
     """A pass, and by the numbers of its updates the largest ratio of two targets' weights where counts differ.
 
-    `by_targets` is the same pass, compared with what the window brings where every target weighs the same.
+    `by_targets` is the same pass, compared with what the window brings where every target weighs the same. `unclipped`
+    are the factors, by name, that gradients have before they are clipped.
     """
 
     done: Pass
     by_targets: Pass
     ratios: Mapping[int, float]
+    unclipped: Mapping[int, str]
     ended_epochs: int
     joined: bool
 
@@ -213,12 +215,14 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
     updates: list[Update] = []
     by_targets: list[Update] = []
     ratios: dict[int, float] = {}
+    unclipped: dict[int, str] = {}
     usual = usual_steps(events)
     for number, together in enumerate(zip(*read, strict=False), 1):
         found = _update(number, together, reference(together))
         if found is not None:
             updates.append(found)
             by_targets.append(_update(number, together, reference_by_targets(together)) or found)
+            unclipped[number] = _unclipped(together)
             ratio = _ratio(together)
             if ratio is not None:
                 ratios[number] = ratio
@@ -241,6 +245,7 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
         done,
         replace(done, updates=tuple(by_targets)),
         ratios,
+        unclipped,
         len(ends),
         all(w.step["joined"] for r in read for w in r),
     )
@@ -289,6 +294,24 @@ def _update(number: int, ranks: Sequence[Window], due: Vector | None) -> Update 
         clips=len(ranks[0].clips),
         schedules=ranks[0].schedules,
     )
+
+
+def _unclipped(ranks: Sequence[Window]) -> str:
+    """The factor of a gradient right before it is clipped, "" where none explains it."""
+    total = _brought(ranks)
+    clips = ranks[0].clips
+    if total is None or not clips:
+        return ""
+    together = _together(ranks)
+    due = [x / together for x in total]
+    at = _owned(ranks[0].step, clips[-1]["gradient"])
+    size = norm(due)
+    if not size or len(at) != len(due):
+        return ""
+    scale = dot(at, due) / size**2
+    numbers, targets, _ = _weights(ranks)
+    scaled = next((e["scale"] for e in ranks[0].backwards), 1.0)
+    return factor_of(scale, max(len(numbers), 1), len(ranks), sum(targets), scaled, 1e-5)
 
 
 def _share_of_all(scale: float, ranks: Sequence[Window]) -> str:

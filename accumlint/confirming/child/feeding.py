@@ -20,8 +20,8 @@ class Counted:
     """Micro-batches as they are worked on.
 
     Loaders may go side by side, be read ahead by one, or give a window at once: what is fetched before anything is
-    computed from it is as many micro-batches as one loader gave, if as many go backward. A loader that goes backward
-    between its beginning and its end has epochs.
+    computed from it is as many micro-batches as one loader gave, if as many go backward. A loader between whose
+    beginning and end something went backward has epochs, each of which is over when a loader is begun again.
     """
 
     def __init__(self, rank: int, epoch: Callable[[], None], turn: Callable[[], None]) -> None:
@@ -36,8 +36,9 @@ class Counted:
         self._used = 0
         self._is_done = False
         self._backwards = 0
-        # How many backwards there had been when a loader began to be gone through.
+        # How many backwards there had been when a loader, or its iterator, began to be gone through.
         self._begun: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._is_over = False
 
     @property
     def fetched(self) -> int:
@@ -65,10 +66,22 @@ class Counted:
         # Without a loader, every backward is a micro-batch.
         self._fresh = self._fresh or not self.fetches
 
-    def end(self) -> None:
-        """The script is over, and with it the epoch of each loader."""
-        if any(begun < self._backwards for begun in self._begun.values()):
+    def begin(self, loader: Any = None) -> None:
+        """A loader is begun, or the script is over: what was trained on before it was an epoch."""
+        if self._is_over or self._has_trained(loader):
+            self._is_over = False
+            # Of other loaders too, this epoch is over.
+            for other in list(self._begun):
+                self._begun[other] = self._backwards
             self._epoch()
+
+    def end(self) -> None:
+        self._is_over = self._is_over or any(map(self._has_trained, list(self._begun)))
+        self.begin()
+
+    def _has_trained(self, loader: Any) -> bool:
+        """Whether something went backward since a loader or iterator was begun."""
+        return loader is not None and self._begun.get(loader, self._backwards) < self._backwards
 
     def watch(self, patch: Patch) -> None:
         """Counts what every DataLoader gives, which is loaded in this process."""
@@ -89,10 +102,10 @@ class Counted:
             build(self, *args, **kwargs)
 
         def beginning(self: Any) -> Any:
-            if feed._begun.get(self, feed._backwards) < feed._backwards:
-                feed._epoch()
-            feed._begun[self] = feed._backwards
-            return begin(self)
+            feed.begin(self)
+            found = begin(self)
+            feed._begun[self] = feed._begun[found] = feed._backwards
+            return found
 
         def fetching(self: Any) -> Any:
             feed._turn()
@@ -100,7 +113,11 @@ class Counted:
                 feed._given.clear()
             # Also where it ends: what was read ahead is another micro-batch.
             feed._fresh = True
-            found = following(self)
+            try:
+                found = following(self)
+            except StopIteration:
+                feed._is_over = feed._is_over or feed._has_trained(self)
+                raise
             feed._given[id(self)] += 1
             feed.fetches += 1
             return found

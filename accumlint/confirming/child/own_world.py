@@ -24,10 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 from accumlint.confirming.child import surroundings
 from accumlint.confirming.child.own import OwnRecorder
 
-# Packages that only report what happens: a script runs without them.
+# Packages that only report what happens, or put it somewhere else: a script runs without them.
 _REPORTING = {
     "wandb", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "aim", "tqdm", "rich",
-    "matplotlib", "seaborn", "torchinfo", "torchsummary", "termcolor", "colorama", "prettytable",
+    "matplotlib", "seaborn", "torchinfo", "torchsummary", "termcolor", "colorama", "prettytable", "boto3", "botocore",
 }  # fmt: skip
 _TENSORBOARD = "torch.utils.tensorboard"
 _SCALE = 1024.0
