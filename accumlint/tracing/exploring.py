@@ -223,11 +223,16 @@ class _Paths:
             if run.asked and not exceptional and run.of(t.Backward):
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
+            # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.
+            whole = not chosen or (
+                bool(run.of(t.Update)) and not any(trace.main.of(t.Update) for trace in found)
+            )
             if run.of(t.Backward):
                 entry = replace(self.entry, calls=self.calls)
                 found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
             if flips < MAX_FLIPS and not exceptional:
-                waiting.extend((f, flips + 1) for f in _flipped(decisions, chosen))
+                flipped = _flipped(decisions, chosen, on_data=whole)
+                waiting.extend((f, flips + 1) for f in flipped)
         return tuple(found)
 
     def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
@@ -420,10 +425,12 @@ def _is_data(name: str) -> bool:
     return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
-def _flipped(decisions: list[Decision], chosen: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The choices with one more guard flipped; guards on data first, and only on the plain path."""
+def _flipped(
+    decisions: list[Decision], chosen: dict[str, str], *, on_data: bool
+) -> Iterator[dict[str, str]]:
+    """The choices with one more guard flipped; guards on data first, and only where they are asked for."""
     for decision in sorted(decisions, key=lambda d: not d.data):
-        if decision.key in chosen or (decision.data and chosen):
+        if decision.key in chosen or (decision.data and not on_data):
             continue
         for option in decision.options:
             if option != decision.choice:
