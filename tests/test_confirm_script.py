@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -191,7 +191,7 @@ def reads_one_ahead(back: Back) -> None:
 
 
 def takes_a_window_at_once(back: Back) -> None:
-    batches = iter(loading(5))
+    batches: Iterator[object] = iter(loading(5))
     while window := list(islice(batches, 2)):
         for _ in window:
             back()
