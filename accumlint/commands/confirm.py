@@ -170,6 +170,7 @@ def command(
         raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places or _modules(script), chosen, fixed_file))
+    options.here(chosen)
     packs.require(typed(chosen))
     plans, problems = session.gathered(asked, Wish(ranks, steps or STEPS, windows), fixed)
     for problem in problems:
