@@ -16,37 +16,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from accumlint.confirming.child.batches import Batch, Data, Loader
 from accumlint.confirming.child.guard import Forbidden
+from accumlint.confirming.child.networks import Criterion, Engine, Model, Output
 from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.rewriting import Pattern
 from accumlint.confirming.child.settings import LOSS_LIKE, setting
-from accumlint.confirming.child.standins import (
-    CLASSES,
-    VOCABULARY,
-    Batch,
-    Criterion,
-    Data,
-    Engine,
-    Loader,
-    Model,
-    Optimizer,
-    Output,
-    Scheduler,
-    scaler,
-)
+from accumlint.confirming.child.slicing import Pattern, flat
+from accumlint.confirming.child.standins import Optimizer, Scheduler, scaler
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
-_DATA = re.compile(
+DATA = re.compile(
     r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
 )
 # Functions that make a thing are not the thing.
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
-_ROUNDS = (
-    "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
-)  # fmt: skip
 
 
 class Unbound(Exception):
@@ -104,7 +90,7 @@ class Binding:
         last = text.rpartition(".")[2]
         if text in self.choices:
             choice = self.choices[text]
-            return choice == "true" if choice in ("true", "false") else _literal(choice)
+            return choice == "true" if choice in ("true", "false") else literal(choice)
         if self.choices.get(f"{text} is None") == "true":
             return None
         if last.endswith((")", "]")):
@@ -306,7 +292,7 @@ class Binding:
             found = self.value(bound)
             if found is not UNKNOWN:
                 return found
-            if _DATA.search(last.lower()) and not names.is_configuration(bound):
+            if DATA.search(last.lower()) and not names.is_configuration(bound):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             self._own(value)
@@ -381,7 +367,7 @@ class Binding:
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
         # A loss is never made up.
-        if any(LOSS_LIKE.search(n.lower()) for n in _flat(bound)):
+        if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
 
@@ -401,7 +387,7 @@ class Binding:
     def _missing(self, bound: Pattern) -> Any:
         if isinstance(bound, tuple):
             texts = [n for n in bound if isinstance(n, str)]
-            if texts and all(_DATA.search(n.lower()) for n in texts if n != "_"):
+            if texts and all(DATA.search(n.lower()) for n in texts if n != "_"):
                 self.tell(", ".join(texts), "micro-batches made on the spot")
                 return self.data.fetch().use().parts(bound)
             return tuple(self._missing(n) for n in bound)
@@ -409,7 +395,7 @@ class Binding:
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
-        if _DATA.search(last.lower()) and not names.is_configuration(bound):
+        if DATA.search(last.lower()) and not names.is_configuration(bound):
             return self._piece(bound)
         return self.stub(bound)
 
@@ -459,94 +445,14 @@ class Binding:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
 
-    # Calls that the run makes itself
-
-    def arguments(self, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
-        """Stand-ins for the parameters of a function, by their names."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        parameters = list(inspect.signature(function).parameters.values())[skip:]
-        # Models first: an optimizer's stand-in holds their parameters.
-        order = sorted(
-            parameters, key=lambda p: (self.roles.get(p.name) or names.role_of(p.name)) != "model"
-        )
-        values = {
-            p.name: self.parameter(p)
-            for p in order
-            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        }
-        for p in parameters:
-            if p.name not in values or values[p.name] is UNKNOWN:
-                continue
-            if p.kind is p.POSITIONAL_ONLY:
-                args.append(values[p.name])
-            else:
-                kwargs[p.name] = values[p.name]
-        return args, kwargs
-
-    def instance(self, cls: type) -> Any:
-        """An object of a class of the user's."""
-        made: Any = object.__new__(cls)
-        if isinstance(made, nn.Module):
-            nn.Module.__init__(made)
-        start = cls.__init__
-        if start is not object.__init__:
-            args, kwargs = self.arguments(start, 1)
-            start(made, *args, **kwargs)
-        return made
-
-    def parameter(self, p: inspect.Parameter) -> Any:
-        if p.name in self.given:
-            return self.take(p.name)
-        if p.name in self.choices:
-            choice = self.choices[p.name]
-            return choice == "true" if choice in ("true", "false") else _literal(choice)
-        if self.choices.get(f"{p.name} is None") == "true":
-            return None
-        found = self.value(p.name)
-        if found is not UNKNOWN:
-            return found
-        if p.default is not p.empty and not (
-            p.default is None and self.choices.get(f"{p.name} is None") == "false"
-        ):
-            return UNKNOWN
-        if re.search(r"(class|label)_weights?$", p.name):
-            return [1.0] * (VOCABULARY if self.data.kind == "tokens" else CLASSES)
-        if re.search(r"^params$|parameters$", p.name):
-            return [q for m in self.models.values() for q in m.parameters()]
-        return self.stub(p.name)
-
-    def microbatch_arguments(self, function: Any, skip: int) -> tuple[list[Any], dict[str, Any]]:
-        """As `arguments`, with fresh data for what reads like data and a count for what reads like one."""
-        args, kwargs = self.arguments(function, skip)
-        batch = self.data.fetch().use()
-        parameters = list(inspect.signature(function).parameters.values())[skip:]
-        for p in parameters:
-            low = p.name.lower()
-            if low in _ROUNDS:
-                kwargs[p.name] = batch.number - 1
-            elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
-                kwargs[p.name] = batch
-            elif _DATA.search(low) and not self.roles.get(p.name) and not names.role_of(p.name):
-                kwargs[p.name] = batch.tensor(p.name)
-        return args, kwargs
-
 
 def _holds_batch(item: Any) -> bool:
     """True for a micro-batch, also with its number or inside of what `zip` gives."""
     return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
 
 
-def _literal(choice: str) -> Any:
+def literal(choice: str) -> Any:
     return choice.strip("'\"")
-
-
-def _flat(bound: Pattern) -> Iterator[str]:
-    if isinstance(bound, str):
-        yield bound
-    else:
-        for part in bound:
-            yield from _flat(part)
 
 
 def _look_up(frame: Any, name: str) -> Any:

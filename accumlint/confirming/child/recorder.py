@@ -33,7 +33,7 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from accumlint.confirming.child.standins import Enough
+from accumlint.confirming.child.batches import Enough
 from accumlint.confirming.measuring import reference, windows
 
 _ELEMENTWISE: dict[Any, str] = {

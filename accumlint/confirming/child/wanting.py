@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Collection, Iterator
 from types import FrameType
 
-from accumlint.confirming.child.standins import Output
+from accumlint.confirming.child.networks import Output
 from accumlint.confirming.child.stub import Stub
 
 

@@ -27,12 +27,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import contracts, guard, kernel, uncompiled
+from accumlint.confirming.child import calls, contracts, guard, kernel, uncompiled
+from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding, Unbound
 from accumlint.confirming.child.given import GivenError, given
 from accumlint.confirming.child.recorder import Recorder, Settings
-from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
-from accumlint.confirming.child.standins import Data, Enough
+from accumlint.confirming.child.rewriting import RUNTIME, rewritten
+from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.surroundings import Scaling, surroundings
 from accumlint.confirming.child.wanting import missing_names
 
@@ -394,7 +395,7 @@ def _run(job: Any, binding: Binding) -> None:
     exec(_code(job), space)
     if entry["driver"]:
         made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
-        made = binding.instance(made) if entry["owner"] else made
+        made = calls.instance(binding, made) if entry["owner"] else made
         contracts.drive(entry["driver"], made, binding)
     if entry["function"] is None:
         return
@@ -402,10 +403,10 @@ def _run(job: Any, binding: Binding) -> None:
     if entry["calls"] == "microbatch":
         for _ in range(binding.data.limit):
             binding.turn(True)
-            args, kwargs = binding.microbatch_arguments(function, skip)
+            args, kwargs = calls.microbatch_arguments(binding, function, skip)
             function(*args, **kwargs)
         return
-    args, kwargs = binding.arguments(function, skip)
+    args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
 
@@ -415,7 +416,7 @@ def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any,
     maker = entry["maker"]
     if maker is not None:
         outer = _member(maker, entry["maker_owner"], space, binding)
-        args, kwargs = binding.arguments(outer)
+        args, kwargs = calls.arguments(binding, outer)
         outer(*args, **kwargs)
         found = binding.functions.get(entry["function"])
         if found is None:
@@ -435,7 +436,7 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     if not hasattr(cls, "__getattr__"):
         # What its `__init__`, or another class, would have given it.
         cls.__getattr__ = lambda _, attribute: binding.attribute(attribute)
-    return getattr(binding.instance(cls), name)
+    return getattr(calls.instance(binding, cls), name)
 
 
 if __name__ == "__main__":
