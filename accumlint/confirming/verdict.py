@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +16,7 @@ from typing import Any
 
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.measuring import Unmeasurable, measured
-from accumlint.confirming.plan import STEPS, Plan
+from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, STEPS, Plan
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
 from accumlint.rule import Symptom
 
@@ -52,11 +53,14 @@ class Evidence:
         self.passes: dict[str, Pass] = {}
         self.failures: dict[str, str] = {}
         self.raw: dict[str, Mapping[str, Any]] = {}
+        # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
+        self.made_up = False
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
             key = _key(ranks[0]["spec"])
             self.raw[key] = ranks[0]
+            self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
             except Unmeasurable as reason:
@@ -73,15 +77,14 @@ class Evidence:
         raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
 
     def stand_in(self) -> None:
-        """Where the GradScaler refuses to step at all, what the loop does is seen with the scaler switched off."""
+        """Where the GradScaler refuses to go on, what the loop does is seen with the scaler switched off."""
         found = self.passes.get("equal")
-        if found and not found.updates and found.raised and _is_expected(found.raised.message):
-            for name in ("", " pressure"):
-                if (
-                    f"equal unscaled{name}" in self.passes
-                    and self.passes[f"equal unscaled{name}"].updates
-                ):
-                    self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
+        if not found or not found.raised or not _is_expected(found.raised.message):
+            return
+        for name in ("", " pressure"):
+            other = self.passes.get(f"equal unscaled{name}")
+            if other and len(other.updates) > len(found.updates):
+                self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
 
     def has(self, key: str) -> bool:
         return key in self.passes
@@ -136,8 +139,10 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
         evidence.stand_in()
     question = _QUESTIONS[plan.symptom]
     answer = question(evidence)
+    if not answer.shows:
+        _refutable(evidence, plan)
     if (
-        not answer.shows
+        (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _OF_WINDOWS
         and _accumulates(plan)
         and _nothing_accumulates(evidence)
@@ -149,6 +154,21 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+def _refutable(evidence: Evidence, plan: Plan) -> None:
+    """Refuses a refutation by a run that has left out what the finding is about.
+
+    Raises:
+        Undecided: where flags were off that may be on, or where nothing was scaled.
+    """
+    first = evidence.raw["equal"]
+    if not first["ordinary"]:
+        raise Undecided(
+            "the defect does not show with all unknown flags off, and with them on the loop did not run"
+        )
+    if plan.job and plan.job.scaled and not first["notes"]["initial_scale"]:
+        raise Undecided("a GradScaler is part of the finding, and none was in use")
 
 
 # Claims about how many micro-batches a window holds, or none.
@@ -202,7 +222,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     if not notes["losses"]:
         hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
         raise Undecided(f"no loss was seen{hint}")
-    if notes["touched"]:
+    if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
         raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
@@ -256,6 +276,8 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     if key == "equal" and evidence.has("trailing"):
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if _is_empty(u))]
+    if evidence.made_up:
+        updates = [_whatever_its_loss(u, evidence, key) for u in updates]
     worst = _worst(updates)
     low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
     # What lies below is rounding.
@@ -266,6 +288,26 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     if worst.factor:
         figures["factor"] = worst.factor
     return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+
+
+def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
+    """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
+
+    Raises:
+        Undecided: where its micro-batches may be meant to weigh differently, or where that factor may decide.
+    """
+    weights = u.weights or (1.0,)
+    if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
+    factor = weights[0]
+    if abs(factor - 1) <= evidence.low or _is_empty(u):
+        return u
+    if "pressure" in key and u.direction < evidence.high:
+        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    scale = u.scale / factor
+    return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
 
 # torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
@@ -428,6 +470,8 @@ def _left(evidence: Evidence, key: str = "trailing") -> Answer:
     leaked = next(
         (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
     )
+    if not found.left and not any(m.kind == "epoch" for m in found.moments):
+        raise Undecided("no epoch ended")
     if not found.left:
         return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
     names = _listed(found.left)
@@ -453,6 +497,12 @@ def _partial(evidence: Evidence, key: str = "trailing") -> Answer:
         if whole:
             return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
         raise Undecided("no partial window was stepped")
+    if evidence.made_up:
+        # What each micro-batch weighs is known, whatever ranks apply of it.
+        updates = [replace(u, scale=max(u.weights, default=0.0)) for u in updates]
+        partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+        if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
+            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
     worst = max(partial, key=lambda u: abs(u.scale - 1))
     shows = _decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
     sentence = (
@@ -768,12 +818,12 @@ def _confirmation(
         passes=_shown(plan.symptom, evidence) if evidence is not None else (),
         standins=standins,
         also=tuple(_also(plan, evidence)) if evidence is not None else (),
-        setup=_setup(plan, evidence) if verdict is Verdict.UNDECIDED and evidence else "",
+        setup=_setup(plan, evidence, reason) if verdict is Verdict.UNDECIDED and evidence else "",
         arm=plan.arm,
     )
 
 
-def _setup(plan: Plan, evidence: Evidence) -> str:
+def _setup(plan: Plan, evidence: Evidence, reason: str) -> str:
     """A set-up file to fill in with what is missing, "" where no name would help."""
     first = evidence.raw.get("equal")
     if first is None or plan.job is None:
@@ -783,29 +833,59 @@ def _setup(plan: Plan, evidence: Evidence) -> str:
         name = re.match(r"[A-Za-z_][\w.]*", touched)
         if name:
             wanted.setdefault(name[0], 0)
-    if not wanted and not first["notes"]["losses"] and not first["unbound"]:
-        # No loss of torch's was seen: the model itself, or what computes the loss from its output, would tell.
+    stepped = any(e["kind"] == "step" for e in first["notes"]["events"])
+    if not wanted and not stepped and not first["unbound"]:
+        # The model itself, what computes the loss from its output, or the user's own data would tell.
         wanted = {
-            name: 0 for name, role in plan.job.roles.items() if role in ("model", "criterion")
+            name: 0
+            for name, role in plan.job.roles.items()
+            if role in ("model", "criterion", "loader")
         }
     if not wanted:
         return ""
-    lines = [
-        f"        {json.dumps(name)}: ...," + (f"  # read at line {line}" if line else "")
+    lines = plan.job.text.splitlines()
+    entries = [
+        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, lines)}"
         for name, line in wanted.items()
     ]
     return "\n".join(
         (
-            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop."""',
+            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop.',
+            "",
+            "\n".join(
+                textwrap.wrap(f"Without them: {reason}".replace('"', "'").replace("\\", "/"), 110)
+            ),
+            '"""',
             "",
             "",
             "def setup(rank, world, device):",
             "    return {",
-            *lines,
+            *entries,
             "    }",
             "",
         )
     )
+
+
+# What takes the place of a name in a set-up file, by its role.
+_ROLES = {
+    "model": "a torch.nn.Module",
+    "criterion": "a function that gives the loss",
+    "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "optimizer": "an optimizer over the parameters of the model that is given here too",
+}
+
+
+def _meant(name: str, line: int, roles: Mapping[str, str], lines: Sequence[str]) -> str:
+    """What is to stand for a name: what its role asks for, and where it is read."""
+    said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
+    uses = [
+        n for n, text in enumerate(lines, 1) if re.search(rf"(?<![\w.]){re.escape(name)}\b", text)
+    ]
+    if line or uses:
+        number = line or uses[-1]
+        said.append(f"read at line {number}: {lines[number - 1].strip()[:80]}")
+    return "; ".join(said) or "whatever the loop needs"
 
 
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -27,6 +27,7 @@ _INPUT = re.compile(
 _MASK = re.compile(r"mask")
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
+_FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 
@@ -35,7 +36,9 @@ class Data:
     """What a pass feeds: its kind ("tokens", "rows" or "values"), and for each micro-batch the number of targets.
 
     `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
-    loss leaves out; `length` micro-batches make an epoch.
+    loss leaves out; `length` micro-batches make an epoch. `fed` is the last one that a loader gave; the one in hand is
+    `spent` when it has gone backward. `outputs`, if there are any, are what each network has given since the last
+    backward.
     """
 
     kind: str
@@ -48,10 +51,14 @@ class Data:
     ignored: int = -100
     fetched: int = 0
     current: int = 0
+    fed: int = 0
+    spent: bool = False
+    looked_at: int = 0
     poisoned: int = 0
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
+    outputs: dict[int, torch.Tensor] | None = None
     unknown: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
@@ -60,12 +67,21 @@ class Data:
         Raises:
             Enough: when the pass has seen as many as it needs.
         """
-        if self.fetched >= self.limit:
+        # What is only evaluated brings nothing to an end.
+        if self.fetched - self.looked_at >= self.limit:
             raise Enough
         self.fetched += 1
+        self.looked_at += not torch.is_grad_enabled()
+        self.spent = False
         batch = Batch(self, self.fetched)
         self.batches[self.fetched] = batch
         return batch
+
+    def spend(self) -> None:
+        """The micro-batch in hand has gone backward."""
+        self.spent = True
+        if self.outputs:
+            self.outputs.clear()
 
     def begin(self) -> None:
         """A micro-batch that the user's own loader gives.
@@ -172,6 +188,8 @@ class Batch(Plain, dict[Any, Any]):
         low = name.rpartition(".")[2].lower().lstrip("*")
         if low in ("_", "__"):
             return self.labels
+        if _FLAG.search(low):
+            return False
         if _MASK.search(low):
             return self.mask
         if _OPPOSITE.search(low):
@@ -279,7 +297,9 @@ class _Collate:
         self.data = data
 
     def __call__(self, _: object) -> Batch:
-        return self.data.fetch()
+        batch = self.data.fetch()
+        self.data.fed = batch.number
+        return batch
 
 
 class Loader(DataLoader[Any]):

@@ -20,16 +20,29 @@ from accumlint.confirming.child.batches import Batch, Data, Loader
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.networks import Criterion, Engine, Model, Output
 from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.settings import LOSS_LIKE, setting
-from accumlint.confirming.child.slicing import Pattern, flat
-from accumlint.confirming.child.standins import Optimizer, Scheduler, scaler
+from accumlint.confirming.child.settings import LENGTH, LOSS_LIKE, setting
+from accumlint.confirming.child.slicing import Pattern, flat, negated
+from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
 from accumlint.reading import names
 
 DATA = re.compile(
-    r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
+    r"^(?!.*(time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
 )
 # Functions that make a thing are not the thing.
+_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
+_WINDOW = re.compile(
+    r"^(optim(izer)?|update|effective|global|total|virtual|target|desired|logical)_batch_?size$"
+    r"|(accum|acc|update)\w*_(?P<tokens>n_?tokens|num_tokens|tokens)$"
+)
+# Flags that are off in the ordinary course of training, and ends that come once in a long while.
+_SELDOM = re.compile(
+    r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$"
+    r"|new_epoch|epoch_end|is_last|is_end|exhausted|finished|early_stop|overflow"
+)
+_CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
+_NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|^(n|num|max|total)_")
+_LOSS = re.compile(r"(^|_)loss(es)?$")
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
@@ -54,11 +67,15 @@ class Binding:
         copies: int = 1,
         driven: tuple[str, ...] = (),
         unwrapped: bool = False,
+        lenient: bool = False,
+        ordinary: bool = True,
+        steppers: tuple[str, ...] = (),
+        prepares: bool = True,
     ) -> None:
         self.recorder = recorder
         self.data = data
         data.models = recorder.models
-        data.unknown = self.stub
+        data.unknown = self.found
         self.steps_ = steps
         self.roles = roles
         self.choices = choices
@@ -67,14 +84,24 @@ class Binding:
         self.copies = copies
         self.driven = driven
         self.unwrapped = unwrapped
+        self.lenient = lenient
+        self.ordinary = ordinary
+        self.steppers = steppers
+        self.prepares = prepares
+        self.accelerators: list[Any] = []
+        if lenient:
+            data.outputs = {}
+            recorder.own_loss = self.own_loss
+        recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
-        self.answers = Answers(self.value, self.choice, self.touched, self.tell)
+        self.answers = Answers(self.value, self.choice, self.touched, self.tell, self.backward)
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failed: list[str] = []
         self.turns = 0
+        self.pieces: set[tuple[str, int]] = set()
         self.positive = {
             text.removesuffix(" > 0").rpartition(".")[2]
             for text, choice in choices.items()
@@ -101,11 +128,16 @@ class Binding:
         role = self.roles.get(text, "")
         if not role and not names.is_configuration(text) and not _MAKERS.search(last):
             role = "criterion" if _CRITERION.search(last) else names.role_of(last)
+        if role == "loader" and _NO_LOADER.search(last.lower()):
+            role = ""
         if role:
             made = self.thing(role, text)
             if made is not UNKNOWN:
                 return made
         low = last.lower()
+        if found := _WINDOW.search(low):
+            # A window may be asked for by what it holds.
+            return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
         if low in ("device", "dev"):
             return self.data.device
         if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
@@ -133,22 +165,38 @@ class Binding:
     def choice(self, text: str) -> bool:
         if text in self.choices:
             return self.choices[text] == "true"
+        other = negated(text)
+        if other in self.choices:
+            return self.choices[other] != "true"
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
-        return not names.is_off_by_default(text) and not re.search(
-            r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$",
-            text.lower(),
+        return (
+            self.ordinary and not names.is_off_by_default(text) and not _SELDOM.search(text.lower())
         )
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:
             self.recorder.notes.touched.append(text)
 
+    def backward(self, text: str) -> None:
+        """What goes backward is unknown."""
+        found = self.own_loss() if self.lenient else None
+        if found is None:
+            self.touched(text)
+        else:
+            found.backward()
+
     def tell(self, name: str, standin: str) -> None:
         self.standins.setdefault(name, standin)
+
+    def found(self, text: str) -> Any:
+        """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
+        last = text.rpartition(".")[2].lower()
+        asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
+        return self.value(text) if asked else self.stub(text)
 
     def stub(self, text: str) -> Stub:
         return Stub(text, self.answers)
@@ -167,12 +215,15 @@ class Binding:
                 return self.optimizer(text)
             case "scheduler":
                 self.tell(text, "a LambdaLR")
-                return Scheduler(self.optimizer(text), self.stub)
+                kind = Stepper if text.rpartition(".")[2] in self.steppers else Scheduler
+                return kind(self.optimizer(text), self.found)
             case "scaler":
                 self.tell(text, "a GradScaler")
                 return scaler()
             case "loader":
                 return self.loader(text)
+            case "accelerator":
+                return self.own_accelerator(text)
             case "criterion":
                 self.tell(text, "the usual loss, a mean over the targets that count")
                 return Criterion(self.data)
@@ -197,8 +248,8 @@ class Binding:
             self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
         return self.wrapped[text]
 
-    def attribute(self, name: str) -> Any:
-        """An attribute of an object of the user's that nothing has set.
+    def attribute(self, made: Any, name: str) -> Any:
+        """An attribute of an object of the user's that nothing has set; it is set for good.
 
         Raises:
             AttributeError: for what Python and libraries ask of any object.
@@ -206,7 +257,9 @@ class Binding:
         if name.startswith("_"):
             raise AttributeError(name)
         found = self.value(f"self.{name}")
-        return self.stub(f"self.{name}") if found is UNKNOWN else found
+        found = self.stub(f"self.{name}") if found is UNKNOWN else found
+        object.__setattr__(made, name, found)
+        return found
 
     def optimizer(self, text: str) -> torch.optim.Optimizer:
         if self.optimizers and not text.endswith("optimizer"):
@@ -214,7 +267,11 @@ class Binding:
         self.tell(text, "SGD over the stand-in's parameters")
         models = list(self.models.values()) or [self.model("model")]
         params = [p for m in models for p in m.parameters()]
-        self.optimizers.append(made := Optimizer(params, self.stub))
+        made: torch.optim.Optimizer = Optimizer(params, self.found)
+        if self.accelerators and (text.startswith("self.") or not self.prepares):
+            # What hands it out has prepared it.
+            made = self.accelerators[-1].prepare_optimizer(made)
+        self.optimizers.append(made)
         return made
 
     def loader(self, text: str) -> Loader:
@@ -226,6 +283,21 @@ class Binding:
         self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
         for _ in range(self.data.length // self.steps_):
             yield [self.data.fetch() for _ in range(self.steps_)]
+
+    def own_accelerator(self, text: str) -> Any:
+        """Accelerate's object, where the source gets it from elsewhere.
+
+        Raises:
+            Unbound: where Accelerate is not installed.
+        """
+        try:
+            from accelerate import Accelerator  # pyright: ignore[reportMissingTypeStubs]
+        except ImportError:
+            raise Unbound("accelerate drives this loop and is not installed here") from None
+        if not self.accelerators:
+            self.tell(text, f"an Accelerator with {self.steps_} accumulation steps")
+            self.accelerator(Accelerator, gradient_accumulation_steps=self.steps_)
+        return self.accelerators[-1]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
@@ -244,6 +316,7 @@ class Binding:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
+        self.accelerators.append(made)
         return made
 
     # What the rewritten source calls
@@ -287,6 +360,10 @@ class Binding:
                 return self.steps_
             return value
         if isinstance(value, Stub):
+            if self.lenient and _LOSS.search(last.lower()):
+                found = self.own_loss()
+                if found is not None:
+                    return found
             if value._text.endswith(ITEM):
                 return self._unknown(bound, value)
             found = self.value(bound)
@@ -312,9 +389,13 @@ class Binding:
         if "batch" in low or low.lstrip("_").startswith(
             ("x", "inp", "image", "img", "data", "token")
         ):
-            batch = self.data.fetch()
+            batch = self._batch(bound)
             self.tell(bound, "micro-batches made on the spot")
             return batch.use() if "batch" in low else batch.tensor(bound)
+        key = (bound, self.data.current)
+        if key in self.pieces and not self.data.fed:
+            self.data.fetch().use()
+        self.pieces.add((bound, self.data.current))
         return self.data.now().tensor(bound)
 
     def _taken_apart(self, bound: tuple[Pattern, ...], value: Any) -> Any:
@@ -337,8 +418,14 @@ class Binding:
         if not value._text.endswith(ITEM):
             return self._missing(bound)
         self.tell(value._text.removesuffix(ITEM), "micro-batches made on the spot")
-        batch = self.data.fetch().use()
+        batch = self._batch(bound).use()
         return batch if isinstance(bound, str) else batch.parts(bound)
+
+    def _batch(self, bound: Pattern) -> Batch:
+        """The micro-batch that names begin: a new one, or the one in hand that a loader gave and that is not spent."""
+        if self.data.fed == self.data.current and not self.data.spent:
+            return self.data.now()
+        return self.data.fetch()
 
     def built(self, bound: Pattern, mentions: tuple[str, ...], later: Callable[[], Any]) -> Any:
         """A call that may build a thing with a role: made for real only from things that are here already."""
@@ -366,10 +453,66 @@ class Binding:
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
+        if self.lenient:
+            return self._made_up(bound, failure)
         # A loss is never made up.
         if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
+
+    def _made_up(self, bound: Pattern, failure: Exception) -> Any:
+        """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
+        if _is_misuse(failure):
+            raise failure
+        if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
+            found = self.own_loss()
+            if found is not None:
+                return found
+        return self._missing(bound)
+
+    def own_loss(self) -> torch.Tensor | None:
+        """A loss in the place of the loop's: the mean square of what each network has given since the last backward.
+
+        None where none has given anything.
+        """
+        given = list((self.data.outputs or {}).values())
+        if not given:
+            return None
+        self.recorder.notes.own_loss = True
+        self.tell(
+            "the loss",
+            "the mean square of what the networks give, since the loop's own could not be computed",
+        )
+        return sum(
+            (torch.nn.functional.mse_loss(x, torch.zeros_like(x)) for x in given),
+            torch.zeros((), device=self.data.device, dtype=self.data.dtype),
+        )
+
+    def root(self, value: Any) -> Any:
+        """What goes backward; a loss where that came to a plain number or to nothing that is known."""
+        if not isinstance(value, int | float | Stub | None):
+            return value
+        found = self.own_loss()
+        if found is None and self.world == 1:
+            # Where ranks have nothing to tell each other, it does not matter where the network was called.
+            for model in list(self.models.values())[:1]:
+                model(self.data.now())
+            found = self.own_loss()
+        return value if found is None else found
+
+    def truth(self, value: Any) -> bool:
+        """What a guard comes to."""
+        return bool(value)
+
+    def unknown(self, text: str, failure: Exception) -> bool:
+        """What a guard that failed is taken for."""
+        self.missing((), failure)
+        return self.choice(text)
+
+    def absent(self, bound: tuple[str, ...], failure: Exception) -> Any:
+        """Stand-ins for what could not be imported or defined: a class is not the thing that is made of it."""
+        self.missing((), failure)
+        return tuple(self.stub(n) if _CLASS.search(n) else self._missing(n) for n in bound)
 
     def either(self, name: str, now: Callable[[], Any], failure: Exception) -> Any:
         """What a name means after the block that binds it has failed: what it got, or else a stand-in."""
@@ -389,8 +532,12 @@ class Binding:
             texts = [n for n in bound if isinstance(n, str)]
             if texts and all(DATA.search(n.lower()) for n in texts if n != "_"):
                 self.tell(", ".join(texts), "micro-batches made on the spot")
-                return self.data.fetch().use().parts(bound)
+                return self._batch(bound).use().parts(bound)
             return tuple(self._missing(n) for n in bound)
+        if self.lenient and _LOSS.search(bound.rpartition(".")[2].lower()):
+            own = self.own_loss()
+            if own is not None:
+                return own
         found = self.value(bound)
         if found is not UNKNOWN:
             return found
@@ -449,6 +596,12 @@ class Binding:
 def _holds_batch(item: Any) -> bool:
     """True for a micro-batch, also with its number or inside of what `zip` gives."""
     return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
+
+
+def _is_misuse(failure: Exception) -> bool:
+    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
 
 
 def literal(choice: str) -> Any:

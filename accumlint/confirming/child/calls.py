@@ -15,6 +15,7 @@ from accumlint.confirming.child.settings import CLASSES, VOCABULARY
 from accumlint.confirming.child.stub import UNKNOWN
 from accumlint.reading import names
 
+_CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
 _ROUNDS = (
     "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
 )  # fmt: skip
@@ -67,6 +68,8 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     found = binding.value(p.name)
     if found is not UNKNOWN:
         return found
+    if p.default is None and _CONFIGURATION.search(p.name):
+        return binding.stub(p.name)
     if p.default is not p.empty and not (
         p.default is None and binding.choices.get(f"{p.name} is None") == "false"
     ):

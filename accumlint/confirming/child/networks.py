@@ -174,6 +174,8 @@ class Model(nn.Module):
         if labels is None and len(given) > 1:
             others = [t for t in given if t is not inputs]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
+        if data.outputs is not None and logits.requires_grad:
+            data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
         return Output(logits, lambda: self._loss(logits, labels, items), has_loss)
@@ -284,6 +286,8 @@ class _Member:
         if re.search(r"optim|sched", self._name):
             # What it is to be shows in the name that it gets.
             return self._model.data_[0].unknown(f"model.{self._name}()")
+        if re.search(r"detach|repackage", self._name):
+            return detached(args[0] if len(args) == 1 else args)
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
@@ -298,11 +302,22 @@ class _Member:
         # A list of layers: what is done to each of them is done to none.
         return iter(())
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
     def __bool__(self) -> bool:
         return False
 
     def __index__(self) -> int:
         return VOCABULARY if "vocab" in self._name else 1
+
+
+def detached(value: Any) -> Any:
+    """A value cut from the graph that made it."""
+    if isinstance(value, list | tuple):
+        return type(value)(detached(v) for v in value)
+    value = plain(value)
+    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:

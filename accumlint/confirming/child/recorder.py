@@ -119,6 +119,7 @@ class Notes:
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    own_loss: bool = False
     graphs: int = 0
 
 
@@ -147,6 +148,8 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
+        self.own_loss: Callable[[], torch.Tensor | None] | None = None
+        self.spent: Callable[[], None] = lambda: None
 
     # Parameters: one vector over all stand-in models, in the order in which they were made
 
@@ -337,6 +340,28 @@ class Recorder(TorchFunctionMode):
                 "weight": mean,
                 "gradient": vector,
             }
+
+    def _moves(self, root: torch.Tensor) -> bool:
+        """Whether a loss has a gradient."""
+        if not root.requires_grad:
+            return False
+        self.busy = True
+        try:
+            params = [p for p in self.parameters() if p.requires_grad]
+            found = torch.autograd.grad(root.sum(), params, retain_graph=True, allow_unused=True)
+        except RuntimeError:
+            # The user's own backward will meet the same.
+            return True
+        finally:
+            self.busy = False
+        return any(g is not None and bool(g.any()) for g in found)
+
+    def _rooted(self, tensors: Any) -> Any:
+        """What goes backward; where it moves no parameter, another loss in its place, if one may be."""
+        if self.own_loss is None or not isinstance(tensors, torch.Tensor) or self._moves(tensors):
+            return tensors
+        found = self.own_loss()
+        return tensors if found is None else found * self.scale
 
     def after_backward(self) -> None:
         self.held = self.holds()
@@ -554,6 +579,7 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
+            tensors = self._rooted(tensors)
             if self.settings.sabotage == "double" and self.backwards % 2:
                 # The control: every other micro-batch weighs twice as much.
                 tensors = _doubled(tensors)
@@ -562,6 +588,7 @@ class Recorder(TorchFunctionMode):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
                 self.kept.append(tensors if self.settings.sabotage == "retain" else None)
             result = backward(tensors, *args, **kwargs)
+            self.spent()
             self.after_backward()
             return result
 

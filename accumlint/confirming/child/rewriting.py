@@ -19,6 +19,7 @@ from accumlint.confirming.child.slicing import (
     Slice,
     drop_imports,
     flat,
+    negated,
     own,
     pattern,
     with_inner,
@@ -29,7 +30,7 @@ RUNTIME = "__accumlint__"
 N = TypeVar("N", bound=ast.AST)
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
-    "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "cached_property",
+    "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
 }  # fmt: skip
 
 
@@ -59,6 +60,11 @@ class _Rewriter(ast.NodeTransformer):
         self.choices = {
             _normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
         }
+        for text, choice in guide.choices.items():
+            other = negated(text)
+            if other and choice in ("true", "false"):
+                turned = "false" if choice == "true" else "true"
+                self.choices.setdefault(_normal(other), (other, turned))
         self.temporary = 0
 
     # Statements
@@ -82,7 +88,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         # The functions of a class are reached through it.
         node.body = [s for s in node.body if not _is_made(s)]
-        return node
+        return self.careful(node, (node.name,))
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
         bound = tuple(a.asname or a.name.split(".")[0] for a in node.names)
@@ -95,7 +101,6 @@ class _Rewriter(ast.NodeTransformer):
         if all(ast.unparse(target).startswith("torch.") for target in node.targets):
             # Switches of torch's own, which are nobody's gradient.
             return _at(ast.Pass(), node)
-        eventful = node in self.eventful
         bound = pattern(node.targets[0])
         value = self.visit(node.value)
         chained = len(node.targets) > 1
@@ -105,25 +110,22 @@ class _Rewriter(ast.NodeTransformer):
             node.value = self.entering(bound, value, node.value)
         for target in node.targets:
             self.visit(target)
-        return node if eventful else self.careful(node, bound)
+        return self.careful(node, bound)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is None:
             return node
         bound = pattern(node.target)
-        eventful = node in self.eventful
         node.value = self.entering(bound, self.visit(node.value), node.value)
-        return node if eventful else self.careful(node, bound)
+        return self.careful(node, bound)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        eventful = node in self.eventful
         self.generic_visit(node)
-        return node if eventful else self.careful(node, ())
+        return self.careful(node, ())
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        eventful = node in self.eventful
         self.generic_visit(node)
-        done = node if eventful else self.careful(node, ())
+        done = self.careful(node, ())
         if node.lineno not in self.guide.averages:
             return done
         return [_at(ast.Expr(_runtime("averaged", [])), node), done]
@@ -168,11 +170,21 @@ class _Rewriter(ast.NodeTransformer):
             node.iter = _at(_runtime("items", [_constant(bound), node.iter]), node.iter)
         return node
 
-    def visit_If(self, node: ast.If) -> ast.AST:
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
+        text = ast.unparse(node.test)
         node.test = self.testing(node.test)
         self.generic_visit(node)
-        return self.careful_block(node) if quiet else node
+        if quiet:
+            return self.careful_block(node)
+        return self.careful_test(node, text) if self.guide.lenient else node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        self.generic_visit(node)
+        if not self.guide.lenient or node.value is None:
+            return node
+        given = ast.Return(_runtime("missing", [ast.Constant("returned"), _failed()]))
+        return _at(_tried([node], [given]), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self.testing(node.test)
@@ -217,6 +229,8 @@ class _Rewriter(ast.NodeTransformer):
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
+        if self.guide.lenient:
+            _root(node)
         if text.rpartition(".")[2] == "Accelerator":
             node.args.insert(0, node.func)
             node.func = _runtime("accelerator", []).func
@@ -294,38 +308,65 @@ class _Rewriter(ast.NodeTransformer):
 
     def careful_block(self, node: ast.stmt) -> ast.AST:
         """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
-        failed = ast.Name("__failed", ast.Load())
-        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), failed]))]
+        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), _failed()]))]
         for name in dict.fromkeys(_bound_inside(node)):
             now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), _loaded(name))
-            either = _runtime("either", [ast.Constant(name), now, failed])
+            either = _runtime("either", [ast.Constant(name), now, _failed()])
             mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
-        handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), "__failed", mends)
-        tried = ast.Try([node], [handler], [], [])
-        for part in (*mends, handler, tried):
-            _at(part, node)
-        return tried
+        return _at(_tried([node], mends), node)
+
+    def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
+        """A guard whose failure is decided as if it were unknown."""
+        self.temporary += 1
+        name = f"__test_{self.temporary}"
+        tested = ast.Assign([ast.Name(name, ast.Store())], _runtime("truth", [node.test]))
+        answer = _runtime("unknown", [ast.Constant(text), _failed()])
+        mend = ast.Assign([ast.Name(name, ast.Store())], answer)
+        node.test = _loaded(name)
+        return [_at(_tried([tested], [mend]), node), _at(node, node)]
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
-        """A statement whose failure gives its names stand-ins."""
+        """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
+        if node in self.eventful and not self.guide.lenient:
+            return node
         spec = _constant(bound)
-        failed = ast.Name("__failed", ast.Load())
-        made = _runtime("missing", [spec, failed])
+        named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
+        made = _runtime("absent" if named else "missing", [spec, _failed()])
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            targets = [target]
-        elif isinstance(node, ast.Import | ast.ImportFrom) and bound:
+            # To find a part again might fail again.
+            targets = [] if isinstance(target, ast.Subscript) else [target]
+        elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef) and bound:
             targets = [ast.Tuple([ast.Name(n, ast.Store()) for n in flat(bound)], ast.Store())]
         if targets:
             mend: ast.stmt = ast.Assign(targets, made)
         else:
             mend = ast.Expr(made)
-        handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), "__failed", [mend])
-        tried = ast.Try([node], [handler], [], [])
-        for part in (mend, handler, tried, made):
-            _at(part, node)
-        return tried
+        return _at(_tried([node], [mend]), node)
+
+
+def _root(node: ast.Call) -> None:
+    """What goes backward by a call goes through the runtime, which may know better."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
+            method.value = _at(_runtime("root", [owner]), node)
+        case ast.Call(
+            func=ast.Attribute(attr="backward" | "scale" | "manual_backward"), args=[root, *_]
+        ):
+            node.args[0] = _at(_runtime("root", [root]), node)
+        case _:
+            pass
+
+
+def _failed() -> ast.expr:
+    return _loaded("__failed")
+
+
+def _tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
+    """Statements whose failure, under the name `__failed`, leads to others."""
+    handler = ast.ExceptHandler(_loaded("Exception"), "__failed", mends)
+    return ast.Try(body, [handler], [], [])
 
 
 def _loaded(name: str) -> ast.expr:

@@ -18,7 +18,8 @@ class Guide:
     `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
     are roles by the text of a name; `choices` are the flags decided on the path, by text; `maker` is the inner
     function that a run needs ("" for none); `training` are the statements of the module that train, to be left out
-    where a function is called instead; at the lines `averages` a running average of the weights moves.
+    where a function is called instead; at the lines `averages` a running average of the weights moves. `lenient`: a
+    statement that computes something may fail anywhere, and its names get stand-ins.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -27,6 +28,7 @@ class Guide:
     choices: dict[str, str]
     leave_out: frozenset[tuple[int, int]] = field(default_factory=frozenset[tuple[int, int]])
     averages: frozenset[int] = frozenset()
+    lenient: bool = False
 
 
 def pattern(target: ast.expr) -> Pattern:
@@ -38,6 +40,20 @@ def pattern(target: ast.expr) -> Pattern:
             return "*" + ast.unparse(inner)
         case _:
             return ast.unparse(target)
+
+
+_OPPOSITES = (
+    (" >= ", " < "), (" <= ", " > "), (" != ", " == "), (" not in ", " in "), (" is not ", " is "),
+)  # fmt: skip
+
+
+def negated(text: str) -> str:
+    """The text of a comparison that is false where this one is true, "" for any other text."""
+    for pair in _OPPOSITES:
+        for sign, other in (pair, pair[::-1]):
+            if text.count(sign) == 1:
+                return text.replace(sign, other)
+    return ""
 
 
 def flat(names_: Pattern) -> Iterator[str]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,17 @@ class Optimizer(torch.optim.SGD):
     def __call__(self, *_: Any) -> Any:
         return self
 
+    # Where the loop has several, they are this one.
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self,))
+
+    def __getitem__(self, _: int) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return 1
+
 
 class Scheduler(torch.optim.lr_scheduler.LambdaLR):
     """A schedule that never changes the learning rate; as a function of the step, it is the constant 1."""
@@ -40,12 +51,35 @@ class Scheduler(torch.optim.lr_scheduler.LambdaLR):
         super().step()
 
     step_update = step
+    __iter__, __getitem__, __len__ = Optimizer.__iter__, Optimizer.__getitem__, Optimizer.__len__
 
     def __call__(self, _: Any = 0) -> float:
         return 1.0
 
     def __getattr__(self, name: str) -> Any:
         return unknown_attribute(self, name, self._unknown)
+
+
+class Stepper(Scheduler):
+    """A schedule that steps its optimizer and clears for it, as a wrapper of both does."""
+
+    ready = False
+
+    def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
+        super().__init__(optimizer, unknown)
+        self.ready = True
+
+    def step(self, *_: Any, skip_optimizer: bool = False, **__: Any) -> None:
+        """Moves the schedule, after a step of the optimizer unless that has been done."""
+        if self.ready and not skip_optimizer:
+            self.optimizer.step()
+        super().step()
+
+    step_update = step
+
+    def zero_grad(self, set_to_none: bool = True, **_: Any) -> None:
+        """Clears the optimizer's gradients."""
+        self.optimizer.zero_grad(set_to_none)
 
 
 def scaler() -> torch.amp.GradScaler:

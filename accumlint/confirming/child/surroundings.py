@@ -85,6 +85,7 @@ def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
         patch(torch.cuda, name, lambda *_, **__: None)
     patch(torch.cuda, "is_available", lambda: False)
     patch(torch.cuda, "current_device", lambda: device)
+    patch(torch.accelerator, "current_accelerator", lambda *_, **__: device)
     patch(torch.cuda, "device_count", lambda: 1)
     for name in (
         "memory_allocated",
@@ -114,6 +115,7 @@ def _scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) 
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             enabled = kwargs.get("enabled", True)
+            enabled = isinstance(enabled, Stub) or enabled
             for value in args:
                 enabled = value if isinstance(value, bool) else enabled
             growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
