@@ -206,7 +206,8 @@ class Rule:
 
     `ranks` is the least number of processes in which the defect shows when a loop is run.
 
-    `fix` is the surest fix that the rule may offer, None without any.
+    `fix` is the surest fix that the rule may offer, None without any. `unmeasured` says why no run can confirm the
+    rule, "" where one can.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
     guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
@@ -219,6 +220,7 @@ class Rule:
     claim: ClassVar[Claim] = Claim.GRADIENT
     fix: ClassVar[Applicability | None] = None
 
+    unmeasured: ClassVar[str] = ""
     symptom: ClassVar[Symptom | None] = None
     ranks: ClassVar[int] = 1
     opt_in: ClassVar[bool] = False

@@ -118,7 +118,7 @@ class _Reader:
             condition=narrate.flags(trace.assumptions),
             path=path,
             paths=paths,
-            partly=tuple(self._partly(trace)),
+            partly=tuple(dict.fromkeys(self._partly(trace))),
             found=tuple(self._said(finding) for finding in found),
             rows=tuple(self._rows(lines)),
         )

@@ -20,6 +20,8 @@ from accumlint.reading.program import (
 )
 from accumlint.tracing.trace import Thing
 
+from ._standing import stands_for
+
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
 
 
@@ -42,41 +44,6 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
     )
 
 
-def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
-    """An argument and all that is ever assigned or given to the names in it."""
-    assigned: dict[str, list[Expr]] = {}
-    for node in program.nodes:
-        if isinstance(node, Assign):
-            for target in node.targets:
-                assigned.setdefault(render(target), []).append(node.value)
-    found: list[Expr] = []
-    given: set[str] = set()
-    waiting = [argument]
-    while waiting:
-        expression = waiting.pop()
-        found.append(expression)
-        for name in dict.fromkeys(_names(expression)):
-            waiting.extend(assigned.pop(name, []))
-            if name not in given:
-                given.add(name)
-                waiting.extend(_given(program, name))
-    return tuple(found)
-
-
-def _given(program: Program, name: str) -> Iterator[Expr]:
-    """What the file's own calls give the parameters of a name."""
-    for function in program.functions:
-        names = [q.name for q in function.params]
-        if name in names:
-            position = names.index(name) - (names[0] in ("self", "cls"))
-            for node in program.nodes:
-                if isinstance(node, Call) and dotted(node.func).rpartition(".")[2] == function.name:
-                    keyword = next((a.value for a in node.args if a.keyword == name), None)
-                    value = keyword or node.positional(position)
-                    if value is not None:
-                        yield value
-
-
 def is_stretched(program: Program, scheduler: Thing) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
     parts = (part for argument in arguments(scheduler) for part in stands_for(program, argument))
@@ -96,10 +63,6 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
     )
-
-
-def _names(expression: Expr) -> Iterator[str]:
-    return (render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name))
 
 
 def _last_names(nodes: list[Node]) -> Iterator[str]:

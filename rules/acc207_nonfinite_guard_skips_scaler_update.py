@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert
+from accumlint.reading.program import If
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
 
@@ -80,7 +81,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     unscaled training, and when `update()` is reached before the next backward.
 
     When the fix is not offered: without `unscale_` in the window, since `update` then has no overflow check to read
-    and raises.
+    and raises; and where the update stands under a test, since there may be no scaler.
 
     Measured (N = 4, scale 65536, overflow above 30000, 30 windows): after `unscale_`, RuntimeError "unscale_() has
     already been called on this optimizer since the last update()" in the second window; without `unscale_`, no update
@@ -115,22 +116,33 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
                             f"Call `{call}` before leaving",
                             Insert(call, Before(skip.node)),
                         )
-                        for call in update_calls(run, skip, scaler)
+                        for call in update_calls(trace, skip, scaler)
                     ],
                 )
 
 
-def update_calls(run: Run, skip: Skip, scaler: Thing) -> set[str]:
-    """The scaler's update as it is written elsewhere; none without `unscale_`, which looks for the overflow."""
+def update_calls(trace: Trace, skip: Skip, scaler: Thing) -> set[str]:
+    """The scaler's update as it is written elsewhere; none without `unscale_`, which looks for the overflow.
+
+    None either where the update stands under a test that the guard does not: there may be no scaler.
+    """
+    run, program = trace.main, trace.program
     passed = run.events[: skip.index]
-    unscaled = any(isinstance(e, Unscale) and e.microbatch == skip.microbatch for e in passed)
-    updates = (u for u in run.of(Update) if u.scaler is scaler)
-    return {f"{u.subject}.update()" for u in updates if receiver_of(u.node)} if unscaled else set()
+    if not any(isinstance(e, Unscale) and e.microbatch == skip.microbatch for e in passed):
+        return set()
+    updates = [u for u in run.of(Update) if u.scaler is scaler and receiver_of(u.node)]
+    tests = {n for u in updates for n in program.above(u.node) if isinstance(n, If)}
+    return (
+        {f"{u.subject}.update()" for u in updates}
+        if tests <= {*program.above(skip.node)}
+        else set()
+    )
 
 
 def checked_scaler(run: Run, skip: Skip) -> Thing | None:
-    """The scaler whose gradients were unscaled or measured in the iteration that the guard leaves."""
-    passed = [e for e in run.events[: skip.index] if e.microbatch == skip.microbatch]
+    """The scaler whose gradients were unscaled or measured in the iteration that the guard leaves, and not updated."""
+    begun = max((u.index + 1 for u in run.of(Update) if u.index < skip.index), default=0)
+    passed = [e for e in run.events[begun : skip.index] if e.microbatch == skip.microbatch]
     if not any(isinstance(e, Unscale | Clip) for e in passed):
         return None
     return next((e.scaler for e in passed if isinstance(e, Backward) and e.scaler), None)

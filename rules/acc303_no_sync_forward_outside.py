@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.program import Node, Program, With
+from accumlint.reading.program import Call, Node, Program, With, dotted, walk
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
-from accumlint.tracing.trace import NoSync, Trace
+from accumlint.tracing.trace import Backward, NoSync, Trace
 
 
 class NoSyncForwardOutside(Rule):
@@ -90,7 +90,10 @@ class NoSyncForwardOutside(Rule):
         for window in trace.main.windows:
             for backward in window.backwards:
                 entered = [e for e in window.of(NoSync) if e.entered and e.index < backward.index]
-                if entered and backward.silenced and any(c.synced for c in backward.contributions):
+                if not entered or not backward.silenced:
+                    continue
+                unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)
+                if unseen or any(c.synced for c in backward.contributions):
                     yield self.at(
                         entered[-1],
                         f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
@@ -106,6 +109,16 @@ class NoSyncForwardOutside(Rule):
                             if c.forward is not None
                         ],
                     )
+
+
+def covers_backward_only(trace: Trace, backward: Backward) -> bool:
+    """True when a context holds nothing but a backward: its forward is outside, wherever that may be."""
+    if any(c.forward is not None for c in backward.contributions):
+        return False
+    for context in contexts(trace.program, backward.node):
+        callees = [dotted(n.func) for n in walk(context.body) if isinstance(n, Call)]
+        return all(callee.endswith((".backward", ".scale")) for callee in callees)
+    return False
 
 
 def contexts(program: Program, backward: Node) -> Iterator[With]:

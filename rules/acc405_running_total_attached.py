@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from accumlint.editing import Append
 from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
@@ -99,12 +100,17 @@ class RunningTotalAttached(Rule):
 
 
 def outlives_a_step(run: Run, total: str) -> bool:
-    """True when a total goes on after a step; one that is begun anew for each window ends with it."""
+    """True when a total goes on after a step; one that is begun anew before its next addition ends with it."""
     steps = [e.index for e in run.of(Step)]
+    resets = [e.index for e in run.of(Reset) if e.total == total]
     adds = [e.index for e in run.of(Add) if e.total == total]
     if not steps:
         return bool(run.of(EpochEnd))
-    return any(adds[0] < step < adds[-1] for step in steps)
+    return any(
+        any(earlier < step < later for step in steps)
+        and not any(earlier < reset < later for reset in resets)
+        for earlier, later in pairwise(adds)
+    )
 
 
 def added(node: Node) -> Iterator[Expr]:

@@ -97,7 +97,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
                 continue
             window = next(w for w in run.windows if w.step is step)
             usual = usual_size(run, window)
-            lost = wiped_by(run, skip, step)
+            lost = wiped_by(run, skip, step, usual)
             if lost and usual > 1:
                 yield self.at(
                     skip,
@@ -116,7 +116,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
                 )
 
 
-def wiped_by(run: Run, skip: Skip, step: Step) -> int:
+def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:
     """How many micro-batches the guard wipes in the middle of a window; 0 at its end."""
     following = run.events[skip.index + 1 : step.index]
     before = [e for e in following if isinstance(e, Clear | Backward)]
@@ -125,15 +125,15 @@ def wiped_by(run: Run, skip: Skip, step: Step) -> int:
     goes_on = any(isinstance(e, Backward) for e in before)
     own = len({b.microbatch for b in before if isinstance(b, Backward)})
     wiped = {c.microbatch for c in before[0].wiped}
-    usual = max((len(w.microbatches) for w in run.windows if w.step.index > step.index), default=0)
     return len(wiped) if goes_on and own < usual else 0
 
 
 def usual_size(run: Run, window: Window) -> int:
-    """How many micro-batches the optimizer's other windows have."""
+    """How many micro-batches the optimizer's other windows have; what was asked for, where the run has no other."""
     sizes = [
         len(w.microbatches)
         for w in run.windows_of(window.step.optimizer)
         if w.step is not window.step
     ]
-    return max(sizes, key=sizes.count, default=0)
+    asked = run.literal or (run.steps if run.asked and not run.guessed else 0)
+    return max(sizes, key=lambda size: (sizes.count(size), size == asked), default=asked)

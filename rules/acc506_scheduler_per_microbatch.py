@@ -65,8 +65,8 @@ class SchedulerPerMicrobatch(Rule):
     When it stays silent: when the scheduler's length is counted in micro-batches too
     (`T_max=len(loader) * epochs`): then the schedule fits its steps. Under Accelerate, where a
     prepared scheduler moves with the optimizer only (one that was never prepared is reported), and
-    for schedulers that move once per epoch. When the length cannot be read, the finding is likely,
-    not certain.
+    for schedulers that move once per epoch or are told where to be (`scheduler.step(cur_step=i)`).
+    When the length cannot be read, the finding is likely, not certain.
 
     When the fix is not offered: when the call stands among others that belong to the micro-batch.
 
@@ -91,9 +91,9 @@ class SchedulerPerMicrobatch(Rule):
             window = run.steady(optimizer)
             if window is None or length(window) < 2:
                 continue
-            free = [e for e in window.of(Schedule) if not e.gated and not e.per_epoch]
+            free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
-                moves = sum(e.scheduler is move.scheduler for e in free)
+                moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
                 counts = horizon(trace.program, move.scheduler)
                 in_microbatches = "len(" in counts and "/" not in counts
                 in_microbatches |= is_stretched(trace.program, move.scheduler)

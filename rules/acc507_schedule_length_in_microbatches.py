@@ -84,6 +84,7 @@ class ScheduleLengthInMicrobatches(Rule):
     name = "schedule-length-in-microbatches"
     severity = Severity.WARNING
     claim = Claim.SCHEDULE
+    unmeasured = "how long a schedule is meant to be is not measured"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -77,6 +77,7 @@ class GradNormLoggedWrong(Rule):
     name = "grad-norm-logged-wrong"
     severity = Severity.INFO
     claim = Claim.LOG
+    unmeasured = "what is shown is not watched"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

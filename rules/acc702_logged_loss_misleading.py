@@ -74,6 +74,7 @@ class LoggedLossMisleading(Rule):
     name = "logged-loss-misleading"
     severity = Severity.INFO
     claim = Claim.LOG
+    unmeasured = "what is shown is not watched"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -71,6 +71,7 @@ class AutocastAroundBackward(Rule):
     code = "ACC703"
     name = "autocast-around-backward"
     severity = Severity.INFO
+    unmeasured = "no difference exists that could be measured"
     opt_in = True
     fix = Applicability.SAFE
 

@@ -68,6 +68,7 @@ class GradNormNotLogged(Rule):
     name = "grad-norm-not-logged"
     severity = Severity.INFO
     claim = Claim.LOG
+    unmeasured = "what is not shown is not watched"
     opt_in = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

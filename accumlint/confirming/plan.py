@@ -170,6 +170,8 @@ def _plan(
     program = examined.program
     slice_ = examined.project.slice_of(program)[0]
     symptom, text = rule.shows, program.text
+    if rule.unmeasured:
+        return Plan(report, rule, symptom, 1, None, rule.unmeasured)
     driver = _driver(program, report.mark.place.line) if trace is None else {}
     if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"

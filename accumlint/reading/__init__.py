@@ -21,4 +21,4 @@ def read(text: str, path: str, project: Project) -> Program:
     # What is left out of a long file has no say in training: `text` and the source's lines are whole all the same.
     is_long = len(source.lines) > reducing.LONG
     read = reducing.reduced(text, source.lines) if is_long else text
-    return Program(source, parsed(read, source), text, read_data=project.data_of)
+    return Program(source, parsed(read, source), text, read_import=project.imported)

@@ -6,6 +6,7 @@ followed as source: what stands here is all that a trace knows of them.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 
@@ -88,6 +89,8 @@ OPTIMIZERS = frozenset(
         "ZeroRedundancyOptimizer", "Shampoo", "NovoGrad", "DAdaptAdam",
     }
 )  # fmt: skip
+# Variants that projects write themselves: ScaledAdam, ClippedAdamW, CPULion …
+_OPTIMIZER_VARIANT = re.compile(r"^[A-Z]\w*(Adam|AdamW|Lion|LAMB|LARS|Adafactor|Adagrad|RMSprop)$")
 SCALE_FREE_OPTIMIZERS = frozenset(
     name for name in OPTIMIZERS if name not in {"SGD", "ASGD", "LBFGS", "LARS", "Adadelta"}
 )
@@ -205,7 +208,7 @@ HARMLESS_PARTS = (
     "adjust", "init", "monitor", "profil", "export", "visual", "hook", "summar", "display", "callback",
     "is_", "has_", "check", "reduce", "freeze", "track", "record", "generat", "infer", "predict",
     "compile", "describe", "dist_", "broadcast", "gather", "watch", "average", "accuracy",
-    "master_params",
+    "master_params", "saving", "dump", "backup", "upload", "found_inf",
 )  # fmt: skip
 
 
@@ -223,7 +226,7 @@ def is_harmless(callee: str) -> bool:
 def optimizer_kind(path: str) -> str:
     """The optimizer class that a dotted callee builds, "" for none."""
     last = path.rpartition(".")[2]
-    if last in OPTIMIZERS:
+    if last in OPTIMIZERS or _OPTIMIZER_VARIANT.search(last):
         return last
     if (
         path.startswith(("torch.optim.", "optim."))

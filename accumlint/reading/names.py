@@ -17,7 +17,7 @@ _NO_STEPS = re.compile(
     r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
 )
 _STEPS_ANYWAY = re.compile(
-    r"^(grad(ient)?_?)?accumulation$|accum_grad_n_steps|accumulat\w*_n_steps|batch_accumulat\w*$"
+    r"^(grad(ient)?_?)?accumulation$|accum_grad_n_steps|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
 )
 _COUNTER_START = re.compile(
     r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
@@ -105,6 +105,11 @@ def role_of(name: str) -> str:
     return ""
 
 
+def is_data(name: str) -> bool:
+    """True when a name reads like a dataset, a loader or a collator."""
+    return role_of(name) == "loader" or "collat" in name.lower()
+
+
 _NEGATIVE = re.compile(
     r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_|not_"
     r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only"
@@ -130,10 +135,14 @@ _CONFIGURATION = re.compile(
 )
 
 
+_MADE = re.compile(r"^((?:\w+\.)*[A-Z]\w*)\(.*\)")
+
+
 @lru_cache(maxsize=4096)
 def is_configuration(text: str) -> bool:
     """True for a member of something that reads like a configuration: its names are settings, not things."""
-    return bool(_CONFIGURATION.search(text.lower()))
+    # What an object is made from tells nothing about what it is.
+    return bool(_CONFIGURATION.search(_MADE.sub(r"\1()", text).lower()))
 
 
 _COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|n_tokens|num_items|samples$")

@@ -14,6 +14,7 @@ from typing import Protocol, TypeAlias
 import libcst as cst
 
 from accumlint.place import Place
+from accumlint.reading import names
 from accumlint.reading.surroundings import Surroundings
 
 
@@ -428,12 +429,18 @@ class Program:
     body: tuple[Stmt, ...]
     text: str = field(repr=False)
     others: list[Source] = field(default_factory=list[Source], repr=False)
-    read_data: Callable[[Program], tuple[Stmt, ...]] = field(default=lambda _: (), repr=False)
+    read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
+        default=lambda _, __: (), repr=False
+    )
+
+    def imported(self, name: str) -> tuple[Stmt, ...]:
+        """What another file of the project defines under an imported name, with all of its file that this leads to."""
+        return self.read_import(self, name)
 
     @cached_property
     def data(self) -> tuple[Stmt, ...]:
         """What other files define of the datasets and collators that this one imports."""
-        return self.read_data(self)
+        return tuple(s for name in self.imports if names.is_data(name) for s in self.imported(name))
 
     @property
     def path(self) -> str:

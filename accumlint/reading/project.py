@@ -165,13 +165,16 @@ class Project:
         self.memory.read.add(path)
         return self.memory.once(("module", path), lambda: _read(path), None)
 
-    def find(self, path: str, importer: str) -> Definition | None:
-        """What the dotted `path` stands for in the file `importer`, None for anything outside the project."""
-        # An import that leads back to itself stands for nothing.
-        asked = "find", path, importer
-        return self.memory.once(asked, lambda: self._find(path, importer), None)
+    def find(self, path: str, importer: str, anything: bool = False) -> Definition | None:
+        """What the dotted `path` stands for in the file `importer`, None for anything outside the project.
 
-    def _find(self, path: str, importer: str) -> Definition | None:
+        Unless `anything` is asked for, None for what cannot matter to gradients, too.
+        """
+        # An import that leads back to itself stands for nothing.
+        asked = "find", path, importer, anything
+        return self.memory.once(asked, lambda: self._find(path, importer, anything), None)
+
+    def _find(self, path: str, importer: str, anything: bool) -> Definition | None:
         located = self.imports.located(path, importer)
         module = self.module(located[0]) if located is not None else None
         if located is None or module is None or module.path == importer:
@@ -179,28 +182,25 @@ class Project:
         if not located[1]:
             return Definition(module, "")
         name, *attributes = located[1]
-        if not (_may_matter(module) or _means_something(name)):
+        if not (anything or _may_matter(module) or _means_something(name)):
             return None
         found = module.outline
         if name in found.blocks:
             return Definition(module, name, tuple(attributes))
         if name in found.imports:
-            return self.find(".".join([found.imports[name], *attributes]), module.path)
+            return self.find(".".join([found.imports[name], *attributes]), module.path, anything)
         for star in found.stars:
             dot = "" if star.endswith(".") else "."
-            other = self.find(star + dot + ".".join(located[1]), module.path)
+            other = self.find(star + dot + ".".join(located[1]), module.path, anything)
             if other is not None:
                 return other
         return None
 
-    def data_of(self, program: p.Program) -> tuple[p.Stmt, ...]:
-        """What other files define of the datasets and collators that a program imports."""
-        found: list[p.Stmt] = []
-        for bound, path in program.imports.items():
-            definition = self.find(path, program.path) if _is_data(bound) else None
-            if definition is not None and definition.name:
-                found.extend(_parts(definition))
-        return tuple(found)
+    def imported(self, program: p.Program, name: str) -> tuple[p.Stmt, ...]:
+        """What another file defines under a name that a program imports, with what it leads to there."""
+        path = program.imports.get(name)
+        definition = self.find(path, program.path, anything=True) if path else None
+        return tuple(_parts(definition)) if definition is not None and definition.name else ()
 
     # What a definition is good for, by what it calls
 
@@ -371,11 +371,7 @@ def _parts(definition: Definition) -> Iterator[p.Stmt]:
 
 def _means_something(name: str) -> bool:
     """True for names that are worth an outline whatever their file's text says."""
-    return names.is_steps(name) or _is_data(name) or "model" in name.lower()
-
-
-def _is_data(name: str) -> bool:
-    return names.role_of(name) == "loader" or "collat" in name.lower()
+    return names.is_steps(name) or names.is_data(name) or "model" in name.lower()
 
 
 def _speaks_of_losses(block: Block) -> bool:

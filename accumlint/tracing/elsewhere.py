@@ -233,12 +233,16 @@ class Elsewhere:
         calling = self.machine.calling
         match excerpt.statement:
             case p.Function() as function if function not in self.borders.refused:
-                value = calling.invoke(Closure(function, None), args, kwargs, None, node)
+                value = calling.machine.invoking.invoke(
+                    Closure(function, None), args, kwargs, None, node
+                )
                 if excerpt.is_eventful or _tells(value):
                     return (value,)
                 return None
             case p.Class() as cls:
-                return (calling.construct(ClassValue(cls, None), args, kwargs, node),)
+                return (
+                    calling.machine.invoking.construct(ClassValue(cls, None), args, kwargs, node),
+                )
             case _:
                 return None
 
@@ -264,7 +268,9 @@ class Elsewhere:
         led_by, self.led_by = self.led_by, node
         try:
             if not self.making and key(function) in machine.relevance.reaching_strong:
-                return self._given(calling.executed(closure, args, kwargs, receiver, node), node)
+                return self._given(
+                    calling.machine.invoking.executed(closure, args, kwargs, receiver, node), node
+                )
             if function not in self.borders.refused:
                 return self._given(self._tried(closure, args, kwargs, receiver, node), node)
         finally:
@@ -304,10 +310,10 @@ class Elsewhere:
         self.making += 1
         value: Value = None
         try:
-            value = machine.calling.executed(closure, args, kwargs, receiver, node)
+            value = machine.invoking.executed(closure, args, kwargs, receiver, node)
         except (PythonError, TooFar):
             self.borders.refused.add(closure.function)
-            machine.goal = machine.deciding = None
+            machine.guards.goal = machine.guards.deciding = None
         finally:
             machine.ceiling = ceiling
             self.making -= 1

@@ -14,7 +14,8 @@ from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
-from accumlint.tracing.machine import Decision, Loop, Machine, Scenario
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.state import Decision, Loop, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
@@ -193,7 +194,9 @@ class _Paths:
                     if whole.of(t.Backward):
                         scenario, run, machine = WHOLE, whole, tried_machine
                         break
-                free = [d for d in reversed(machine.decisions.values()) if d.key not in chosen]
+                free = [
+                    d for d in reversed(machine.guards.decisions.values()) if d.key not in chosen
+                ]
                 # A text that is none of those it is compared with is the likeliest to be refused.
                 last = next((d for d in free if d.choice == "…"), free[0] if free else None)
                 if last is None:
@@ -210,7 +213,7 @@ class _Paths:
                 scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
                 run, machine = self.run(scenario, chosen)
             covered.update(machine.entered)
-            decisions = [d for d in machine.decisions.values() if d.matters]
+            decisions = [d for d in machine.guards.decisions.values() if d.matters]
             path = frozenset((d.key, d.choice) for d in decisions)
             if path in tried:
                 continue
@@ -220,11 +223,16 @@ class _Paths:
             if run.asked and not exceptional and run.of(t.Backward):
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
+            # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.
+            whole = not chosen or (
+                bool(run.of(t.Update)) and not any(trace.main.of(t.Update) for trace in found)
+            )
             if run.of(t.Backward):
                 entry = replace(self.entry, calls=self.calls)
                 found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
             if flips < MAX_FLIPS and not exceptional:
-                waiting.extend((f, flips + 1) for f in _flipped(decisions, chosen))
+                flipped = _flipped(decisions, chosen, on_data=whole)
+                waiting.extend((f, flips + 1) for f in flipped)
         return tuple(found)
 
     def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
@@ -278,7 +286,7 @@ class _Paths:
         receiver: Value = None
         owner = self.program.classes.get(function.owner) if function.owner else None
         if owner is not None and function.name in owner.methods:
-            receiver = machine.calling.construct(
+            receiver = machine.invoking.construct(
                 ClassValue(owner, None), [], {"**": Unknown("kwargs")}, function
             )
             if isinstance(receiver, Object) and receiver.thing is None:
@@ -290,10 +298,10 @@ class _Paths:
         owner = self.program.classes.get(maker.owner) if maker.owner else None
         receiver: Value = None
         if owner is not None and maker.name in owner.methods:
-            receiver = machine.calling.construct(
+            receiver = machine.invoking.construct(
                 ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
             )
-        machine.calling.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
+        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)
@@ -310,10 +318,10 @@ class _Paths:
                 and machine.holds_loop(n)
                 for n in p.walk(function.body)
             )
-            machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+            machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
             if not nested and _is_an_epoch(function) and not _runs_once(function, machine):
                 self.calls = "twice"
-                machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
             return
         if self._calls_loop(function, machine):
             epochs = any(
@@ -321,7 +329,7 @@ class _Paths:
             )
             self.calls = "twice" if epochs else "once"
             for _ in range(2 if epochs else 1):
-                machine.calling.invoke(closure, [], {"**": None}, receiver, function)
+                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
             return
         self.calls = "microbatch"
         for name in _counted_by_callers(machine, closure, function):
@@ -370,7 +378,7 @@ class _Paths:
                     # Whoever made a loss that is handed in may have divided it.
                     given.loss = given.lost = "loss" in low
                     kwargs[param.name] = given
-            machine.calling.invoke(closure, [], kwargs, receiver, function)
+            machine.invoking.invoke(closure, [], kwargs, receiver, function)
         machine.state.loops.pop()
 
 
@@ -392,7 +400,7 @@ def _runs_once(function: p.Function, machine: Machine) -> bool:
 
 def _counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
     """The attributes that a class counts up where it calls a method: nobody does while the method runs alone."""
-    lineage = machine.calling.lineage(closure.owner) if closure.owner else []
+    lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
     for caller in (m for cls in lineage for m in cls.methods.values()):
         nodes = list(p.walk(caller.body))
         if any(isinstance(n, p.Call) and called(n.func) == key(function) for n in nodes):
@@ -417,10 +425,12 @@ def _is_data(name: str) -> bool:
     return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
-def _flipped(decisions: list[Decision], chosen: dict[str, str]) -> Iterator[dict[str, str]]:
-    """The choices with one more guard flipped; guards on data first, and only on the plain path."""
+def _flipped(
+    decisions: list[Decision], chosen: dict[str, str], *, on_data: bool
+) -> Iterator[dict[str, str]]:
+    """The choices with one more guard flipped; guards on data first, and only where they are asked for."""
     for decision in sorted(decisions, key=lambda d: not d.data):
-        if decision.key in chosen or (decision.data and chosen):
+        if decision.key in chosen or (decision.data and not on_data):
             continue
         for option in decision.options:
             if option != decision.choice:

@@ -266,7 +266,7 @@ class Iterating:
                     raise Leave("exhausted")
 
             try:
-                machine.calling.run_generator(closure, value.args, value.kwargs, one, at)
+                machine.invoking.run_generator(closure, value.args, value.kwargs, one, at)
             except Leave as leave:
                 if leave.signal != "exhausted":
                     raise
@@ -286,7 +286,7 @@ class Iterating:
         if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
             return _each([value], False)
         if value.cls is not None:
-            found = self.machine.calling.method_of(value, "__iter__")
+            found = self.machine.invoking.method_of(value, "__iter__")
             if found is not None and found.closure.function.yields:
                 return self.generator(Lazy("generator", [], closure=found), node)
         return self.unknown(Unknown(value.text), node)

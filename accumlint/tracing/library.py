@@ -28,7 +28,7 @@ from accumlint.tracing.values import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from accumlint.tracing.calling import Calling
+    from accumlint.tracing.machine import Machine
 
 
 _ITERABLES = frozenset(
@@ -70,20 +70,19 @@ _CONTEXTS = frozenset(
 
 
 def call_library(
-    calling: Calling, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    machine: Machine, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> Value:
     """What a call of the dotted `path` returns and does."""
     last = path.rpartition(".")[2]
-    machine = calling.machine
-    things = calling.things
+    things = machine.things
     first = args[0] if args else None
     everything = flat([*args, *kwargs.values()])
     if "." not in path:
-        found = _builtin(calling, last, args, kwargs, node)
+        found = _builtin(machine, last, args, kwargs, node)
         if found is not None:
             return found[0]
     if last in frameworks.WRAPPERS:
-        return _wrapped(calling, last, args, kwargs, node)
+        return _wrapped(machine, last, args, kwargs, node)
     if last in frameworks.SCALERS:
         scaler = things.made("scaler", "scaler", last, frozenset(), node)
         scaler.enabled = kwargs.get("enabled", True) is not False
@@ -104,11 +103,11 @@ def call_library(
     if last in frameworks.CRITERIA:
         criterion = things.made("criterion", "criterion", last, frozenset(), node)
         criterion.reduction = _reduction(kwargs)
-        criterion.varies = _varies(calling, last, kwargs)
+        criterion.varies = _varies(machine, last, kwargs)
         return criterion
     if last in frameworks.LOSSES:
-        loss = calling.tensors.loss_of(
-            f"{last}(…)", everything, _reduction(kwargs), _varies(calling, last, kwargs), node
+        loss = machine.tensors.loss_of(
+            f"{last}(…)", everything, _reduction(kwargs), _varies(machine, last, kwargs), node
         )
         if machine.state.no_grad:
             loss.networks = frozenset()
@@ -116,20 +115,20 @@ def call_library(
     if last in frameworks.CLIPS:
         clipped = [a for a in everything if isinstance(a, Unknown | Object)]
         if _only_measures(node):
-            things.norm(clipped, node, last)
+            things.machine.updating.norm(clipped, node, last)
         else:
-            things.clip(clipped, "torch", node, last)
-        return Unknown("norm", pending_batches(calling))
+            things.machine.updating.clip(clipped, "torch", node, last)
+        return Unknown("norm", pending_batches(machine))
     if last in ("Accelerator",):
-        return _accelerator(calling, kwargs, node)
+        return _accelerator(machine, kwargs, node)
     if last == "Fabric":
         return things.made("fabric", "fabric", last, frozenset(), node)
     if path.endswith("deepspeed.initialize") or path == "deepspeed.initialize":
-        return _deepspeed(calling, args, kwargs, node)
+        return _deepspeed(machine, args, kwargs, node)
     if last in ("no_grad", "inference_mode"):
-        return _no_grad(calling)
+        return _no_grad(machine)
     if last == "set_grad_enabled":
-        return _no_grad(calling) if first is False else Context("plain")
+        return _no_grad(machine) if first is False else Context("plain")
     if last == "ExitStack":
         stack = Context("stack")
         stack.enter = lambda _: stack
@@ -138,18 +137,18 @@ def call_library(
     if last == "nullcontext":
         return Context("plain", lambda _: first)
     if last in frameworks.AUTOCASTS:
-        return calling.things.autocast(kwargs)
+        return machine.syncing.autocast(kwargs)
     if last in _CONTEXTS:
         return Context("plain")
     if last == "scale_loss" and isinstance(first, Unknown):
         loss = first
         return Context("plain", lambda _: loss)
     if last == "initialize" and "amp" in path:
-        return things.passed(args)
+        return things.machine.engines.passed(args)
     if last == "partial" and args:
         return Partial(args[0], args[1:], dict(kwargs))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
-        return _copied(calling, first, node)
+        return _copied(machine, first, node)
     if last in (
         "compile",
         "convert_sync_batchnorm",
@@ -159,7 +158,7 @@ def call_library(
     ) and isinstance(first, Object | Closure | Bound):
         return first
     if last in _ITERABLES:
-        return _iterable(calling, last, args, kwargs)
+        return _iterable(machine, last, args, kwargs)
     if last.endswith("trange") and args:
         return Lazy("range", args)
     if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith("tqdm"):
@@ -170,14 +169,14 @@ def call_library(
     if last in NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
         return numeric(last, flat(args) if len(args) == 1 else args)
     if path.startswith(("torch", "dist.", "F.")):
-        found = _torch(calling, path, last, args, kwargs, node)
+        found = _torch(machine, path, last, args, kwargs, node)
         if found is not None:
             return found[0]
     if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
-        return _all_reduce(calling, args, kwargs, node, path)
+        return _all_reduce(machine, args, kwargs, node, path)
     if _is_number_call(everything) and last in ("int", "float"):
         return numeric(last, args)
-    return calling.unknown_call(path, Library(path), args, kwargs, node)
+    return machine.calling.unknown_call(path, Library(path), args, kwargs, node)
 
 
 def _is_number_call(values: list[Value]) -> bool:
@@ -185,17 +184,16 @@ def _is_number_call(values: list[Value]) -> bool:
 
 
 def _builtin(
-    calling: Calling, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    machine: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> tuple[Value] | None:
-    machine = calling.machine
     first = args[0] if args else None
     match name:
         case "range" | "enumerate" | "zip" | "map" | "reversed" | "filter" | "iter":
-            return (_iterable(calling, name, args, kwargs),)
+            return (_iterable(machine, name, args, kwargs),)
         case "len":
-            return (calling.iterating.length(first),)
+            return (machine.iterating.length(first),)
         case "next":
-            return (calling.iterating.next(first),)
+            return (machine.iterating.next(first),)
         case "list" | "tuple" | "set" | "sorted":
             if not args:
                 return ([],)
@@ -221,7 +219,7 @@ def _builtin(
                 return (detached(first) if first.tensor else first,)
             return (0 if not args else Unknown(name),)
         case "bool":
-            known = machine.known_truth(first)
+            known = machine.guards.known_truth(first)
             return (known if known is not None else first,)
         case "abs" | "round" | "max" | "min" | "pow":
             values = flat(args) if len(args) == 1 else args
@@ -234,7 +232,7 @@ def _builtin(
                 return (unknown[0],)
             return (derived(f"{name}({', '.join(_text(v) for v in values)})", *values),)
         case "sum":
-            return (_summed(calling, first, node),)
+            return (_summed(machine, first, node),)
         case "isinstance":
             wrapped = p.render(node) if isinstance(node, p.Call) else ""
             if isinstance(first, Object) and any(
@@ -251,7 +249,7 @@ def _builtin(
                 attribute = args[1]
                 if first.cls is not None and (
                     attribute in first.attributes
-                    or calling.method_of(first, str(attribute)) is not None
+                    or machine.invoking.method_of(first, str(attribute)) is not None
                 ):
                     return (True,)
                 if attribute == "no_sync" and first.role == "model":
@@ -265,16 +263,22 @@ def _builtin(
                 if isinstance(first, Object) and args[1] in first.attributes:
                     return (first.attributes[args[1]],)
                 if len(args) > 2 and isinstance(args[2], bool) and isinstance(first, Unknown):
-                    return (calling.symbol(f"{first.text}.{args[1]}", args[1], node, hint=args[2]),)
-                return (calling.attribute(first, args[1], node),)
+                    return (
+                        machine.naming.symbol(
+                            f"{first.text}.{args[1]}", args[1], node, hint=args[2]
+                        ),
+                    )
+                return (machine.members.attribute(first, args[1], node),)
             return (Unknown("getattr(…)"),)
         case "setattr":
             if len(args) > 2 and isinstance(args[1], str):
-                calling.set_attribute(first, args[1], args[2], node, f"{_text(first)}.{args[1]}")
+                machine.members.set_attribute(
+                    first, args[1], args[2], node, f"{_text(first)}.{args[1]}"
+                )
             return (None,)
         case "any" | "all":
             items = machine.items(first) if first is not None else []
-            known = [machine.known_truth(i) for i in items]
+            known = [machine.guards.known_truth(i) for i in items]
             if items and all(k is not None for k in known):
                 return (any(known) if name == "any" else all(known),)
             return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
@@ -296,7 +300,7 @@ def _endless(value: Lazy) -> bool:
     return value.kind in ("cycle", "count", "generator")
 
 
-def _iterable(calling: Calling, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kind == "enumerate" and "start" in kwargs:
         args = [*args[:1], kwargs["start"]]
     if kind == "chain":
@@ -310,7 +314,7 @@ def _iterable(calling: Calling, kind: str, args: list[Value], kwargs: dict[str, 
         if isinstance(first, list | tuple):
             return list(reversed(first)) if kind == "reversed" else list(first)
         if isinstance(first, Lazy) and first.kind == "range":
-            return list(reversed(calling.machine.items(first, 400)))
+            return list(reversed(machine.items(first, 400)))
         return first
     if kind == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == "iter":
         return args[0]
@@ -323,11 +327,11 @@ def _carrying(value: Value) -> Value:
     return value
 
 
-def _summed(calling: Calling, value: Value, node: p.Node) -> Value:
-    items = calling.machine.items(value)
+def _summed(machine: Machine, value: Value, node: p.Node) -> Value:
+    items = machine.items(value)
     total: Value = 0
     for item in items:
-        total = calling.machine.arithmetic(
+        total = machine.expressions.arithmetic(
             "+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0))
         )
     if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:
@@ -336,7 +340,7 @@ def _summed(calling: Calling, value: Value, node: p.Node) -> Value:
 
 
 def _wrapped(
-    calling: Calling, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    machine: Machine, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> Value:
     wrapper = frameworks.WRAPPERS[last]
     model = next(
@@ -346,49 +350,49 @@ def _wrapped(
     if model is None:
         first = args[0] if args else None
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
-        model = calling.things.made("model", "model", "", networks, node)
+        model = machine.things.made("model", "model", "", networks, node)
     if wrapper in ("dp",):
         return Object(
             model.text, model.thing, None, networks=model.networks, inner=model, wrapper=""
         )
     for network in model.networks:
-        calling.machine.state.wrappers[network] = wrapper
+        machine.state.wrappers[network] = wrapper
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
-    calling.machine.state.wrapped.add(model)
+    machine.state.wrapped.add(model)
     return Object(
         model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model
     )
 
 
-def _accelerator(calling: Calling, kwargs: dict[str, Value], node: p.Node) -> Object:
-    found = calling.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
+def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
+    found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
     steps = kwargs.get("gradient_accumulation_steps")
-    state = calling.machine.state
+    state = machine.state
     if isinstance(steps, int):
         found.steps = steps
         if steps > 1 and not state.asked:
             state.literal = steps
     elif steps is not None or "gradient_accumulation_plugin" in kwargs:
-        found.steps = calling.machine.scenario.steps
+        found.steps = machine.scenario.steps
         state.asked = True
     elif "**" in kwargs or "deepspeed_plugin" in kwargs or "deepspeed_plugins" in kwargs:
         # The steps may come from what cannot be read here.
         assert found.thing is not None
         found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", node, False)
-    calling.things.accelerator = found
+    machine.engines.accelerator = found
     return found
 
 
 def _deepspeed(
-    calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    machine: Machine, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> Value:
     model = kwargs.get(
         "model", next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
     )
     networks = model.networks if isinstance(model, Object) else frozenset[str]()
-    engine = calling.things.made(
+    engine = machine.things.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
     )
     optimizer = Object(
@@ -402,13 +406,13 @@ def _deepspeed(
     return (
         engine,
         optimizer,
-        calling.things.symbol("loader", "training_dataloader", node),
-        calling.things.symbol("scheduler", "lr_scheduler@deepspeed", node),
+        machine.things.symbol("loader", "training_dataloader", node),
+        machine.things.symbol("scheduler", "lr_scheduler@deepspeed", node),
     )
 
 
-def _no_grad(calling: Calling) -> Context:
-    state = calling.machine.state
+def _no_grad(machine: Machine) -> Context:
+    state = machine.state
 
     def enter(_: p.Node) -> Value:
         state.no_grad += 1
@@ -427,9 +431,9 @@ def _unwind(stack: Context) -> None:
             last.call([], {})
 
 
-def _copied(calling: Calling, value: Value, node: p.Node) -> Value:
+def _copied(machine: Machine, value: Value, node: p.Node) -> Value:
     if isinstance(value, Object) and value.role == "model":
-        return calling.things.made("model", f"{value.text} copy", "", frozenset(), node)
+        return machine.things.made("model", f"{value.text} copy", "", frozenset(), node)
     if isinstance(value, list):
         return list(value)
     if isinstance(value, dict):
@@ -438,7 +442,7 @@ def _copied(calling: Calling, value: Value, node: p.Node) -> Value:
 
 
 def _torch(
-    calling: Calling,
+    machine: Machine,
     path: str,
     last: str,
     args: list[Value],
@@ -455,10 +459,10 @@ def _torch(
     if last in ("tensor", "as_tensor", "from_numpy", "FloatTensor") and isinstance(first, Unknown):
         return (first,)
     if last == "backward" and args:
-        calling.things.backward(first, "tensor", node, kwargs, subject="torch.autograd")
+        machine.losses.backward(first, "tensor", node, kwargs, subject="torch.autograd")
         return (None,)
     if (last in ("norm", "vector_norm") and _is_gradient(first)) or last == "get_total_norm":
-        calling.things.norm(flat(args), node, path)
+        machine.updating.norm(flat(args), node, path)
         return (Unknown("norm"),)
     if last in ("mean", "sum") and isinstance(first, Unknown):
         result = reduced(first, last, node)
@@ -467,9 +471,9 @@ def _torch(
             result.counted = first.counted or Counted("some", (first,))
         return (result,)
     if last in ("mean", "sum") and isinstance(first, list | tuple):
-        total = _summed(calling, first, node)
+        total = _summed(machine, first, node)
         if last == "mean" and first and isinstance(total, Unknown):
-            total = calling.linear("/", total, len(first), node)
+            total = machine.tensors.linear("/", total, len(first), node)
         return (total,)
     if (
         last in ("stack", "cat", "concat", "concatenate")
@@ -479,8 +483,8 @@ def _torch(
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):
             # A stack of losses, about to be reduced: its mean is their mean.
-            total = _summed(calling, first, node)
-            return (calling.linear("/", total, len(first), node),)
+            total = _summed(machine, first, node)
+            return (machine.tensors.linear("/", total, len(first), node),)
         return None
     if (
         last
@@ -499,15 +503,15 @@ def _torch(
     ):
         return (first,)
     if last in ("div", "mul", "true_divide") and len(args) > 1:
-        return (calling.linear("/" if last != "mul" else "*", first, args[1], node),)
+        return (machine.tensors.linear("/" if last != "mul" else "*", first, args[1], node),)
     if "_foreach_" in last and isinstance(first, Unknown):
-        calling.things.rescaled(first, "…", False, node)
+        machine.updating.rescaled(first, "…", False, node)
         return (None,)
     if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
-        return (_all_reduce(calling, args, kwargs, node, path),)
+        return (_all_reduce(machine, args, kwargs, node, path),)
     if path.startswith("torch.nn.") and last[:1].isupper():
         return (
-            calling.things.made("model", "model", last, calling.things.networks_of(args), node),
+            machine.things.made("model", "model", last, machine.things.networks_of(args), node),
         )
     if last in ("grad",):
         return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
@@ -519,10 +523,9 @@ def _is_gradient(value: Value) -> bool:
 
 
 def _all_reduce(
-    calling: Calling, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str
+    machine: Machine, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str
 ) -> Value:
     first = args[0] if args else kwargs.get("tensor")
-    machine = calling.machine
     how = _over_ranks(path, args[1:], kwargs)
     averaged = how == "mean" or "mean" in path
     gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
@@ -530,7 +533,7 @@ def _all_reduce(
         # What is done to a buffer or an alias of gradients afterwards is not always seen.
         direct = any(isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node))
         factor = Fraction(1) if how and direct else None
-        calling.things.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
+        machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
         machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
         return None
     what = "other"
@@ -573,10 +576,10 @@ def _only_measures(node: p.Node) -> bool:
     return any(text.endswith(".inf") or "'inf'" in text for text in given)
 
 
-def pending_batches(calling: Calling) -> frozenset[Batch]:
+def pending_batches(machine: Machine) -> frozenset[Batch]:
     """A gradient norm depends on the data: a guard on it is a guard on the data."""
-    loops = calling.machine.state.loops
-    return frozenset({calling.piece_of_iteration()}) if loops else frozenset[Batch]()
+    loops = machine.state.loops
+    return frozenset({machine.members.piece_of_iteration()}) if loops else frozenset[Batch]()
 
 
 def _reduction(kwargs: dict[str, Value]) -> str:
@@ -594,14 +597,14 @@ def _reduction(kwargs: dict[str, Value]) -> str:
             return "unknown"
 
 
-def _varies(calling: Calling, name: str, kwargs: dict[str, Value]) -> str:
+def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
     if name not in frameworks.COUNTED_LOSSES:
         return ""
-    if "ignore_index" not in kwargs and calling.machine.relevance.ignores:
+    if "ignore_index" not in kwargs and machine.relevance.ignores:
         return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
-        if value == -1 and not calling.machine.relevance.marks:
+        if value == -1 and not machine.relevance.marks:
             # No label is -1 unless somebody writes it: the customary way to ignore nothing.
             return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"

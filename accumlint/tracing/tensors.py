@@ -431,7 +431,7 @@ class Tensors:
     def _bounds(self) -> bool:
         """True when the guard being decided holds a step and no backward: it ends windows."""
         relevance = self.machine.relevance
-        node = self.machine.deciding
+        node = self.machine.guards.deciding
         return (
             isinstance(node, p.If)
             and any(s in relevance.stepping for s in node.body)

@@ -240,11 +240,15 @@ class Clear(Event):
 
 @dataclass(frozen=True, eq=False)
 class Schedule(Event):
-    """A learning-rate scheduler moves. `gated`: Accelerate lets it move with the optimizer only."""
+    """A learning-rate scheduler moves. `gated`: Accelerate lets it move with the optimizer only.
+
+    `placed`: the call says where the schedule shall be, so that it does not count the calls.
+    """
 
     scheduler: Thing
     gated: bool
     per_epoch: bool
+    placed: bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,479 @@
+"""The value of an expression: exact on numbers, linear on losses, unknown elsewhere."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.tracing.leaving import Stopped, TooFar
+from accumlint.tracing.state import MAX_NODES, Loop
+from accumlint.tracing.values import (
+    Batch,
+    Closure,
+    Counted,
+    Frame,
+    Key,
+    Number,
+    Object,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+_COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is": "is not", "is not": "is",
+            "in": "not in", "not in": "in"}  # fmt: skip
+
+_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+class Expressions:
+    """Evaluates the expressions of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._kinds: dict[type, Callable[[p.Node], Value]] = {
+            p.Const: self._const, p.Name: self._name, p.Attr: self._attr, p.Call: self._call, p.Binary: self._binary,
+            p.Unary: self._unary, p.Bool: self._bool, p.Compare: self._compare, p.Choice: self._choice,
+            p.Item: self._item, p.Sequence: self._sequence, p.Star: self._opaque, p.Table: self._table,
+            p.Comprehension: self._comprehension, p.Text: self._text, p.Yield: self._yield, p.Walrus: self._walrus,
+            p.Lambda: self._lambda, p.Opaque: self._opaque, p.Slice: self._slice,
+        }  # fmt: skip
+
+    def eval(self, node: p.Expr) -> Value:
+        state = self.machine.state
+        state.nodes += 1
+        if state.nodes & 255 == 0 and time.process_time() > self.machine.until:
+            raise Stopped("out of time")
+        if state.nodes > self.machine.ceiling:
+            raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar
+        return self._kinds[type(node)](node)
+
+    def _const(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Const)
+        return node.value
+
+    def _name(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Name)
+        return self.lookup(node.id, node)
+
+    def lookup(self, name: str, node: p.Node) -> Value:
+        frame: Frame | None = self.machine.frame
+        if name not in self.machine.frame.globals_:
+            while frame is not None:
+                if name in frame.names:
+                    return frame.names[name]
+                frame = frame.outer
+        names = self.machine.home.frame.names
+        if name in names:
+            return names[name]
+        return self.machine.naming.free(name, node)
+
+    def _attr(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Attr)
+        return self.machine.members.attribute(self.eval(node.base), node.name, node)
+
+    def _call(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Call)
+        return self.machine.calling.call(node)
+
+    def _binary(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Binary)
+        return self.arithmetic(node.op, self.eval(node.left), self.eval(node.right), node)
+
+    def arithmetic(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        """`left op right`: exact on numbers, linear on losses, unknown elsewhere."""
+        if isinstance(left, Number) and isinstance(right, Number):
+            return self._numbers(op, left, right)
+        if isinstance(left, list | tuple | str) and op in "+*%":
+            return self._sequences(op, left, right, node)
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return self.machine.tensors.linear(op, left, right, node)
+        return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))
+
+    def _numbers(self, op: str, left: Number, right: Number) -> Value:
+        if op == "%" and right and isinstance(right, int) and isinstance(left, int):
+            self.machine.naming.modulus(right)
+        if op == "/" and not isinstance(left, float) and not isinstance(right, float) and right:
+            found = Fraction(left) / Fraction(right)
+            return int(found) if found.denominator == 1 else found
+        try:
+            result = _worked_out(op, left, right)
+        except (ArithmeticError, ValueError, TypeError):
+            return Unknown(f"{left} {op} {right}")
+        return result if isinstance(result, Number) else Unknown(f"{left} {op} {right}")
+
+    def _sequences(
+        self, op: str, left: list[Value] | tuple[Value, ...] | str, right: Value, node: p.Node
+    ) -> Value:
+        if op == "+" and isinstance(left, list) and isinstance(right, list):
+            return [*left, *right]
+        if op == "+" and isinstance(left, tuple) and isinstance(right, tuple):
+            return (*left, *right)
+        if op == "+" and isinstance(left, str) and isinstance(right, str):
+            return left + right
+        if op == "*" and isinstance(left, list) and isinstance(right, int) and right < 1000:
+            return left * right
+        return Unknown(p.shown(node))
+
+    def _unary(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Unary)
+        if node.op == "not" and self.machine.guards.goal is not None:
+            self.machine.guards.goal = not self.machine.guards.goal
+        value = self.eval(node.operand)
+        if node.op == "not":
+            known = self.machine.guards.known_truth(value)
+            if known is not None:
+                return not known
+            return Unknown(f"not {self.machine.guards.text(value, node.operand)}", *_data(value))
+        if isinstance(value, Number):
+            if node.op == "-":
+                return -value
+            return value if node.op == "+" else Unknown(f"~{value}")
+        if isinstance(value, Unknown) and node.op == "-":
+            return self.machine.tensors.linear("*", value, -1, node)
+        return Unknown(p.render(node))
+
+    def _bool(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Bool)
+        goal = self.machine.guards.goal
+        left = self.eval(node.left)
+        self.machine.guards.goal = goal
+        known = self.machine.guards.known_truth(left)
+        if (
+            known is None
+            and self.machine.guards.deciding is None
+            and isinstance(left, Unknown)
+            and not left.tensor
+        ):
+            # A flag made of flags is decided where it is asked for, not where it is made.
+            right = self.eval(node.right)
+            if isinstance(right, bool):
+                return left if right == (node.op == "and") else right
+            if isinstance(right, Unknown) and not right.tensor:
+                return Unknown(f"{left.text} {node.op} {right.text}")
+        if known is None:
+            known = self.machine.guards.truth(left, node.left, node)
+            if (node.op == "and") != known:
+                return known
+            return self.eval(node.right)
+        return left if (node.op == "or") == known else self.eval(node.right)
+
+    def _compare(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Compare)
+        left = self.eval(node.left)
+        result: Value = True
+        shown = node.left
+        for op, expression in node.rest:
+            right = self.eval(expression)
+            result = self.compared(op, left, right, shown, expression)
+            if result is not True:
+                return result
+            left, shown = right, expression
+        return result
+
+    def compared(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
+        if isinstance(left, Number) and isinstance(right, Number) and op in _COMPARISONS:
+            return _COMPARISONS[op](left, right)
+        if op in ("is", "is not"):
+            return self._identical(op, left, right, shown, other)
+        if op in ("in", "not in"):
+            return self._contained(op, left, right, shown, other)
+        plain = (str, bytes, bool, int, float, type(None), tuple, list)
+        if isinstance(left, plain) and isinstance(right, plain) and op in ("==", "!="):
+            if not _holds_unknown(left) and not _holds_unknown(right):
+                return (left == right) == (op == "==")
+        window = self.machine.tensors.threshold(op, left, right)
+        if window is not None:
+            return window
+        skipped = _skipped(op, left, right)
+        if skipped is not None:
+            return skipped
+        far = self._beyond(op, left, right, shown, other)
+        if far is not None:
+            return far
+        if isinstance(right, Unknown) and not isinstance(left, Unknown) and op in _MIRRORED:
+            return self.compared(_MIRRORED[op], right, left, other, shown)
+        text = self.machine.guards.text(left, shown)
+        against = self.machine.guards.text(right, other)
+        batches, networks = _data(left)
+        more, further = _data(right)
+        if batches or more:
+            # A comparison has data, and no graph.
+            networks = further = frozenset[str]()
+        # Negations are written one way, so that `!=` and `==` are one decision.
+        negated = op in ("!=", ">=", "<=")
+        key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
+        found = Unknown(key, batches | more, networks | further)
+        if isinstance(left, Unknown) and batches:
+            found.counted = Counted("some", (left,))
+        return found
+
+    def _beyond(
+        self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr
+    ) -> bool | None:
+        """A counter against an unknown limit: limits are far away, starts and warm-ups are behind."""
+        if isinstance(right, Number) and isinstance(left, Unknown) and op in _MIRRORED:
+            return self._beyond(_MIRRORED[op], right, left, other, shown)
+        if (
+            not isinstance(left, Number)
+            or isinstance(left, bool)
+            or isinstance(shown, p.Const | p.Unary)
+        ):
+            return None
+        if (
+            not isinstance(right, Unknown)
+            or right.tensor
+            or op not in _COMPARISONS
+            or not self.machine.state.loops
+        ):
+            return None
+        self.machine.guards.supposed = True
+        if isinstance(right.hint, int) or names.is_behind(right.text):
+            return op in (">", ">=", "!=")
+        return op in ("<", "<=", "!=")
+
+    def _identical(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
+        positive = op == "is"
+        if right is None or left is None:
+            value = left if right is None else right
+            if value is None:
+                return positive
+            if isinstance(value, Unknown) and not value.tensor:
+                text = f"{self.machine.guards.text(value, shown)} is None"
+                return Unknown(text if positive else f"not {text}")
+            return not positive
+        if isinstance(left, bool) and isinstance(right, bool):
+            return (left is right) == positive
+        if isinstance(left, Object) and isinstance(right, Object):
+            return (left is right) == positive
+        if isinstance(right, bool) and isinstance(left, Unknown):
+            text = self.machine.guards.text(left, shown)
+            return Unknown(text if positive == right else f"not {text}")
+        text = (
+            f"{self.machine.guards.text(left, shown)} is {self.machine.guards.text(right, other)}"
+        )
+        return Unknown(text if positive else f"not {text}")
+
+    def _contained(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
+        positive = op == "in"
+        if isinstance(right, dict | list | tuple | set) and not isinstance(left, Unknown):
+            if not any(isinstance(x, Unknown) for x in right):
+                try:
+                    return (left in right) == positive
+                except TypeError:
+                    pass
+        if isinstance(right, str) and isinstance(left, str):
+            return (left in right) == positive
+        if isinstance(right, list | tuple) and isinstance(left, Unknown) and not left.tensor:
+            literals = [x for x in right if isinstance(x, str)]
+            chosen = self.machine.chosen.get(left.text) or (
+                self.machine.guards.decisions[left.text].choice
+                if left.text in self.machine.guards.decisions
+                else None
+            )
+            if chosen is not None and literals:
+                return (chosen in literals) == positive
+        text = (
+            f"{self.machine.guards.text(left, shown)} in {self.machine.guards.text(right, other)}"
+        )
+        batches, networks = _data(left)
+        return Unknown(text if positive else f"not {text}", batches, networks)
+
+    def _choice(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Choice)
+        test = self.eval(node.test)
+        known = self.machine.guards.known_truth(test)
+        if known is None:
+            known = self.machine.guards.truth(test, node.test, node)
+        return self.eval(node.body if known else node.orelse)
+
+    def _item(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Item)
+        return self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
+
+    def _slice(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Slice)
+        bounds = [
+            self.eval(b) if b is not None else None for b in (node.lower, node.upper, node.step)
+        ]
+        return slice(*bounds)
+
+    def _sequence(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Sequence)
+        found: list[Value] = []
+        for item in node.items:
+            if isinstance(item, p.Star):
+                found.extend(self.machine.items(self.eval(item.value)))
+            else:
+                found.append(self.eval(item))
+        return tuple(found) if node.kind == "tuple" else found
+
+    def _table(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Table)
+        found: dict[Key, Value] = {}
+        for written, value in node.items:
+            if written is None:
+                spread = self.eval(value)
+                if isinstance(spread, dict):
+                    found.update(spread)
+                continue
+            name = self.eval(written)
+            if isinstance(name, str | int | float | bool | type(None)):
+                found[name] = self.eval(value)
+            else:
+                self.eval(value)
+        return found
+
+    def _comprehension(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Comprehension)
+        found: list[Value] = []
+        saved = self.machine.frame
+        self.machine.frame = Frame(
+            {}, saved, owner=saved.owner, receiver=saved.receiver, home=saved.home
+        )
+        try:
+            self._clause(node, 0, found)
+        finally:
+            self.machine.frame = saved
+        if node.kind == "dict":
+            table: dict[Key, Value] = {}
+            for pair in found:
+                if isinstance(pair, tuple) and isinstance(pair[0], str | int):
+                    table[pair[0]] = pair[1]
+                elif isinstance(pair, tuple):
+                    # A mapping over unknown keys is unknown; what its values carry is not.
+                    return pair[1] if isinstance(pair[1], Unknown) else Unknown("{…}")
+            return table
+        return found
+
+    def _clause(self, node: p.Comprehension, position: int, found: list[Value]) -> None:
+        if position == len(node.clauses):
+            found.append(self.eval(node.element))
+            return
+        target, iterable, tests = node.clauses[position]
+        loop = Loop(node, 0, False)
+        self.machine.state.loops.append(loop)
+        try:
+            for item in self.machine.items(self.eval(iterable)):
+                loop.index += 1
+                self.machine.bind(target, item, node)
+                if all(
+                    self.machine.guards.known_truth(self.eval(test)) is not False for test in tests
+                ):
+                    self._clause(node, position + 1, found)
+        finally:
+            self.machine.state.loops.pop()
+
+    def _text(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Text)
+        for part in node.parts:
+            self.eval(part)
+        return Unknown("text")
+
+    def _yield(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Yield)
+        frame: Frame | None = self.machine.frame
+        while frame is not None and frame.on_yield is None:
+            frame = frame.outer
+        value = self.eval(node.value) if node.value is not None else None
+        if frame is None or frame.on_yield is None:
+            return None
+        if node.delegates:
+            self.machine.stream(value, frame.driver or node).drive(frame.on_yield)
+        else:
+            frame.on_yield(value)
+        return None
+
+    def _walrus(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Walrus)
+        value = self.eval(node.value)
+        self.machine.bind(node.target, value, node)
+        return value
+
+    def _lambda(self, node: p.Node) -> Value:
+        assert isinstance(node, p.Lambda)
+        return Closure(
+            node.function,
+            self.machine.frame if self.machine.frame is not self.machine.home.frame else None,
+        )
+
+    def _opaque(self, node: p.Node) -> Value:
+        if isinstance(node, p.Star):
+            return self.eval(node.value)
+        return Unknown("…")
+
+
+def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:
+    """`left op right` as Python has it (a root may be complex); None where numbers have no such operator."""
+    match op:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "/":
+            return left / right
+        case "//":
+            return left // right
+        case "%":
+            return left % right
+        case "**":
+            # A power too big to be a size or a rate would only keep us busy.
+            return left**right if abs(right) <= 64 and abs(left) <= 1e9 else None
+        case _:
+            return (
+                _bits(op, left, right) if isinstance(left, int) and isinstance(right, int) else None
+            )
+
+
+def _bits(op: str, left: int, right: int) -> int | None:
+    match op:
+        case "&":
+            return left & right
+        case "|":
+            return left | right
+        case "^":
+            return left ^ right
+        case "<<":
+            return left << right if 0 <= right <= 64 else None
+        case ">>":
+            return left >> right if right >= 0 else None
+        case _:
+            return None
+
+
+def _data(value: Value) -> tuple[frozenset[Batch], frozenset[str]]:
+    if isinstance(value, Unknown):
+        return value.batches, value.networks
+    return frozenset(), frozenset()
+
+
+def _skipped(op: str, left: Value, right: Value) -> Unknown | None:
+    """Two scales of one scaler compared: it falls when a step was left out."""
+    if not isinstance(left, Unknown) or not isinstance(right, Unknown):
+        return None
+    if left.scale is None or right.scale is None or left.scale[0] is not right.scale[0]:
+        return None
+    if left.scale[1] > right.scale[1]:
+        return _skipped(_MIRRORED[op], right, left) if op in _MIRRORED else None
+    key = names.skipped_step(left.scale[0].text)
+    text = {">": key, "!=": key, "<=": f"not {key}", "==": f"not {key}"}.get(op)
+    return Unknown(text) if text is not None and left.scale[1] < right.scale[1] else None
+
+
+def _holds_unknown(value: Value) -> bool:
+    if isinstance(value, tuple | list):
+        return any(_holds_unknown(v) or isinstance(v, Unknown | Object) for v in value)
+    return False

@@ -1,0 +1,301 @@
+"""Guards: the side of an `if` that is taken where its truth is not known."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.reading.relevance import Relevance
+from accumlint.tracing import trace as t
+from accumlint.tracing.state import Decision
+from accumlint.tracing.values import (
+    Object,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+
+class Guards:
+    """Decides the guards of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.decisions: dict[str, Decision] = {}
+        self.asked_data: dict[str, int] = {}
+        # The side that the guard being evaluated had better take (None: either).
+        self.goal: bool | None = None
+        # The statement whose test is being evaluated.
+        self.deciding: p.Node | None = None
+        # A flag was decided, or an unknown limit taken to be far away or behind.
+        self.supposed = False
+
+    def text(self, value: Value, expression: p.Expr) -> str:
+        """How a value is named in decisions: by itself where it is unknown, else as written."""
+        if isinstance(value, Unknown):
+            return value.text
+        if isinstance(value, Object):
+            return value.text
+        if isinstance(value, str | int | float | bool | type(None)):
+            return p.render(expression) if not isinstance(value, str) else repr(value)
+        return p.render(expression)
+
+    def known_truth(self, value: Value) -> bool | None:
+        match value:
+            case Unknown():
+                key, negated = _stripped(value.text)
+                if key in self.decisions and not self.decisions[key].data:
+                    self.supposed = True
+                    return (self.decisions[key].choice == "true") != negated
+                return None
+            case (
+                bool()
+                | int()
+                | float()
+                | str()
+                | bytes()
+                | None
+                | Fraction()
+                | tuple()
+                | list()
+                | dict()
+                | set()
+            ):
+                return bool(value)
+            case _:
+                return True
+
+    def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
+        """The side of a guard that is taken; an unknown one is decided once per run by its text."""
+        known = self.known_truth(value)
+        self.supposed = self.supposed or isinstance(value, Unknown)
+        if known is not None:
+            if isinstance(value, Unknown):
+                decision = self.decisions[_stripped(value.text)[0]]
+                decision.matters = decision.matters or self._matters(node)
+            return known
+        assert isinstance(value, Unknown)
+        key, negated = _stripped(value.text)
+        if names.is_end(p.render(expression)) or names.is_end(key):
+            return bool(self.machine.state.last and self.machine.state.last[-1]) != negated
+        if value.tensor:
+            return self._data_guard(value, key, negated, node)
+        if names.is_skipped_step(key):
+            return self._skipped_step(key, expression) != negated
+        if (
+            self.machine.state.loops
+            and self.machine.state.asked
+            and f" % {self.machine.scenario.steps} == " in key
+        ):
+            return self._boundary() != negated
+        equality = _equality(key)
+        if equality is not None:
+            return self._literal(equality[0], equality[1], node, key) != negated
+        matters = self._matters(node)
+        default = self._default(value, key, negated, node)
+        choice = self.machine.chosen.get(key, "true" if default else "false")
+        options = (choice, "false" if choice == "true" else "true")
+        self.decisions[key] = Decision(key, choice, options, matters, False)
+        return (choice == "true") != negated
+
+    def _boundary(self) -> bool:
+        """A counter that began nobody knows where is asked for the window's end: it comes every so often."""
+        rounds = self.machine.state.rounds
+        number = rounds.setdefault(self.machine.iteration(), len(rounds) + 1)
+        return number % self.machine.scenario.steps == 0
+
+    def _skipped_step(self, key: str, expression: p.Expr) -> bool:
+        """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
+        choice = self.machine.chosen.get(key, "ordinary")
+        self.decisions[key] = Decision(key, choice, (choice, "exceptional"), True, True)
+        if choice == "exceptional":
+            self.machine.emit(
+                t.SkippedStep(*self.machine.stamp(expression, key), p.render(expression))
+            )
+        return choice == "exceptional"
+
+    def _matters(self, node: p.Node) -> bool:
+        """True for a guard worth trying both ways: something happens to the gradient on one side."""
+        deciding = self.machine.relevance.deciding
+        return node in deciding or self.deciding in deciding
+
+    def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
+        """`symbol == literal`: the symbol takes one of the literals it is compared with."""
+        if symbol in self.decisions:
+            decision = self.decisions[symbol]
+            decision.matters = decision.matters or self._matters(node)
+            if literal not in decision.options:
+                decision.options = (*decision.options, literal)
+            return decision.choice == literal
+        matters = self._matters(node)
+        prefer = isinstance(node, p.If) and self._prefers_literal(node)
+        choice = self.machine.chosen.get(symbol, literal if prefer else "…")
+        self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
+        return choice == literal
+
+    def _prefers_literal(self, node: p.If) -> bool:
+        """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
+        then, other = self.weight(node.body), self.weight(node.orelse)
+        if then < 0 or then < other:
+            return False
+        return then > other or bool(node.orelse)
+
+    def _default(self, value: Unknown, key: str, negated: bool, node: p.Node) -> bool:
+        """The first choice for an unknown flag, as the truth of `key`."""
+        if isinstance(value.hint, bool) and not negated:
+            return value.hint
+        if not isinstance(node, p.If):
+            if self.goal is not None:
+                return self.goal != negated
+            if key.endswith(" is None"):
+                return False
+            return not names.is_off_by_default(key) and not names.is_occasional(key)
+        then, other = self.weight(node.body), self.weight(node.orelse)
+        if then < 0 or other < 0:
+            return (then > other) != negated
+        if then != other:
+            taken = then > other
+            # A flag whose name says "unusual" stays off unless the other side has no event at all.
+            if taken and not negated and names.is_off_by_default(key) and other > 0:
+                taken = False
+            return taken != negated
+        if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
+            return False
+        if then == 0 and not node.orelse:
+            # What only tells about a loss is told.
+            return negated != any(s in self.machine.relevance.reports for s in node.body)
+        return True
+
+    def weight(self, block: tuple[p.Stmt, ...]) -> int:
+        """How much a branch has to do with training; below zero for one that gives up."""
+        if not block:
+            return 0
+        if isinstance(block[-1], p.Raise):
+            return -2
+        if (
+            len(block) == 1
+            and isinstance(block[0], p.If)
+            and block[0] not in self.machine.relevance.eventful
+        ):
+            return max(self.weight(block[0].body), self.weight(block[0].orelse))
+        eventful = sum(s in self.machine.relevance.eventful for s in block)
+        backward = sum(s in self.machine.relevance.backwards for s in block)
+        if _exits(block[-1]):
+            return -2
+        if isinstance(block[-1], p.Jump | p.Return) and not backward:
+            return -1
+        return 4 * backward + min(eventful, 3)
+
+    def _usual(self, block: tuple[p.Stmt, ...]) -> int:
+        """How much a branch looks like the ordinary one: what only wipes the gradients is for bad data."""
+        relevance = self.machine.relevance
+        eventful = [s for s in block if s in relevance.eventful]
+        calls = (n for n in p.walk(tuple(eventful)) if isinstance(n, p.Call))
+        if eventful and all(p.dotted(n.func).endswith(".zero_grad") for n in calls):
+            return -1
+        return self.weight(block)
+
+    def _data_guard(self, value: Unknown, key: str, negated: bool, node: p.Node) -> bool:
+        """A guard on the data (is the loss finite?): the ordinary side, except once on an exceptional path."""
+        if not isinstance(node, p.If):
+            return bool(negated)
+        where = f"{id(node)}"
+        then, other = self._usual(node.body), self._usual(node.orelse)
+        ordinary = then >= other and not (then == 0 and not _carries(node, self.machine.relevance))
+        if _carries(node, self.machine.relevance) and then == other == 0:
+            ordinary = False
+        skips = _skips(node.body) or _skips(node.orelse) or then != other
+        self.asked_data[where] = self.asked_data.get(where, 0) + 1
+        flags = any(
+            isinstance(s, p.Assign)
+            and isinstance(s.value, p.Const)
+            and isinstance(s.value.value, bool)
+            for s in node.body
+        )
+        matters = (
+            bool(skips or flags) and bool(self.machine.state.loops) and _guards_health(value, node)
+        )
+        if where not in self.decisions:
+            choice = self.machine.chosen.get(where, "ordinary")
+            self.decisions[where] = Decision(
+                where, choice, (choice, "exceptional", "at the boundary"), matters, True
+            )
+        decision = self.decisions[where]
+        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(
+            decision.choice
+        )
+        exceptional = self.asked_data[where] == when
+        taken = ordinary != exceptional
+        if exceptional:
+            jump = _skips(node.body if taken else node.orelse)
+            at: p.Node = jump if jump is not None else node
+            kind = (
+                jump.kind
+                if isinstance(jump, p.Jump)
+                else ("return" if jump is not None else "pass")
+            )
+            self.machine.emit(t.Skip(*self.machine.stamp(at, key), p.render(node.test), kind))
+        return taken
+
+
+def _stripped(text: str) -> tuple[str, bool]:
+    """A decision's key and whether the text negates it."""
+    negated = False
+    while text.startswith("not "):
+        text = text[4:]
+        negated = not negated
+    return text, negated
+
+
+def _equality(key: str) -> tuple[str, str] | None:
+    """The symbol and the string literal of a key like `args.optimizer == 'adam'`."""
+    left, found, right = key.partition(" == ")
+    if found and len(right) > 1 and right[0] in "'\"" and right[-1] == right[0] and " " not in left:
+        return left, right[1:-1]
+    return None
+
+
+def _exits(statement: p.Stmt) -> bool:
+    if isinstance(statement, p.Do) and isinstance(statement.value, p.Call):
+        return p.dotted(statement.value.func) in (
+            "sys.exit",
+            "exit",
+            "quit",
+            "os._exit",
+            "os.abort",
+        )
+    return False
+
+
+def _skips(block: tuple[p.Stmt, ...]) -> p.Jump | p.Return | None:
+    """The jump that ends a block, if any."""
+    for statement in block:
+        if isinstance(statement, p.Jump | p.Return):
+            return statement
+    return None
+
+
+def _carries(node: p.If, relevance: Relevance) -> bool:
+    return any(s in relevance.eventful for s in (*node.body, *node.orelse))
+
+
+def _guards_health(value: Unknown, node: p.If) -> bool:
+    """True when a test asks whether a tensor is a number: only such guards are tried the other way."""
+    text = p.render(node.test)
+    words = (
+        "isnan",
+        "isinf",
+        "isfinite",
+        "nan",
+        "finite",
+        "grad_norm",
+        "norm",
+        "overflow",
+        "inf",
+        "skip",
+    )
+    return any(word in text for word in words) or value.loss or "loss" in text

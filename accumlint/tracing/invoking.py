@@ -1,0 +1,249 @@
+"""Functions and classes of the project: their frames, parameters, methods and base classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.reading.relevance import key
+from accumlint.tracing.leaving import Stopped
+from accumlint.tracing.tensors import derived, flat
+from accumlint.tracing.values import (
+    Bound,
+    ClassValue,
+    Closure,
+    Context,
+    Frame,
+    Key,
+    Lazy,
+    Object,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+MAX_DEPTH = 24
+
+
+class Invoking:
+    """Executes the project's own functions and makes instances of its classes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.lineages: dict[p.Class, list[p.Class]] = {}
+
+    def invoke(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """A call of a function whose body is known."""
+        elsewhere = self.machine.elsewhere
+        if elsewhere.crosses(closure.function):
+            return elsewhere.entered(closure, args, kwargs, receiver, node)
+        return self.executed(closure, args, kwargs, receiver, node)
+
+    def executed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """What the body of a function gives."""
+        function = closure.function
+        decorators = function.decorators
+        if function.yields and function.name != "<lambda>":
+            bound: Closure | Bound = Bound(receiver, closure) if receiver is not None else closure
+            if any(d.endswith("contextmanager") for d in decorators):
+                return Context("generator", generator=bound, args=args, kwargs=kwargs)
+            return Lazy("generator", args, closure=bound, kwargs=kwargs)
+        machine = self.machine
+        if machine.state.depth >= MAX_DEPTH:
+            if key(function) in machine.relevance.reaching:
+                raise Stopped("calls nested too deeply")
+            return derived(f"{function.name}(…)", *flat([*args, *kwargs.values()]))
+        quiet = any(d.split("(")[0].endswith(("no_grad", "inference_mode")) for d in decorators)
+        frame = self.framed(closure, args, kwargs, receiver, node)
+        saved, machine.frame = machine.frame, frame
+        machine.state.depth += 1
+        machine.state.no_grad += quiet
+        try:
+            machine.returned = None
+            machine.entered.add(function)
+            machine.block(function.body)
+            value, machine.returned = machine.returned, None
+            return value
+        finally:
+            machine.frame = saved
+            machine.state.depth -= 1
+            machine.state.no_grad -= quiet
+
+    def framed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Frame:
+        """A frame with the parameters bound; what was not given is known by its name."""
+        function = closure.function
+        home = self.machine.elsewhere.home_of(function.source)
+        frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver, home=home)
+        given = list(args)
+        params = list(function.params)
+        if (
+            receiver is not None
+            and params
+            and not params[0].star
+            and "staticmethod" not in function.decorators
+        ):
+            frame.names[params.pop(0).name] = receiver
+        left = dict(kwargs)
+        spread = left.pop("**", None)
+        for param in params:
+            if param.star == "*":
+                frame.names[param.name] = tuple(given)
+                given = []
+            elif param.star == "**":
+                rest: dict[Key, Value] = {**left}
+                frame.names[param.name] = (
+                    rest
+                    if spread is None and not isinstance(node, p.Function)
+                    else spread or Unknown(param.name)
+                )
+            elif given and not param.keyword_only:
+                frame.names[param.name] = given.pop(0)
+            elif param.name in left:
+                frame.names[param.name] = left.pop(param.name)
+            elif param.default is not None and not isinstance(node, p.Function) and spread is None:
+                frame.names[param.name] = self.machine.elsewhere.default(param.default, home)
+            else:
+                frame.names[param.name] = self.parameter(param, function)
+        for name, value in list(frame.names.items()):
+            frame.names[name] = (
+                self.machine.naming.named(name, name, value, function)
+                if isinstance(value, Unknown)
+                and (self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name))
+                else value
+            )
+        return frame
+
+    def parameter(self, param: p.Param, function: p.Function) -> Value:
+        """A parameter that nobody gives: known by its name, with its default as a hint."""
+        default = param.default
+        if isinstance(default, p.Const):
+            if isinstance(default.value, bool):
+                return self.machine.naming.symbol(
+                    param.name, param.name, function, hint=default.value
+                )
+            if (
+                isinstance(default.value, int)
+                and not self.machine.naming.is_steps(param.name)
+                and names.is_start(param.name)
+            ):
+                return default.value
+            if isinstance(default.value, str):
+                return Unknown(param.name)
+        if "loss" in param.name.lower() and not names.role_of(param.name):
+            return Unknown(param.name, loss=True, lost=True)
+        return self.machine.naming.symbol(param.name, param.name, function)
+
+    def run_generator(
+        self,
+        closure: Closure | Bound,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        body: Callable[[Value], None],
+        node: p.Node,
+    ) -> None:
+        """Runs a generator function, giving each yielded value to `body`."""
+        machine = self.machine
+        receiver = closure.receiver if isinstance(closure, Bound) else None
+        inner = closure.closure if isinstance(closure, Bound) else closure
+        frame = self.framed(inner, args, kwargs, receiver, node)
+        frame.on_yield = body
+        frame.driver = node
+        saved, machine.frame = machine.frame, frame
+        machine.state.depth += 1
+        try:
+            machine.entered.add(inner.function)
+            machine.block(inner.function.body)
+        finally:
+            machine.frame = saved
+            machine.state.depth -= 1
+
+    def construct(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        cls = value.cls
+        bases = self.all_bases(cls)
+        found = self.machine.things.instance(cls, bases, node, flat([*args, *kwargs.values()]))
+        init = self.find_method(cls, "__init__")
+        if init is not None:
+            self.invoke(init, args, kwargs, found, node)
+        elif any("dataclass" in d for d in cls.decorators):
+            found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
+        return found
+
+    def super_call(
+        self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        frame: Frame | None = self.machine.frame
+        while frame is not None and frame.owner is None:
+            frame = frame.outer
+        if frame is None or frame.owner is None:
+            return Unknown(f"super().{name}")
+        receiver = frame.receiver
+        for parent in self.lineage(frame.owner)[1:]:
+            if name in parent.methods:
+                closure = Closure(parent.methods[name], None, parent)
+                return self.invoke(closure, args, kwargs, receiver, node)
+        if name == "__init__":
+            return None
+        special = self.machine.engines.framework_method(receiver, name, args, kwargs, node)
+        if special is not None:
+            return special[0]
+        return self.machine.calling.unknown_call(f"super().{name}", None, args, kwargs, node)
+
+    def lineage(self, cls: p.Class) -> list[p.Class]:
+        """The class and its bases as far as they can be read, nearest first."""
+        found = self.lineages.get(cls)
+        if found is None:
+            self.lineages[cls] = found = [cls]
+            for current in found:
+                for base in current.bases:
+                    other = self.machine.elsewhere.base(base, current)
+                    if other is not None and other not in found:
+                        found.append(other)
+        return found
+
+    def all_bases(self, cls: p.Class) -> set[str]:
+        return {
+            base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases
+        }
+
+    def find_method(self, cls: p.Class, name: str) -> Closure | None:
+        for owner in self.lineage(cls):
+            if name in owner.methods:
+                return Closure(owner.methods[name], None, owner)
+        return None
+
+    def method_of(self, value: Object, name: str) -> Bound | None:
+        if value.cls is None:
+            return None
+        closure = self.find_method(value.cls, name)
+        if closure is None:
+            return None
+        if "staticmethod" in closure.function.decorators:
+            return Bound(None, closure)
+        return Bound(value, closure)

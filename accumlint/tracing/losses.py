@@ -1,0 +1,418 @@
+"""Forwards and backwards: which micro-batch and which network a loss carries, and what its backward adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from accumlint.reading import program as p
+from accumlint.reading.relevance import key
+from accumlint.tracing import trace as t
+from accumlint.tracing.tensors import derived, flat
+from accumlint.tracing.values import (
+    Batch,
+    Bound,
+    Number,
+    Object,
+    Term,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+_TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
+
+
+@dataclass(frozen=True)
+class _Fed:
+    """Data that a forward took, kept alive, with the loops around it and the micro-batch that it was taken for."""
+
+    path: list[object]
+    batch: Batch
+    data: list[Unknown]
+
+
+class Losses:
+    """Follows data through a model to a loss, and the loss to the gradients."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._latest: Batch | None = None
+        self._latest_at: tuple[object, ...] = ()
+        self._taken = frozenset[Batch]()
+        self._fed: dict[tuple[int, ...], _Fed] = {}
+
+    def forward(
+        self,
+        model: Object,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        method: Bound | None,
+    ) -> Value:
+        machine = self.machine
+        state = machine.state
+        everything = flat([*args, *kwargs.values()])
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
+        networks = model.networks or (
+            model.inner.networks if model.inner is not None else frozenset()
+        )
+        if not batches and state.loops and not state.no_grad:
+            # A part of a model gets what the model got.
+            batches = self._taken or frozenset({self._piece(everything)})
+        forwards: tuple[t.Forward, ...] = ()
+        if not state.no_grad and not state.inside:
+            forwards = (self._forward_event(model, networks, batches, node),)
+        value: Value = None
+        if (
+            method is not None
+            and state.depth < 6
+            and key(method.closure.function) not in machine.relevance.reaching_backward
+            and not machine.elsewhere.refuses(method.closure.function)
+        ):
+            receiver = (
+                model.inner if model.inner is not None and model.inner.cls is not None else model
+            )
+            state.inside += 1
+            taken, self._taken = self._taken, batches
+            try:
+                value = _merged(
+                    self.machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
+                )
+            finally:
+                state.inside -= 1
+                self._taken = taken
+            if not _holds_loss(value):
+                # Another file's model is executed for the sake of its loss alone.
+                machine.elsewhere.refuse(method.closure.function)
+        if value is None:
+            value = derived(f"{model.text}(…)", *everything, node=node)
+        return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+
+    def _piece(self, given: list[Value]) -> Batch:
+        """The micro-batch of a forward on data that nobody followed.
+
+        A loop that takes the data of a forward before it once more (adversarial steps) brings no new micro-batch.
+        """
+        machine = self.machine
+        *here, _ = machine.iteration()
+        data = [value for value in given if isinstance(value, Unknown)]
+        known = self._fed.get(tuple(map(id, data)))
+        if (
+            data
+            and known is not None
+            and len(known.path) < len(here)
+            and here[: len(known.path)] == known.path
+        ):
+            return known.batch
+        batch = machine.members.piece_of_iteration()
+        self._fed[tuple(map(id, data))] = _Fed(here, batch, data)
+        return batch
+
+    def _forward_event(
+        self, model: Object, networks: frozenset[str], batches: frozenset[Batch], node: p.Node
+    ) -> t.Forward:
+        machine = self.machine
+        state = machine.state
+        wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
+        # FSDP changes the module itself; only DDP has something inside that can be called past it.
+        inner = model in state.wrapped or model.text.endswith(".module")
+        bypassed = wrapper == "ddp" and not model.wrapper and inner
+        armed: bool | None = None
+        if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
+            on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
+            armed = all(f is not False for f in on) and not any(
+                n in state.silenced for n in networks
+            )
+        if batches:
+            latest = max(batches, key=lambda b: b.serial)
+            state.current = machine.ordinal(latest.when)
+            self._latest, self._latest_at = latest, machine.iteration()
+        thing = model.thing or t.Thing("model", model.text, "", node, False)
+        event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
+        machine.emit(event)
+        return event
+
+    def silent_forward(self, model: Object, node: p.Node) -> tuple[t.Forward, ...]:
+        """The forward inside a call that cannot be followed: it leaves no event, only the state of the sync flag."""
+        machine = self.machine
+        state = machine.state
+        wrapper = next((state.wrappers[n] for n in model.networks if n in state.wrappers), "")
+        if not wrapper:
+            return ()
+        armed = not any(n in state.silenced for n in model.networks) and all(
+            state.flags.get(n, True) is not False for n in model.networks
+        )
+        thing = model.thing or t.Thing("model", model.text, "", node, False)
+        return (t.Forward(*machine.stamp(node, model.text), thing, armed, False, wrapper),)
+
+    def part_of(
+        self,
+        model: Object,
+        value: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        name: str,
+    ) -> Value:
+        """What a model's own method returns carries the model's gradient."""
+        everything = flat([*args, *kwargs.values()])
+        if not any(isinstance(a, Unknown) and a.batches for a in everything):
+            return value
+        return self.forward_like(model, value, everything, node)
+
+    def forward_like(
+        self, model: Object, value: Value, everything: list[Value], node: p.Node
+    ) -> Value:
+        state = self.machine.state
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
+        forwards = () if state.no_grad else self.silent_forward(model, node)
+        return self.tinted(value, batches, None if state.no_grad else model.networks, forwards)
+
+    def tinted(
+        self,
+        value: Value,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Value:
+        """A result with what the call adds: data, networks (None: the graph is off), forwards."""
+        match value:
+            case tuple():
+                return tuple(self.tinted(v, batches, networks, forwards) for v in value)
+            case list():
+                return [self.tinted(v, batches, networks, forwards) for v in value]
+            case dict():
+                return {k: self.tinted(v, batches, networks, forwards) for k, v in value.items()}
+            case Unknown():
+                return self._tinted(value, batches, networks, forwards)
+            case _:
+                return value
+
+    def _tinted(
+        self,
+        value: Unknown,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Unknown:
+        found = Unknown(
+            value.text,
+            value.batches | batches,
+            frozenset() if networks is None else value.networks | networks,
+            forwards + value.forwards,
+            None, value.loss, value.lost, value.reduction, value.varies, value.scaler, "", value.count,
+            None, value.origin, over=value.over, counted=value.counted, divisor=value.divisor, whole=value.whole,
+        )  # fmt: skip
+        for name, child in value.attributes.items():
+            found.attributes[name] = self.tinted(child, batches, networks, forwards)
+        if value.terms is not None:
+            found.terms = tuple(
+                replace(
+                    x,
+                    atom=self._tinted(x.atom, batches, networks, forwards)
+                    if x.atom is not value
+                    else found,
+                )
+                for x in value.terms
+            )
+        return found
+
+    def backward(
+        self,
+        loss: Value,
+        via: str,
+        node: p.Node,
+        kwargs: dict[str, Value],
+        divided: int | None = 1,
+        subject: str = "",
+    ) -> None:
+        """A backward pass: every term of the loss leaves its gradient in its networks."""
+        machine = self.machine
+        state = machine.state
+        if isinstance(loss, list | tuple):
+            for part in loss:
+                self.backward(part, via, node, kwargs, divided, subject)
+            return
+        if not isinstance(loss, Unknown):
+            loss = Unknown("loss", loss=True, lost=isinstance(loss, Number))
+        if state.no_grad:
+            return
+        if not loss.tensor:
+            # Nothing is known of how it was made.
+            loss.lost = True
+        scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
+        index = len(state.events)
+        pieces: list[t.Contribution] = []
+        terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)
+        state.current = machine.ordinal(self._key(loss, terms))
+        silenced = bool(state.silenced)
+        event = t.Backward(
+            node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
+            bool(state.accumulating), self._retains(kwargs), loss.lost, divided,
+            scaler.thing if scaler is not None else None,
+            tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
+        )  # fmt: skip
+        summed = _summed_over_microbatches(terms)
+        for term in terms:
+            pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
+        object.__setattr__(event, "contributions", tuple(pieces))
+        machine.emit(event)
+        for piece in pieces:
+            state.ledger.add(piece)
+
+    def _retains(self, kwargs: dict[str, Value]) -> bool:
+        return kwargs.get("retain_graph") is True
+
+    def _key(self, loss: Unknown, terms: list[Term]) -> object:
+        batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
+        if batches:
+            return max(batches, key=lambda b: b.serial).when
+        here = self.machine.iteration()
+        # A loss that was lost on its way comes of the forward before it.
+        return (
+            self._latest.when if self._latest is not None and self._latest_at == here else (here, 1)
+        )
+
+    def _contributions(
+        self,
+        term: Term,
+        loss: Unknown,
+        event: t.Backward,
+        divided: int | None,
+        scaler: Object | None,
+        summed: bool,
+    ) -> Iterable[t.Contribution]:
+        state = self.machine.state
+        atom = term.atom
+        spans = _spans(atom)
+        microbatch = spans[0] if summed else event.microbatch
+        weight = term.factor
+        if atom.lost or loss.lost or divided is None:
+            weight = None
+        elif weight is not None and divided != 1:
+            weight = weight / divided
+        origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        for network in sorted(atom.networks) or ["?"]:
+            synced: bool | None = None
+            forward = atom.forwards[0] if atom.forwards else None
+            # An engine reduces by itself, whatever the module's own flags say.
+            if (
+                event.via not in ("engine", "accelerator")
+                and network in state.wrappers
+                and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2")
+            ):
+                forwards = [f for f in atom.forwards if f.armed is not None]
+                last = forwards[0] if forwards else None
+                synced = None if last is None else bool(last.armed) and not last.bypassed
+                if state.wrappers[network] == "fsdp2":
+                    synced = None
+            wrapper = state.wrappers.get(network, "")
+            if event.via in ("accelerator", "fabric"):
+                wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
+            elif event.via == "engine":
+                wrapper = ""
+            yield t.Contribution(
+                microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
+                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
+                loss.over or atom.over, atom.divisor,
+            )  # fmt: skip
+
+    def report(self, node: p.Call) -> bool:
+        """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
+        machine = self.machine
+        shown = list(_shown(node))
+        if any(not _is_plain(expression) for expression in shown):
+            return False
+        for expression in shown if machine.state.loops and not machine.state.no_grad else ():
+            for value in flat([machine.eval(expression)]):
+                if isinstance(value, Unknown) and value.loss and value.batches and not value.lost:
+                    shares = tuple(
+                        t.Share(machine.newest(x.atom.batches), x.factor, x.symbols)
+                        for x in value.linear
+                    )
+                    machine.emit(t.Report(*machine.stamp(node, p.render(expression)), shares))
+        return True
+
+
+def _written(node: p.Node, text: str) -> str:
+    """The loss of a backward call as the user wrote it, where that is short."""
+    shown: p.Expr | None = None
+    if isinstance(node, p.Call):
+        shown = node.positional(0)
+        if shown is None and isinstance(node.func, p.Attr):
+            shown = node.func.base
+            if isinstance(shown, p.Call) and shown.positional(0) is not None:
+                shown = shown.positional(0)
+    found = p.render(shown) if shown is not None else text
+    return found if len(found) <= 40 else text
+
+
+def _shown(node: p.Call) -> Iterator[p.Expr]:
+    """The numbers in the arguments of a call: those in texts and tables, too."""
+    waiting: list[p.Expr] = [argument.value for argument in node.args]
+    while waiting:
+        match waiting.pop():
+            case p.Text(parts=parts):
+                waiting.extend(parts)
+            case p.Table(items=items):
+                waiting.extend(value for _, value in items)
+            case p.Sequence(items=items):
+                waiting.extend(items)
+            case p.Call(func=p.Attr(base=p.Const(value=str()), name="format"), args=args):
+                waiting.extend(argument.value for argument in args)
+            case p.Binary(op="%", left=p.Const(value=str()), right=right):
+                waiting.append(right)
+            case expression:
+                yield expression
+
+
+def _is_plain(expression: p.Expr) -> bool:
+    """True for a number that is only looked at: nothing is called that may do anything."""
+    calls = (n.func for n in p.walk_expr(expression) if isinstance(n, p.Call))
+    return all(p.dotted(f).rpartition(".")[2] in _TO_A_NUMBER for f in calls)
+
+
+def _spans(atom: Unknown) -> tuple[int, ...]:
+    return tuple(sorted({f.microbatch for f in atom.forwards}))
+
+
+def _summed_over_microbatches(terms: list[Term]) -> bool:
+    """True for one loss of several micro-batches, added up before its backward."""
+    written = {(x.atom.text, id(x.atom.origin)) for x in terms}
+    spans = [_spans(x.atom) for x in terms]
+    return len(written) == 1 and len(set(spans)) > 1 and all(len(span) == 1 for span in spans)
+
+
+def _holds_loss(value: Value) -> bool:
+    return any(
+        isinstance(v, Unknown) and (v.loss or _holds_loss(list(v.attributes.values())))
+        for v in flat([value])
+    )
+
+
+def _merged(value: Value) -> Value:
+    """What a module's forward returns: the gradients of its parts are its own."""
+    match value:
+        case tuple():
+            return tuple(_merged(v) for v in value)
+        case list():
+            return [_merged(v) for v in value]
+        case dict():
+            return {k: _merged(v) for k, v in value.items()}
+        case Unknown():
+            for atom in {id(x.atom): x.atom for x in value.linear}.values():
+                atom.networks = frozenset()
+            value.networks = frozenset()
+            for name, child in value.attributes.items():
+                value.attributes[name] = _merged(child)
+            return value
+        case _:
+            return value

@@ -1,0 +1,250 @@
+"""What a name means: what nobody bound, what is assigned to it, what reads like steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.tracing import trace as t
+from accumlint.tracing.values import (
+    ClassValue,
+    Library,
+    Number,
+    Object,
+    Ranks,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.machine import Machine
+
+_BUILTINS = frozenset(
+    {
+        "range", "enumerate", "zip", "len", "iter", "next", "list", "tuple", "dict", "set", "int", "float", "bool",
+        "str", "abs", "max", "min", "sum", "round", "print", "isinstance", "hasattr", "getattr", "setattr", "map",
+        "filter", "sorted", "reversed", "any", "all", "super", "type", "callable", "divmod", "pow", "object", "open",
+        "id", "repr", "vars", "delattr", "issubclass", "property", "exit", "quit", "input", "slice",
+    }
+)  # fmt: skip
+
+
+class Naming:
+    """The meaning of names for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.locals_assigned: dict[str, object] = {}
+        self.totals: set[str] = set()
+
+    def free(self, name: str, node: p.Node) -> Value:
+        """A name that nothing in reach has bound."""
+        if name == "__name__":
+            return "__main__"
+        if name in _BUILTINS:
+            return Library(name)
+        home = self.machine.home
+        if home.module is not None:
+            found = self.machine.elsewhere.bound(home, name)
+            return found[0] if found is not None else self.symbol(name, name, node)
+        if name in self.machine.program.classes and name not in self.machine.program.imports:
+            return ClassValue(self.machine.program.classes[name], None)
+        if name in self.machine.program.imports:
+            return self.imported(self.machine.program.imports[name])
+        whole = self.machine.elsewhere.starred(name)
+        return whole[0] if whole is not None else self.symbol(name, name, node)
+
+    def imported(self, path: str) -> Library:
+        """What the file that is being executed imports under a dotted path."""
+        return Library(path, self.machine.home.source.path)
+
+    def is_steps(self, name: str) -> bool:
+        """True for the accumulation steps by name; what is counted up is a counter, whatever its name."""
+        return names.is_steps(name) and name not in self.machine.home.relevance.counters
+
+    def is_epoch(self, text: str, name: str) -> bool:
+        """True for the number of the running epoch by name; what bounds a range is a number of epochs."""
+        relevance = self.machine.home.relevance
+        return (
+            names.is_epoch(name)
+            and not names.is_configuration(text)
+            and name not in relevance.bounds
+            and name not in relevance.counters
+        )
+
+    def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
+        """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
+        machine = self.machine
+        if self.is_steps(name) or text in machine.home.relevance.window_names:
+            machine.state.asked = True
+            return machine.scenario.steps
+        if self.is_epoch(text, name):
+            return machine.passed()
+        if names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
+        if text in machine.symbols:
+            return machine.symbols[text]
+        value = self._symbol(text, name, node, hint)
+        machine.symbols[text] = value
+        return value
+
+    def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
+        relevance = self.machine.home.relevance
+        role = "" if names.is_configuration(text) else self.role(name)
+        if role and not isinstance(hint, bool):
+            return self.machine.things.symbol(role, text, node)
+        if names.is_ranks(name):
+            return Unknown(text, ranks=Ranks(text))
+        if name in relevance.counters or names.is_start(name):
+            return 0
+        return Unknown(text, hint=hint)
+
+    def role(self, name: str) -> str:
+        """The role that a name suggests, and what the file does with it."""
+        relevance = self.machine.home.relevance
+        role = names.role_of(name)
+        if name in relevance.optimizers and role in ("", "scheduler"):
+            return "optimizer"
+        if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
+            return "model"
+        return role
+
+    def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
+        """A value that is being given a name: the name may tell what it is."""
+        machine = self.machine
+        if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
+            computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
+            if (
+                computed
+                and not machine.state.asked
+                and machine.state.literal is None
+                and not machine.state.loops
+            ):
+                # The number comes from sizes that somebody may choose otherwise.
+                machine.state.asked = True
+                return machine.scenario.steps
+            if value > 1 and not machine.state.asked:
+                machine.state.literal = value
+            return value
+        if isinstance(value, Object) and value.thing is not None and not value.used:
+            self.machine.things.rename(value, path)
+            return value
+        if not isinstance(value, Unknown):
+            return value
+        if names.is_ranks(name) and not value.tensor:
+            return Unknown(path, ranks=Ranks(path))
+        if value.things and not value.batches:
+            back = next((x for x in value.things if x.text == path), None)
+            if back is not None and (
+                back.role == "engine" or sum(x.role == back.role for x in value.things) > 1
+            ):
+                return back
+            same = [x for x in value.things if x.role == self.role(name)]
+            if len(same) == 1 and (
+                same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
+            ):
+                return same[0]
+        if not value.tensor and self.is_steps(name) and not value.loss:
+            machine.state.asked = True
+            return machine.scenario.steps
+        if not value.tensor and names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
+        if not value.tensor and value.terms is None and value.hint is None and not value.loss:
+            role = self.role(name)
+            if (
+                not role
+                and (name in machine.home.relevance.counters or names.is_start(name))
+                and not value.count
+            ):
+                # A counter taken up from a checkpoint starts at nothing in a fresh run.
+                return 0
+            given = [x for x in value.things if x.role == role == "model"]
+            if given and not names.is_another(name):
+                # What a helper makes of a model, or takes out of its wrapper, has its parameters.
+                networks = frozenset[str]().union(*(x.networks for x in given))
+                return Object(path, given[0].thing, networks=networks)
+            if role and not value.parameters and not value.count:
+                return self.machine.things.symbol(role, path, node)
+        elif (
+            value.networks
+            and not value.batches
+            and self.role(name) in ("model", "optimizer", "scheduler")
+        ):
+            role = self.role(name)
+            # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
+            if (
+                (role == "optimizer" or not value.parameters)
+                and not value.loss
+                and value.terms is None
+            ):
+                known = machine.symbols.get(f"{role} of {value.text}")
+                if known is None:
+                    known = self.machine.things.made(role, path, "", value.networks, node)
+                    machine.symbols[f"{role} of {value.text}"] = known
+                return known
+        if "loss" in name.lower() and value.tensor and not value.loss:
+            value.loss = True
+        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        if not value.tensor and from_call and not value.attributes and not value.count:
+            # What a call returned is known to the reader by the name that it got.
+            value.text = path
+        return value
+
+    def assigned(self, target: p.Expr, value: Value, node: p.Node) -> None:
+        """Bookkeeping of running totals after an assignment."""
+        text = p.dotted(target)
+        if isinstance(node, p.Augment):
+            return
+        if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
+            if p.dotted(node.value.left) == text and isinstance(value, Unknown):
+                machine = self.machine
+                old = Unknown(text)
+                added = self.added(text, old, value, value, node)
+                if added is not value:
+                    self.machine.store(text, added)
+                del machine
+                return
+        if isinstance(value, dict | Unknown):
+            for total in [x for x in self.totals if x.startswith(f"{text}[")]:
+                self.machine.emit(t.Reset(*self.machine.stamp(node, total), total))
+        if text in self.totals and isinstance(value, Number):
+            self.machine.emit(t.Reset(*self.machine.stamp(node, text), text))
+        self.locals_assigned[text] = self.machine.iteration()
+
+    def added(self, target: str, old: Value, value: Value, new: Unknown, node: p.Node) -> Value:
+        """`target += value`: a running total, unless it was begun in this very iteration."""
+        machine = self.machine
+        if not isinstance(value, Unknown) or not machine.state.loops:
+            return new
+        if self.locals_assigned.get(target) == machine.iteration():
+            return new
+        if not value.batches and not value.loss and not value.networks:
+            return new
+        if not isinstance(old, Number | Unknown):
+            return new
+        self.totals.add(target)
+        new.total = target
+        # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
+        rounds = {b.when for b in new.batches}
+        attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
+        return new
+
+    def gradient_changed(
+        self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
+    ) -> None:
+        """`p.grad /= n`."""
+        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
+        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
+        if op in "*/" and (named or alias):
+            self.machine.updating.multiplied(old, op, value, node)
+
+    def modulus(self, right: int) -> None:
+        """A number's remainder was asked for: perhaps the window is written as a number."""
+        state = self.machine.state
+        if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
+            if state.literal is None:
+                state.literal = right
