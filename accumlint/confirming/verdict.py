@@ -160,13 +160,15 @@ def _refutable(evidence: Evidence, plan: Plan) -> None:
     """Refuses a refutation by a run that has left out what the finding is about.
 
     Raises:
-        Undecided: where flags were off that may be on, or where nothing was scaled.
+        Undecided: where flags were off that may be on, the loss is another one, or nothing was scaled.
     """
     first = evidence.raw["equal"]
     if not first["ordinary"]:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
+    if evidence.made_up and plan.symptom in OF_DIRECTION:
+        raise Undecided("a stand-in reached the loss, and with another one the defect may show")
     if plan.job and plan.job.scaled and not first["notes"]["initial_scale"]:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
 

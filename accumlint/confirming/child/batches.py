@@ -54,6 +54,7 @@ class Data:
     fed: int = 0
     spent: bool = False
     looked_at: int = 0
+    backwards: int = 0
     poisoned: int = 0
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
@@ -80,6 +81,7 @@ class Data:
     def spend(self) -> None:
         """The micro-batch in hand has gone backward."""
         self.spent = True
+        self.backwards += 1
         if self.outputs:
             self.outputs.clear()
 

@@ -471,7 +471,7 @@ class Binding:
         return self._missing(bound)
 
     def own_loss(self) -> torch.Tensor | None:
-        """A loss in the place of the loop's: the mean square of what each network has given since the last backward.
+        """A loss in the place of the loop's: how far from random numbers is what networks gave since the last backward.
 
         None where none has given anything.
         """
@@ -481,12 +481,20 @@ class Binding:
         self.recorder.notes.own_loss = True
         self.tell(
             "the loss",
-            "the mean square of what the networks give, since the loop's own could not be computed",
+            "the distance of what the networks give from random numbers, since the loop's own could not be computed",
         )
         return sum(
-            (torch.nn.functional.mse_loss(x, torch.zeros_like(x)) for x in given),
+            (torch.nn.functional.mse_loss(x, self._aims(x)) for x in given),
             torch.zeros((), device=self.data.device, dtype=self.data.dtype),
         )
+
+    def _aims(self, output: torch.Tensor) -> torch.Tensor:
+        """Numbers of a micro-batch's own, so that no two have the same gradient, whatever the network was given."""
+        seed = self.data.seed * 7919 + self.data.rank * 104729 + self.data.backwards
+        made = torch.randn(
+            output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        return made.to(output.device, output.dtype)
 
     def root(self, value: Any) -> Any:
         """What goes backward; a loss where that came to a plain number or to nothing that is known."""

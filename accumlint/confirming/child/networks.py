@@ -158,7 +158,7 @@ class Model(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
         data.thaw()
-        given = list(_tensors([*args, *kwargs.values()]))
+        given = list(_tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         inputs = self._inputs(given)
         if data.kind == "tokens" and inputs.is_floating_point():
             hidden = torch.tanh(inputs @ self.embedding.weight)

@@ -348,13 +348,13 @@ class Recorder(TorchFunctionMode):
         self.busy = True
         try:
             params = [p for p in self.parameters() if p.requires_grad]
-            found = torch.autograd.grad(root.sum(), params, retain_graph=True, allow_unused=True)
+            found = _grads(root, params)
         except RuntimeError:
             # The user's own backward will meet the same.
             return True
         finally:
             self.busy = False
-        return any(g is not None and bool(g.any()) for g in found)
+        return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
     def _rooted(self, tensors: Any) -> Any:
         """What goes backward; where it moves no parameter, another loss in its place, if one may be."""
