@@ -10,9 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from accumlint.confirming.child.binding import DATA, Binding, literal
+from accumlint.confirming.child.binding import DATA, Binding
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY
 from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.things import literal
 from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")

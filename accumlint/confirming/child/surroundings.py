@@ -23,8 +23,9 @@ from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
-from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.stub import UNKNOWN, Stub
+from accumlint.confirming.child.things import Unbound
 
 # Packages that report, download or need a service: always stood in for.
 ABSENT = {

@@ -32,12 +32,13 @@ import torch.distributed as dist
 
 from accumlint.confirming.child import calls, contracts, guard, kernel, uncompiled
 from accumlint.confirming.child.batches import Data, Enough
-from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
 from accumlint.confirming.child.recorder import Recorder, Settings
 from accumlint.confirming.child.rewriting import RUNTIME, rewritten
 from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.surroundings import Scaling, surroundings
+from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
 _SCALE = 1024.0
