@@ -61,6 +61,7 @@ class Settings:
     output_format: str = ""
     baseline: Path | None = None
     cache_dir: Path | None = None
+    rule_folders: tuple[Path, ...] = ()
     all: tuple[Setting, ...] = ()
 
     def __hash__(self) -> int:
@@ -253,9 +254,15 @@ def _parsed(text: str) -> Mapping[str, object]:
 def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:
     values = {name: keys.find(name).read(value) for name, value in table.items()}
     for name, value in values.items():
-        if KEYS[name].kind is Kind.FILE and isinstance(value, str):
-            values[name] = os.path.abspath(folder / Path(value).expanduser())
+        if KEYS[name].kind is Kind.FILE:
+            values[name] = _absolute(folder, cast("str", value))
+        elif KEYS[name].kind is Kind.FOLDERS:
+            values[name] = tuple(_absolute(folder, one) for one in cast("tuple[str, ...]", value))
     return _Layer(origin, values)
+
+
+def _absolute(folder: Path, path: str) -> str:
+    return os.path.abspath(folder / Path(path).expanduser())
 
 
 def _merged(root: Path, files: tuple[Path, ...], layers: Iterable[_Layer]) -> Settings:
@@ -287,5 +294,6 @@ def _merged(root: Path, files: tuple[Path, ...], layers: Iterable[_Layer]) -> Se
         output_format=word("output-format"),
         baseline=Path(word("baseline")) if word("baseline") else None,
         cache_dir=Path(word("cache-dir")) if word("cache-dir") else None,
+        rule_folders=tuple(map(Path, words("rule-folders"))),
         all=tuple(held.values()),
     )

@@ -63,6 +63,7 @@ class Kind(Enum):
     WORD = "a word"
     RULES = "rules"
     PATTERNS = "patterns"
+    FOLDERS = "folders"
     RULES_BY_PATTERN = "rules by pattern"
     WORD_BY_RULE = "a word by rule"
 
@@ -95,6 +96,8 @@ class Key:
                 return _strings(self.name, value, '["ALL"]')
             case Kind.PATTERNS:
                 return _strings(self.name, value, '["legacy/"]')
+            case Kind.FOLDERS:
+                return _strings(self.name, value, '["tools/rules"]')
             case Kind.RULES_BY_PATTERN:
                 table = _table(self.name, value, '{ "examples/*" = ["ALL"] }')
                 return tuple((p, _strings(p, rules, '["ALL"]')) for p, rules in table.items())
@@ -114,6 +117,7 @@ class Key:
             Kind.WORD: {**word},
             Kind.RULES: {**rules},
             Kind.PATTERNS: {**rules},
+            Kind.FOLDERS: {**rules},
             Kind.RULES_BY_PATTERN: {"type": "object", "additionalProperties": rules},
             Kind.WORD_BY_RULE: {"type": "object", "additionalProperties": word},
         }
@@ -158,6 +162,12 @@ KEYS = {
             "How to print findings; usually full on a terminal, else concise.",
             "",
             FORMATS,
+        ),
+        Key(
+            "rule-folders",
+            Kind.FOLDERS,
+            "Folders of rules of one's own, which are executed; asked of the current folder's settings only.",
+            adds=True,
         ),
         Key("cache-dir", Kind.FILE, "The folder of the cache; usually .accumlint_cache.", ""),
         Key("baseline", Kind.FILE, "The file of known findings, which are not reported.", ""),

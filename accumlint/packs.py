@@ -2,11 +2,14 @@
 
 Each entry point names a package; every module `acc102_loss_not_divided.py` in it holds one rule, whose code and name
 the file name tells. So rules are listed and selected without importing them, and only selected ones are imported.
+Folders with such modules can be added, which nobody has to install.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 GROUP = "accumlint.rules"
 _MODULE = re.compile(r"([a-z]+[0-9]+)_(\w+)\.py")
 _EXACT = 1_000
+# The folders that were added, by the name of the package that each became.
+_ADDED: dict[str, str] = {}
 
 
 class PackError(Misuse):
@@ -58,6 +63,31 @@ class Selection:
         """The selected rules, imported, without the opt-in rules that nobody named."""
         loaded = ((entry, rule(entry)) for entry in self.entries)
         return tuple(found for entry, found in loaded if entry in self.named or not found.opt_in)
+
+
+def add(added: Iterable[Path]) -> None:
+    """Makes the rules of some folders, which are no installed packages, part of the catalogue.
+
+    Raises:
+        PackError: when one of them is no folder.
+    """
+    from hashlib import sha256
+    from importlib.machinery import ModuleSpec
+    from importlib.util import module_from_spec
+
+    for folder in map(str, added):
+        name = f"rules_in_{sha256(folder.encode()).hexdigest()[:16]}"
+        if name in _ADDED:
+            continue
+        if not os.path.isdir(folder):
+            raise PackError(f"{folder}: there is no such folder of rules")
+        # A package without an __init__.py, so that its modules can import each other as in an installed pack.
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [folder]
+        sys.modules[name] = module_from_spec(spec)
+        _ADDED[name] = folder
+        for known in (catalogue, everything, version):
+            known.cache_clear()
 
 
 @cache
@@ -208,7 +238,7 @@ def folders() -> list[Path]:
 def _packages() -> list[str]:
     from importlib.metadata import entry_points
 
-    return sorted({point.value for point in entry_points(group=GROUP)})
+    return sorted({*(point.value for point in entry_points(group=GROUP)), *_ADDED})
 
 
 def _folders(package: str) -> list[Path]:

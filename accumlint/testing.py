@@ -1,20 +1,28 @@
-"""For the tests of training code: does a step that accumulates apply the gradient of the large batch?
+"""For tests: does a step apply the gradient of the large batch? Does a rule of one's own find its defect?
 
-torch is imported when a function here is called.
+torch is imported when it is asked for gradients.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accumlint.confirming.fates import ranges
 from accumlint.confirming.measuring import Unmeasurable, measured
 from accumlint.confirming.result import Pass, Update
 
-__all__ = ["TOLERANCES", "Unmeasurable", "assert_large_batch_equivalent"]
+__all__ = [
+    "TOLERANCES",
+    "Unmeasurable",
+    "assert_findings",
+    "assert_large_batch_equivalent",
+    "assert_page",
+]
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,6 +117,63 @@ def assert_large_batch_equivalent(
     wrong = list(_wrong(done, TOLERANCES.get(dtype, 1e-4) if tolerance is None else tolerance))
     if wrong:
         raise AssertionError("\n".join(wrong))
+
+
+def assert_findings(file: str | os.PathLike[str], *rules: str) -> None:
+    """Asserts that some rules find in a file what its markers say, and nothing else.
+
+    A marker is a comment at the end of a line that should have a finding: `# error: TEAM001`, several codes separated
+    by commas. `rules` are codes, names or beginnings of codes; opt-in rules by their own code or name.
+
+    Raises:
+        AssertionError: naming each line whose finding is missing or not expected, and a file that cannot be read.
+    """
+    _hold(Path(file).read_text(encoding="utf-8"), str(file), rules)
+
+
+def assert_page(rule: str) -> None:
+    """Asserts that a rule's page tells the truth: its Bad blocks raise exactly their markers, its Good blocks nothing.
+
+    Raises:
+        AssertionError: naming what is missing or not expected, and a page that has no such blocks.
+    """
+    from accumlint import packs
+    from accumlint.examples import blocks, markers
+
+    entry = packs.find(rule)
+    page = packs.rule(entry).page()
+    bad, good = (blocks(page, heading) for heading in ("Bad:", "Good:"))
+    assert bad, f"the page of {entry.code} has no example of the defect under `Bad:`"
+    assert good, f"the page of {entry.code} has no example of what is right under `Good:`"
+    for block in bad:
+        assert markers(block), f"no line of an example under `Bad:` ends in `# error: {entry.code}`"
+        _hold(block, f"{entry.code}, Bad", (entry.code,))
+    for block in good:
+        assert not markers(block), "an example under `Good:` has a marker"
+        _hold(block, f"{entry.code}, Good", (entry.code,))
+
+
+def _hold(source: str, shown: str, rules: tuple[str, ...]) -> None:
+    from accumlint import packs
+    from accumlint.check import check_bytes
+    from accumlint.config import Settings
+    from accumlint.discovery import Target
+    from accumlint.examples import markers
+
+    packs.require(rules)
+    target = Target(shown, os.path.abspath(shown), Settings(Path.cwd(), select=rules))
+    checked = check_bytes(source.encode(), target)
+    assert not checked.problems, f"{shown}: {checked.problems[0].message}"
+    found = {(report.mark.place.line, report.code): report.message for report in checked.reports}
+    expected = markers(source)
+    wrong = [
+        *(f"{shown}:{line}: {code} was expected" for line, code in sorted(expected - found.keys())),
+        *(
+            f"{shown}:{line}: {code} was not expected: {found[line, code]}"
+            for line, code in sorted(found.keys() - expected)
+        ),
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def _file(function: Callable[..., object]) -> str:

@@ -10,6 +10,9 @@ from pathlib import Path
 from accumlint.check import check_bytes
 from accumlint.config import Settings
 from accumlint.discovery import Target
+from accumlint.examples import ORDER as ORDER
+from accumlint.examples import blocks as blocks
+from accumlint.examples import markers as markers
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,12 +33,7 @@ def train(model, loader, optimizer, accumulation_steps):
 """
 FLAGGED = 11
 
-# The paragraphs of a rule's page.
-ORDER = ("Bad:", "Good:", "When the fix is not offered:", "Measured", "See:")
-
-_MARKER = re.compile(r"# error: ([A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)\s*$")
 _WHOLE_MARKER = re.compile(r"  # error: [A-Z0-9, ]+$", re.MULTILINE)
-_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -47,27 +45,9 @@ class Ran:
     err: str
 
 
-def markers(source: str) -> set[tuple[int, str]]:
-    """Line and code of each finding that the source says is to be expected."""
-    return {
-        (number, code.strip())
-        for number, line in enumerate(source.splitlines(), 1)
-        if (match := _MARKER.search(line))
-        for code in match[1].split(",")
-    }
-
-
 def unmarked(source: str) -> str:
     """The source without its markers."""
     return _WHOLE_MARKER.sub("", source)
-
-
-def blocks(page: str, heading: str) -> list[str]:
-    """The Python blocks of a page between a heading and the next."""
-    start = page.index(f"\n{heading}\n")
-    ends = [page.find(f"\n{other}", start + 1) for other in ORDER]
-    end = min((end for end in ends if end > start), default=len(page))
-    return _BLOCK.findall(page[start:end])
 
 
 def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[int, str]]:

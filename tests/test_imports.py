@@ -40,6 +40,7 @@ FLOORS = [
         "accumlint.patterns",
         "accumlint.plain",
         "accumlint.packs",
+        "accumlint.examples",
         "accumlint.accuracy",
     },
     {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},

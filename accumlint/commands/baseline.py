@@ -76,8 +76,8 @@ def show(configs: options.Configs, isolated: bool, known: Path | None) -> None:
 
 def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
     """Checks files without their baselines, and writes each baseline anew."""
+    here = options.here(asked)
     packs.require(config.typed(asked))
-    here = config.settings(Path.cwd(), asked)
     targets, problems = find(paths or (".",), asked, force_exclude=True)
     by_file: dict[Path, list[Target]] = {here.baseline or Path.cwd() / baseline.USUAL: []}
     for target in targets:

@@ -189,7 +189,7 @@ def command(
         ignore=ignore,
         min_confidence=min_confidence or "",
     )
-    here = config.settings(Path.cwd(), asked)
+    here = options.here(asked)
     targets, problems = find(
         paths or (".",), asked, force_exclude=force_exclude, stdin_filename=stdin_filename
     )

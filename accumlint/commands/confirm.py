@@ -125,6 +125,7 @@ def command(
         raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places, chosen, fixed_file))
+    options.here(chosen)
     packs.require(typed(chosen))
     plans, problems = session.gathered(asked, Wish(ranks, steps, windows), fixed)
     for problem in problems:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from accumlint import keys, packs
-from accumlint.config import Options
+from accumlint import config, keys, packs
+from accumlint.config import Options, Settings
 from accumlint.reporting.look import Look
 
 # A file of settings, and settings that were typed.
@@ -96,6 +96,16 @@ def settled(configs: Configs, isolated: bool, known: Path | None = None) -> Opti
     if isolated and file:
         raise click.UsageError("--isolated and --config FILE exclude each other.")
     return Options(config=file, inline=inline, isolated=isolated, baseline=known)
+
+
+def here(asked: Options) -> Settings:
+    """The settings of the current folder, once the rules of their folders are in the catalogue.
+
+    No other settings bring rules: what is only checked must not run.
+    """
+    held = config.settings(Path.cwd(), asked)
+    packs.add(held.rule_folders)
+    return held
 
 
 def exclude_each_other(option: str, **others: object) -> None:

@@ -6,6 +6,7 @@ import click
 
 from accumlint import packs
 from accumlint.commands import options, output
+from accumlint.config import Options
 from accumlint.reporting import pages
 from accumlint.reporting.look import Look
 
@@ -15,4 +16,5 @@ from accumlint.reporting.look import Look
 @options.COLOR
 def command(rule: str, look: Look) -> None:
     """Prints the page of a rule."""
+    options.here(Options())
     output.put(pages.page(packs.rule(packs.find(rule)), look))

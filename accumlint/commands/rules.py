@@ -6,6 +6,7 @@ import click
 
 from accumlint import packs
 from accumlint.commands import options, output
+from accumlint.config import Options
 from accumlint.reporting import pages
 from accumlint.reporting.look import Look
 
@@ -14,4 +15,5 @@ from accumlint.reporting.look import Look
 @options.COLOR
 def command(look: Look) -> None:
     """Lists the rules."""
+    options.here(Options())
     output.put(pages.catalogue([packs.rule(entry) for entry in packs.catalogue()], look))

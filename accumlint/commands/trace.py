@@ -79,6 +79,7 @@ def command(
     if printed and output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
     chosen = replace(options.settled(configs, isolated), select=select)
+    options.here(chosen)
     packs.require(typed(chosen))
     target, line = _target(place, chosen, stdin_filename)
     shown = showing.show(_bytes(target), target)
