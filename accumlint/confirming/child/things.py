@@ -47,8 +47,8 @@ class Unbound(Exception):
 class Things:
     """The stand-ins of a pass, made when they are asked for.
 
-    `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the loop's;
-    `ordinary`: flags that nobody knows are on, unless they read like something seldom.
+    `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
+    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom.
     """
 
     def __init__(
