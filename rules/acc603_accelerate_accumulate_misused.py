@@ -163,8 +163,10 @@ def stepping_without(run: Run) -> Step | None:
         window = run.steady(optimizer)
         if window is None or len(window.backwarded) != 1 or not window.step.gated:
             continue
+        # A loss may have a weight, but no other divisor.
         shares = all(
-            c.weight == Fraction(1, c.backward.divided or 1) < 1 and not c.symbols
+            c.weight == Fraction(1, c.backward.divided or 1) < 1
+            and not any(symbol.startswith("/") for symbol in c.symbols)
             for c in window.contributions
         )
         if shares and all(b.via == "accelerator" for b in window.backwards):

@@ -39,6 +39,14 @@ def repository(folder: Path) -> str:
     return ran(folder, "git", "rev-parse", "HEAD").stdout.decode().strip()
 
 
+def published(folder: Path) -> str:
+    """Makes a folder a repository of what our hooks need, and gives the commit."""
+    folder.mkdir()
+    for name in ("accumlint", "rules", "pyproject.toml", "README.md", "LICENSE", HOOKS.name):
+        assert ran(folder.parent, "cp", "-r", str(ROOT / name), str(folder)).returncode == 0
+    return repository(folder)
+
+
 @pytest.mark.parametrize(("kind", "file"), [("manifest", HOOKS), ("config", EXAMPLE)])
 def test_pre_commit_takes_our_files(kind: str, file: Path, tmp_path: Path) -> None:
     assert ran(tmp_path, str(BIN / "pre-commit"), f"validate-{kind}", str(file)).returncode == 0
@@ -56,12 +64,10 @@ def test_the_hook_runs_in_a_repository(tool: str, tmp_path: Path) -> None:
     bad = ROOT / "fixtures" / "acc205"
     before = re.sub("  # error: .*", "", (bad / "bad_outside_boundary.py").read_text())
     after = (bad / "bad_outside_boundary.fixed.py").read_text()
-    ours.mkdir()
     theirs.mkdir()
-    for name in ("accumlint", "rules", "pyproject.toml", "README.md", "LICENSE", HOOKS.name):
-        assert ran(tmp_path, "cp", "-r", str(ROOT / name), str(ours)).returncode == 0
+    commit = published(ours)
     hooks = ", ".join(f"{{id: {hook['id']}}}" for hook in yaml(HOOKS))
-    config = f"repos: [{{repo: {ours}, rev: {repository(ours)}, hooks: [{hooks}]}}]\n"
+    config = f"repos: [{{repo: {ours}, rev: {commit}, hooks: [{hooks}]}}]\n"
     (theirs / ".pre-commit-config.yaml").write_text(config)
     (theirs / "model.py").write_text("import torch\n")
     (theirs / "notes.txt").write_text(LOOP)
@@ -82,3 +88,18 @@ def test_the_hook_runs_in_a_repository(tool: str, tmp_path: Path) -> None:
     installed = {path.name for path in (tmp_path / "home").rglob("site-packages/*")}
     assert "libcst" in installed
     assert "torch" not in installed
+
+
+@pytest.mark.network
+def test_the_hooks_are_tried_as_pre_commit_tries_a_repository(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    theirs.mkdir()
+    published(ours)
+    (theirs / "model.py").write_text("import torch\n")
+    (theirs / "train.py").write_text(LOOP)
+    repository(theirs)
+    hook = [str(BIN / "pre-commit"), "try-repo", str(ours), "accumlint", "--files"]
+    assert ran(theirs, *hook, "model.py").returncode == 0
+    found = ran(theirs, *hook, "train.py")
+    assert found.returncode == 1
+    assert f"train.py:{FLAGGED}:13: ACC102".encode() in found.stdout

@@ -10,6 +10,7 @@ import click
 
 from accumlint import baseline, check, config, packs
 from accumlint.baseline import Known
+from accumlint.cache import Cache
 from accumlint.commands import options, output
 from accumlint.config import Options
 from accumlint.discovery import Target, find
@@ -90,9 +91,12 @@ def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
     old: dict[Path, Mapping[Known, int]] = {
         file: baseline.load(file) if file.exists() else {} for file in by_file
     }
+    known = Cache(str(config.cache_dir(here)))
     results: list[Checked] = []
     for file, held in by_file.items():
-        done = [(target, result) for target, result in zip(held, check.check(held), strict=True)]
+        done = [
+            (target, result) for target, result in zip(held, check.check(held, known), strict=True)
+        ]
         results += (result for _, result in done)
         read = {t.file for t, r in done if all(p.kind is Kind.WARNING for p in r.problems)}
         reports = [report for _, result in done for report in result.reports]

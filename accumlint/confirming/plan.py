@@ -231,7 +231,7 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
     """Where a run starts, in plain words."""
     return {
         "function": entry.function.name if entry.function else None,
-        "owner": entry.function.owner if entry.function else "",
+        "owner": entry.owner or (entry.function.owner if entry.function else ""),
         "maker": entry.maker.name if entry.maker else None,
         "maker_owner": entry.maker.owner if entry.maker else "",
         "calls": entry.calls,

@@ -103,13 +103,18 @@ def _head(column: Column) -> str:
 
 
 def _told(shown: Sequence[Column], row: int) -> str:
-    """A row in words: "update 1, applied 0.0312 (fixed 0.117), reference 0.117"."""
-    told = ""
-    for column in shown:
-        if cell := column.cells[row]:
-            fixed = column.arm == "fixed"
-            told += f" (fixed {cell})" if fixed else f"{', ' if told else ''}{column.name} {cell}"
-    return told
+    """A row in words: "update 1, applied 0.0312 (fixed 0.117), reference 0.117"; what agrees is told once."""
+    found = {c.name: c.cells[row] for c in shown if c.arm != "fixed"}
+    fixed = {c.name: c.cells[row] for c in shown if c.arm == "fixed"}
+    told: list[str] = []
+    for name in dict.fromkeys(c.name for c in shown):
+        before, after = found.get(name, ""), fixed.get(name, "")
+        also = f" (fixed {after})" if after not in ("", before) else ""
+        if before:
+            told.append(f"{name} {before}{also}")
+    if not told:
+        told = ["fixed only", *(f"{name} {cell}" for name, cell in fixed.items() if cell)]
+    return ", ".join(told)
 
 
 def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple[str, str]]:

@@ -290,6 +290,9 @@ class _Lowering:
                 return self.expr(value)
             case cst.StarredElement(value=value):
                 return p.Star(node, self.expr(value))
+            case cst.Ellipsis():
+                # In an index it takes all of each dimension that the others leave.
+                return p.Slice(node, None, None, None)
             case _:
                 return p.Opaque(node)
 

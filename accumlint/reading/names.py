@@ -17,7 +17,7 @@ _NO_STEPS = re.compile(
     r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
 )
 _STEPS_ANYWAY = re.compile(
-    r"^(grad(ient)?_?)?accumulation$|accum_grad_n_steps|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
+    r"^(grad(ient)?_?)?accumulation$|^grad(ient)?s?_?acc$|accum_grad_n_steps|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
 )
 _COUNTER_START = re.compile(
     r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"

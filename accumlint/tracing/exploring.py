@@ -173,6 +173,7 @@ class _Paths:
         self.until = until
         self.nodes = 0
         self.calls = "once"
+        self.owner = ""
 
     def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
         found: list[t.Trace] = []
@@ -228,7 +229,7 @@ class _Paths:
                 bool(run.of(t.Update)) and not any(trace.main.of(t.Update) for trace in found)
             )
             if run.of(t.Backward):
-                entry = replace(self.entry, calls=self.calls)
+                entry = replace(self.entry, calls=self.calls, owner=self.owner)
                 found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
             if flips < MAX_FLIPS and not exceptional:
                 flipped = _flipped(decisions, chosen, on_data=whole)
@@ -286,12 +287,23 @@ class _Paths:
         receiver: Value = None
         owner = self.program.classes.get(function.owner) if function.owner else None
         if owner is not None and function.name in owner.methods:
+            concrete = self.filled(machine, owner, function)
+            self.owner = concrete.name
             receiver = machine.invoking.construct(
-                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, function
+                ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
             )
             if isinstance(receiver, Object) and receiver.thing is None:
                 receiver.text = "self"
         self.train(machine, Closure(function, None, owner), receiver, function)
+
+    def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
+        """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
+        hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
+        for cls in self.program.classes.values() if hollow else ():
+            inherits = owner in machine.invoking.lineage(cls)[1:]
+            if inherits and hollow & cls.methods.keys() and function.name not in cls.methods:
+                return cls
+        return owner
 
     def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
         """Runs the function that makes another one, then the made one."""
@@ -380,6 +392,13 @@ class _Paths:
                     kwargs[param.name] = given
             machine.invoking.invoke(closure, [], kwargs, receiver, function)
         machine.state.loops.pop()
+
+
+def _is_hollow(method: p.Function) -> bool:
+    """True for a method that subclasses must give: it only raises."""
+    *said, last = method.body or (None,)
+    texts = all(isinstance(s, p.Do) and isinstance(s.value, p.Const) for s in said)
+    return isinstance(last, p.Raise) and texts
 
 
 def _is_an_epoch(function: p.Function) -> bool:

@@ -544,6 +544,7 @@ class Run:
 class Entry:
     """Where a run starts: the module itself (None), or a function with its parameters unknown.
 
+    `owner` is the class whose instance runs a method, which may be another than the one that defines it.
     `maker` is the function whose call makes it, for a nested one. `calls` tells how its framework calls it: "once",
     "twice" (an epoch each) or "microbatch" (again and again, with one micro-batch each).
     """
@@ -551,6 +552,7 @@ class Entry:
     function: Function | None
     maker: Function | None = None
     calls: str = "once"
+    owner: str = ""
 
 
 @dataclass(frozen=True)
