@@ -169,7 +169,8 @@ def _refutable(evidence: Evidence, plan: Plan) -> None:
         )
     if evidence.made_up and plan.symptom in OF_DIRECTION:
         raise Undecided("a stand-in reached the loss, and with another one the defect may show")
-    if plan.job and plan.job.scaled and not first["notes"]["initial_scale"]:
+    # A scaler that is switched off multiplies by 1.
+    if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
 
 
