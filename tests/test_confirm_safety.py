@@ -74,6 +74,8 @@ def command(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # What is started in the background by a shell would ignore an interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
 
 

@@ -71,7 +71,9 @@ def commands(text: str) -> Iterator[list[str]]:
     for line in text.splitlines():
         for part in re.split(r"&&|\|", line.partition(" #")[0]):
             words = shlex.split(part) if "$(" not in part else []
-            words = words[: words.index("<")] if "<" in words else words
+            # Behind these come a file and somebody else's arguments.
+            for end in ("<", "--"):
+                words = words[: words.index(end)] if end in words else words
             if words and Path(words[0]).name == "accumlint":
                 yield words[1:]
 

@@ -45,9 +45,12 @@ def test_a_fixture_is_called_what_it_is(fixture: Path) -> None:
     elif fixture.name.startswith("bad_") and not fixture.name.endswith(".fixed.py"):
         assert room_of(fixture).upper() in {code for _, code in marked}
     else:
-        assert room_of(fixture) in ("sample", "hostile", "setup") or fixture.name.endswith(
-            ".fixed.py"
-        )
+        assert room_of(fixture) in (
+            "sample",
+            "hostile",
+            "setup",
+            "script",
+        ) or fixture.name.endswith(".fixed.py")
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)

@@ -40,6 +40,8 @@ def test_a_change_is_checked(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What is started in the background by a shell would ignore the interrupt.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     ) as watching:
         assert watching.stdout
         assert watching.stderr

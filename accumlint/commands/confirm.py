@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,15 +23,43 @@ from accumlint.reporting.words import count
 if TYPE_CHECKING:
     from accumlint.confirming.plan import Plan
     from accumlint.confirming.result import Confirmation
+    from accumlint.confirming.script import Script
     from accumlint.confirming.session import Asked, Batch
 
 CONFIRMED, UNDECIDED = 1, 4
+_SCRIPT = "accumlint.script"
 # As many files are named before a launch.
 FEW = 3
 
 
-@click.command(short_help="Runs flagged loops and proves findings.")
-@click.argument("places", nargs=-1, required=True, metavar="PATH[:LINE]...")
+class _Command(click.Command):
+    """With `--run`, what stands behind `--` is a script and its arguments, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and "--run" in args[: args.index("--")]:
+            at = args.index("--")
+            ctx.meta[_SCRIPT] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[--run -- SCRIPT [ARGUMENT]...]"]
+
+
+@click.command(cls=_Command, short_help="Runs flagged loops and proves findings.")
+@click.argument("places", nargs=-1, metavar="PATH[:LINE]...")
+@click.option(
+    "--run",
+    "own",
+    is_flag=True,
+    help="Run the script behind -- with its own data instead of loops on stand-ins.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["writes", "network", "processes"]),
+    help="With --run: what the script may do outside its temporary folder; may be repeated.",
+)
 @click.option(
     "--select",
     multiple=True,
@@ -58,13 +87,20 @@ FEW = 3
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
-    default="float64",
     help="Precision of the stand-ins (float64).",
 )
 @click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to see (6).")
-@click.option("--steps", default=4, type=click.IntRange(2, 64), help="Accumulation steps (4).")
-@click.option("--timeout", default=60.0, type=click.FloatRange(1), help="Seconds per finding (60).")
-@click.option("--memory", default=16.0, type=click.FloatRange(1), help="GiB per rank (16).")
+@click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    help="Seconds per finding (60), or for each run of a script (300).",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(1),
+    help="GiB per rank (16; a script has no limit of its own).",
+)
 @click.option("--seed", default=0, type=int)
 @click.option("--fixed", is_flag=True, help="Run the fixed text as well: before and after.")
 @click.option(
@@ -87,8 +123,12 @@ FEW = 3
 @options.CONFIG
 @options.ISOLATED
 @options.COLOR
+@click.pass_context
 def command(
+    context: click.Context,
     places: tuple[str, ...],
+    own: bool,
+    allow: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     ranks: int | None,
@@ -96,11 +136,11 @@ def command(
     rdzv_endpoint: str,
     node_rank: int,
     device: str,
-    dtype: str,
+    dtype: str | None,
     windows: int,
-    steps: int,
-    timeout: float,
-    memory: float,
+    steps: int | None,
+    timeout: float | None,
+    memory: float | None,
     seed: int,
     fixed: bool,
     fixed_file: Path | None,
@@ -116,27 +156,40 @@ def command(
     This executes the code of the files named, and of what they import from their project. Needs torch
     (`pip install accumlint[confirm]`).
 
+    With --run -- train.py --lr 0.1 the script itself is run, with its own data, model and arguments, and stopped after
+    a few updates; asked are the findings of the paths, or of the script and what it imports from its project.
+
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
     from accumlint.confirming import launch, page, record, session, table
-    from accumlint.confirming.plan import Wish
+    from accumlint.confirming.plan import STEPS, Wish
 
+    script = _script(context, own)
+    _require(own, places, allow, setup, steps, dtype)
     if nnodes != "1" and not rdzv_endpoint:
         raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
-    asked = list(_asked(places, chosen, fixed_file))
+    asked = list(_asked(places or _modules(script), chosen, fixed_file))
     options.here(chosen)
     packs.require(typed(chosen))
-    plans, problems = session.gathered(asked, Wish(ranks, steps, windows), fixed)
+    plans, problems = session.gathered(asked, Wish(ranks, steps or STEPS, windows), fixed)
     for problem in problems:
         output.tell(problem)
     how = launch.Options(
-        device=device, dtype=dtype, limit=timeout, seed=seed, memory=memory,
+        device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
         setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
     )  # fmt: skip
-    for batch in session.batches(plans):
-        print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
-    found = session.confirm(plans, how, _told_of)
+    if script is not None and plans:
+        together = ranks or max(plan.ranks for plan in plans)
+        print(f"accumlint: runs {_told_script(script, together, plans)}", file=sys.stderr)
+        how = replace(
+            how, limit=timeout or 300.0, memory=memory or 0.0, environment=_environment(allow), what="the script"
+        )  # fmt: skip
+        found = session.confirm_script(script, plans, how, windows, allow, together)
+    else:
+        for batch in session.batches(plans):
+            print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
+        found = session.confirm(plans, how, _told_of)
     if node_rank:
         print("accumlint: the first machine has the results", file=sys.stderr)
         return 0
@@ -152,6 +205,73 @@ def command(
         written = output.write([page.page(found, session.sources(asked))], str(html))
         worst = max(worst, written)
     return worst or _confirmed(found)
+
+
+def _script(context: click.Context, own: bool) -> Script | None:
+    """The script to run, None where loops are run on stand-ins.
+
+    Raises:
+        Misuse: where there is none.
+    """
+    if not own:
+        return None
+    words: list[str] = context.meta.get(_SCRIPT, [])
+    if not words:
+        raise Misuse(
+            "--run wants the script behind --: accumlint confirm --run -- train.py --lr 0.1"
+        )
+    from accumlint.confirming import script
+
+    return script.found(words, os.getcwd())
+
+
+def _require(
+    own: bool,
+    places: tuple[str, ...],
+    allow: tuple[str, ...],
+    setup: Path | None,
+    steps: int | None,
+    dtype: str | None,
+) -> None:
+    """Refuses what does not go together.
+
+    Raises:
+        Misuse: with the reason.
+    """
+    if not own:
+        if not places:
+            raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
+        if allow:
+            raise Misuse("--allow is for scripts: it wants --run")
+        return
+    for option, given in (("--setup", setup), ("--steps", steps), ("--dtype", dtype)):
+        if given is not None:
+            raise Misuse(f"{option} is about stand-ins, and a script that is run has its own")
+
+
+def _modules(script: Script | None) -> tuple[str, ...]:
+    """The files whose findings a script can be asked about."""
+    if script is None:
+        return ()
+    from accumlint.confirming.script import modules
+
+    return tuple(modules(script))
+
+
+def _environment(allow: tuple[str, ...]) -> dict[str, str]:
+    """What a script finds in its environment: what the user has there, and that nothing is to be fetched."""
+    from accumlint.confirming import launch
+
+    offline = {} if "network" in allow else launch.OFFLINE
+    return {**os.environ, **launch.QUIET, **offline, "MPLBACKEND": "Agg"}
+
+
+def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
+    findings = sum(plan.arm == "found" for plan in plans)
+    return (
+        f"`{printable(script.command)}` on {count(ranks, 'rank')} a few times, for {count(findings, 'finding')};"
+        " what it writes goes to a temporary folder"
+    )
 
 
 def _shown(batch: Batch) -> str:

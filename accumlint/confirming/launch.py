@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from accumlint.confirming.child.kernel import die_with_parent
-from accumlint.confirming.plan import Job
 from accumlint.problem import Misuse
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
@@ -27,10 +26,12 @@ _INHERITED = (
     "PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT", "TZ",
     "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE",
 )  # fmt: skip
-_OFFLINE = {
+OFFLINE = {
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "WANDB_MODE": "disabled",
-    "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR",
+}  # fmt: skip
+QUIET = {
+    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+    "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TORCHDYNAMO_DISABLE": "1", "PYTHONWARNINGS": "ignore",
 }  # fmt: skip
 
@@ -40,7 +41,8 @@ class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
     `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines; the
-    one with `node_rank` 0 gets the results.
+    one with `node_rank` 0 gets the results. `environment` is what the processes get besides; None gives them little.
+    `what` is run, in words.
     """
 
     device: str = "auto"
@@ -52,6 +54,14 @@ class Options:
     nnodes: str = "1"
     endpoint: str = ""
     node_rank: int = 0
+    environment: Mapping[str, str] | None = None
+    what: str = "the loop"
+
+
+class Plain(Protocol):
+    """Something to run that can be sent as JSON."""
+
+    def plain(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class LaunchError(Misuse):
 
 
 def launch(
-    jobs: Sequence[Job], ranks: int, options: Options, progress: Callable[[int], None]
+    jobs: Sequence[Plain], ranks: int, options: Options, progress: Callable[[int], None]
 ) -> list[Launched]:
     """Runs jobs on `ranks` processes; `progress` hears the number of each that is done.
 
@@ -97,9 +107,10 @@ def launch(
         plan = Path(folder, "jobs.json")
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
+        environment = _environment(options, scratch)
         code = _run(
-            _command(ranks, options, plan), scratch, log, total + 30, out, len(jobs), progress
-        )
+            _command(ranks, options, plan), scratch, environment, log, total + 30, out, len(jobs), progress
+        )  # fmt: skip
         world = ranks * nodes
         if options.node_rank and not code:
             return [Launched(failure="the first machine has the results")] * len(jobs)
@@ -122,19 +133,29 @@ def _command(ranks: int, options: Options, plan: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def _environment(options: Options, folder: Path) -> dict[str, str]:
+    # The package as this process found it, wherever that was.
+    package = str(Path(__file__).parents[2])
+    if options.environment is not None:
+        path = os.pathsep.join(filter(None, (package, options.environment.get("PYTHONPATH"))))
+        return {**options.environment, "TMPDIR": str(folder), "PYTHONPATH": path}
+    kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    return {
+        **kept, **OFFLINE, **QUIET, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+        "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package,
+    }  # fmt: skip
+
+
 def _run(
     command: list[str],
     folder: Path,
+    environment: Mapping[str, str],
     log: Path,
     limit: float,
     out: Path,
     jobs: int,
     progress: Callable[[int], None],
 ) -> int:
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    # The package as this process found it, wherever that was.
-    package = str(Path(__file__).parents[2])
-    environment |= {**_OFFLINE, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package}
     told: set[int] = set()
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -199,10 +220,10 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
 def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
     """Why a rank has no notes, in a sentence."""
     where = f" at line {end['line']}" if end["line"] else ""
-    who = f"rank {end['rank']}" if world > 1 else "the loop"
+    who = f"rank {end['rank']}" if world > 1 else options.what
     how, code = end["ended"]["how"], end["ended"]["code"]
     if how == "time":
-        return f"the loop did not end within {options.limit:g} s{where}"
+        return f"{options.what} did not end within {options.limit:g} s{where}"
     if how == "waited":
         return f"{who} waited{where} for a rank that had ended"
     if code < 0:

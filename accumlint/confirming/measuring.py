@@ -82,7 +82,7 @@ def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
         left=read[0].left,
         raised=Raised(raised["kind"], raised["message"], raised["line"]) if raised else None,
         reached=any(e["line"] == line for e in events),
-        moments=tuple(_moments(events)),
+        moments=tuple(moments(events)),
         totals=tuple(_totals(read[0])),
         scales=tuple(first["notes"]["scales"]),
         pressure=first["pressure"],
@@ -101,12 +101,12 @@ def windows(events: Sequence[Notes]) -> list[Window]:
     """The windows in what one rank noted: per optimizer, what went backward since its previous step."""
     found: list[Window] = []
     before: dict[int, int] = {}
-    others = _others(events)
+    elsewhere = others(events)
     for index, event in enumerate(events):
         if event["kind"] == "step":
             since = events[before.get(event["optimizer"], 0) : index + 1]
             before[event["optimizer"]] = index + 1
-            found.append(_window(event, since, others.get(event["optimizer"], frozenset())))
+            found.append(_window(event, since, elsewhere.get(event["optimizer"], frozenset())))
     return found
 
 
@@ -166,7 +166,7 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
     )
 
 
-def _others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
+def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
     """Per optimizer, the lines whose backwards it never applies, where it applies those of another line.
 
     So it is with two networks that train each other: the generator's loss leaves gradients in the discriminator, which
@@ -200,13 +200,13 @@ def _applied(window: Window) -> Vector:
 def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> Update:
     due = reference(windows)
     vectors = [_applied(w) for w in windows]
-    size = _norm(due)
+    size = norm(due)
     own = vectors[0]
-    scale = _dot(own, due) / size**2 if size else 0.0
-    rest = _norm([a - scale * b for a, b in zip(own, due, strict=True)])
-    norm = _norm(own)
-    spread = max(_norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
-    error = max(_norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
+    scale = dot(own, due) / size**2 if size else 0.0
+    rest = norm([a - scale * b for a, b in zip(own, due, strict=True)])
+    applied = norm(own)
+    spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
+    error = max(norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
     microbatches, targets, weights = _weights(windows, world)
     scaled = next((p.scale for p in windows[0].parts.values()), 1.0)
     return Update(
@@ -216,14 +216,14 @@ def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> U
         microbatches=microbatches,
         targets=targets,
         weights=weights,
-        applied=norm,
+        applied=applied,
         reference=size,
         error=error / size if size else math.nan,
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
-        cosine=_dot(own, due) / (norm * size) if norm and size else 0.0,
+        cosine=dot(own, due) / (applied * size) if applied and size else 0.0,
         scale=scale,
         # A loop that writes its own number of steps has windows of that many.
-        factor=_factor(
+        factor=factor_of(
             scale,
             len(microbatches) if len(microbatches) > 1 else steps,
             world,
@@ -242,7 +242,7 @@ def reference(windows: Sequence[Window]) -> Vector:
     mean = _mean(windows)
     if not windows[0].threshold:
         return mean
-    most = windows[0].threshold / (_norm(mean) + _CLIP_EPSILON)
+    most = windows[0].threshold / (norm(mean) + _CLIP_EPSILON)
     return [x * min(1.0, most) for x in mean]
 
 
@@ -292,7 +292,9 @@ def _weights(
     return tuple(order), tuple(targets[m] for m in order), tuple(weights[m] for m in order)
 
 
-def _factor(scale: float, steps: int, world: int, targets: int, scaler: float) -> str:
+def factor_of(
+    scale: float, steps: int, world: int, targets: int, scaler: float, near: float = 1e-6
+) -> str:
     """The name of a factor between the applied gradient and the large batch's, "" for one that has none."""
     k, w, n = float(steps), float(world), float(targets)
     named = {
@@ -301,12 +303,13 @@ def _factor(scale: float, steps: int, world: int, targets: int, scaler: float) -
         "the loss scale": scaler, "1/the loss scale": 1 / scaler,
     }  # fmt: skip
     for name, value in named.items():
-        if value and abs(scale - value) <= 1e-6 * value:
+        if value and abs(scale - value) <= near * value:
             return name
     return ""
 
 
-def _moments(events: Sequence[Notes]) -> Iterator[Moment]:
+def moments(events: Sequence[Notes]) -> Iterator[Moment]:
+    """What happened, for the timeline."""
     for event in events:
         yield Moment(event["kind"], event["microbatch"], event["line"])
 
@@ -317,11 +320,13 @@ def _totals(rank: _Rank) -> Iterator[Total]:
             yield Total(total["name"], number, window.step["epoch"], total["value"], total["nodes"])
 
 
-def _dot(a: Vector, b: Vector) -> float:
+def dot(a: Vector, b: Vector) -> float:
+    """The inner product, `nan` where a number is not finite."""
     products = [x * y for x, y in zip(a, b, strict=True)]
     # What is no number has no sum; `fsum` would refuse infinities of both signs.
     return math.fsum(products) if all(map(math.isfinite, products)) else math.nan
 
 
-def _norm(a: Vector) -> float:
-    return math.sqrt(_dot(a, a))
+def norm(a: Vector) -> float:
+    """The 2-norm."""
+    return math.sqrt(dot(a, a))

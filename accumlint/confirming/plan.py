@@ -190,7 +190,7 @@ def _plan(
         text=text,
         module=".".join(part for part in (package, Path(target.file).stem) if part),
         package=package,
-        roots=tuple(_roots(root, Path(target.file).parent)),
+        roots=tuple(_folders(root, Path(target.file).parent)),
         line=program.place(node).line if node else report.mark.place.line,
         entry=_entry(trace.entry) if trace else driver,
         kept=_places(program, _statements(program.body) if is_driven else slice_.kept),
@@ -398,7 +398,12 @@ def _package(file: Path) -> tuple[Path, str]:
     return folder, ".".join(parts)
 
 
-def _roots(*folders: Path) -> Iterator[str]:
+def roots_of(file: str) -> tuple[str, ...]:
+    """The folders that a file's imports are looked for in."""
+    return tuple(_folders(_package(Path(file))[0], Path(file).parent))
+
+
+def _folders(*folders: Path) -> Iterator[str]:
     """The folders that imports are looked for in: each given one, and its `src`."""
     for folder in dict.fromkeys(folders):
         yield str(folder)

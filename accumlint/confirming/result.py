@@ -19,13 +19,14 @@ class Regime(str, Enum):
 
     EQUAL: every micro-batch counts the same number of targets, whole windows only. RAGGED: counts differ between
     micro-batches and ranks. TRAILING: equal counts, and epochs that end inside a window. OVERFLOW: as EQUAL, with a
-    gradient in the middle of the run that is not finite.
+    gradient in the middle of the run that is not finite. OWN: a script's own data, whatever it is.
     """
 
     EQUAL = "equal"
     RAGGED = "ragged"
     TRAILING = "trailing"
     OVERFLOW = "overflow"
+    OWN = "own"
 
 
 @dataclass(frozen=True)

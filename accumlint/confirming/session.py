@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from accumlint import check
 from accumlint.check import Examined, Shared
+from accumlint.confirming import own_verdict
 from accumlint.confirming.launch import Launched, Options, launch
 from accumlint.confirming.plan import Plan, Wish, again, planned
 from accumlint.confirming.result import Confirmation
+from accumlint.confirming.script import Run, Script, runs
 from accumlint.confirming.verdict import judged
 from accumlint.discovery import Target
 from accumlint.fixing import fixed
@@ -101,6 +103,29 @@ def confirm(
         found = launch(jobs, batch.ranks, options, done)
         launched.update(zip(map(id, batch.plans), found, strict=True))
     return [judged(plan, launched.get(id(plan), Launched()), options.dtype) for plan in plans]
+
+
+def confirm_script(
+    script: Script,
+    plans: Sequence[Plan],
+    options: Options,
+    updates: int,
+    allowed: tuple[str, ...],
+    ranks: int,
+) -> list[Confirmation]:
+    """The confirmations of plans, in their order, from runs of a user's own script on `ranks` processes.
+
+    Raises:
+        LaunchError: where nothing can be run at all.
+    """
+    jobs: list[Run] = []
+    arms: dict[str, slice] = {}
+    for arm in dict.fromkeys(plan.arm for plan in plans):
+        own = runs(script, [p for p in plans if p.arm == arm], updates, allowed, len(jobs))
+        arms[arm] = slice(len(jobs), len(jobs) + len(own))
+        jobs += own
+    launched = launch(jobs, ranks, options, lambda _: None)
+    return [own_verdict.judged(plan, launched[arms[plan.arm]]) for plan in plans]
 
 
 def sources(asked: Iterable[Asked]) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ _REGIMES = {
     Regime.RAGGED: "differing target counts",
     Regime.TRAILING: "epochs that end inside a window",
     Regime.OVERFLOW: "one gradient that is not finite",
+    Regime.OWN: "the script's own data",
 }
 
 

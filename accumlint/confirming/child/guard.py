@@ -58,8 +58,10 @@ def limit_memory(gigabytes: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def stay_inside(folders: tuple[str, ...], told: Callable[[str], None]) -> None:
-    """Forbids, until the process ends, what is listed above; `folders` may be written to.
+def stay_inside(
+    folders: tuple[str, ...], told: Callable[[str], None], allowed: frozenset[str] = frozenset()
+) -> None:
+    """Forbids, until the process ends, what is listed above but not `allowed`; `folders` may be written to.
 
     `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
     raised. Where the kernel can, it refuses the writes that native code makes; nobody hears of those.
@@ -114,16 +116,22 @@ def stay_inside(folders: tuple[str, ...], told: Callable[[str], None]) -> None:
     def started(_: tuple[Any, ...]) -> None:
         refuse("starts a process")
 
-    watched: dict[str, Callable[[tuple[Any, ...]], None]] = {
-        "open": opened,
-        "socket.connect": connected,
-        "socket.sendto": connected,
-        "socket.sendmsg": connected,
-        "socket.getaddrinfo": looked_up,
-        "socket.gethostbyname": looked_up,
-        **dict.fromkeys(_PROCESSES, started),
-        **dict.fromkeys(_CHANGES, changed),
-        **dict.fromkeys(_SIGNALS, signalled),
+    kinds: dict[str, dict[str, Callable[[tuple[Any, ...]], None]]] = {
+        "writes": {"open": opened, **dict.fromkeys(_CHANGES, changed)},
+        "network": {
+            "socket.connect": connected,
+            "socket.sendto": connected,
+            "socket.sendmsg": connected,
+            "socket.getaddrinfo": looked_up,
+            "socket.gethostbyname": looked_up,
+        },
+        "processes": {**dict.fromkeys(_PROCESSES, started), **dict.fromkeys(_SIGNALS, signalled)},
+    }
+    watched = {
+        event: check
+        for kind, checks in kinds.items()
+        if kind not in allowed
+        for event, check in checks.items()
     }
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -133,7 +141,8 @@ def stay_inside(folders: tuple[str, ...], told: Callable[[str], None]) -> None:
 
     _announced()
     sys.addaudithook(hook)
-    kernel.hold_to((*folders, *_DEVICES))
+    if "writes" not in allowed:
+        kernel.hold_to((*folders, *_DEVICES))
 
 
 def _announced() -> None:

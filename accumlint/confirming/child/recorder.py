@@ -11,19 +11,18 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 from unittest import mock
 from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim.optimizer import (
@@ -34,34 +33,20 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.losses import (
+    ELEMENTWISE,
+    REDUCTIONS,
+    Loss,
+    evaluated,
+    fitted,
+    grads_of,
+)
+from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
-_ELEMENTWISE: dict[Any, str] = {
-    F.cross_entropy: "cross_entropy",
-    F.nll_loss: "nll_loss",
-    F.binary_cross_entropy: "binary_cross_entropy",
-    F.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
-    F.mse_loss: "mse_loss",
-    F.l1_loss: "l1_loss",
-    F.smooth_l1_loss: "smooth_l1_loss",
-    F.huber_loss: "huber_loss",
-    F.kl_div: "kl_div",
-}
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
-
-
-@dataclass
-class Loss:
-    """One loss as evaluated: its elements with their graph, which of them count, where it stands."""
-
-    microbatch: int
-    elements: torch.Tensor
-    counted: torch.Tensor
-    line: int
-    by_hand: bool
-    number: int = 0
 
 
 @dataclass(eq=False)
@@ -106,6 +91,8 @@ class Settings:
     inject: int = 0
     graphs: bool = False
     as_is: bool = False
+    # Micro-batches after which a script has been seen enough, whatever it has done.
+    most: int = 0
 
 
 @dataclass
@@ -165,14 +152,21 @@ class Recorder(TorchFunctionMode):
         wanted = {id(p) for p in parameters}
         return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
 
-    def line(self) -> int:
-        """The user's line that is being executed, innermost first; 0 for none."""
+    def is_own(self, frame: FrameType) -> bool:
+        """True for a frame of the user's code."""
+        return frame.f_code.co_filename == self.settings.file
+
+    def place(self) -> tuple[str, int]:
+        """The user's file and line that are being executed, innermost first; "" and 0 for none."""
         frame = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_filename == self.settings.file:
-                return frame.f_lineno
+            if self.is_own(frame):
+                return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back
-        return 0
+        return "", 0
+
+    def line(self) -> int:
+        return self.place()[1]
 
     def note(self, kind: str, **values: Any) -> None:
         self.notes.events.append(
@@ -202,10 +196,10 @@ class Recorder(TorchFunctionMode):
             return args[0]
         if self.busy:
             return func(*args, **kwargs)
-        if func in _ELEMENTWISE:
+        if func in ELEMENTWISE:
             return self._loss(func, args, kwargs)
         result = func(*args, **kwargs)
-        if func in _REDUCTIONS:
+        if func in REDUCTIONS:
             self._reduced(func, args, kwargs, result)
         return result
 
@@ -223,45 +217,15 @@ class Recorder(TorchFunctionMode):
         return args
 
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        reduction = kwargs.get("reduction", "mean")
-        plain = {
-            k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")
-        }
         if not self.settings.as_is:
-            args = _fitted(func, args)
+            args = fitted(func, args)
         self.busy = True
         try:
-            elements = func(*args, **plain, reduction="none")
+            result, elements, counted = evaluated(func, args, kwargs)
         finally:
             self.busy = False
-        counted = torch.ones_like(elements, dtype=torch.bool)
-        if _ELEMENTWISE[func] in ("cross_entropy", "nll_loss") and len(args) > 1:
-            target = args[1]
-            if target.shape == elements.shape and not target.is_floating_point():
-                counted = target != plain.get("ignore_index", -100)
-        if reduction == "none":
-            result = elements
-        elif reduction == "sum":
-            result = elements.sum()
-        elif reduction == "mean" and _ELEMENTWISE[func] in ("cross_entropy", "nll_loss"):
-            weight = plain.get("weight")
-            self.busy = True
-            try:
-                # Class weights make the mean a weighted one; torch knows how.
-                result = (
-                    func(*args, **kwargs) if weight is not None else elements.sum() / counted.sum()
-                )
-            finally:
-                self.busy = False
-            if weight is not None:
-                weights = weight[args[1].clamp(min=0)] * counted
-                result = elements.sum() / weights.sum()
-        elif reduction == "batchmean":
-            result = elements.sum() / elements.shape[0]
-        else:
-            result = elements.mean()
         if elements.requires_grad:
-            self._remember(Loss(self.data.current, elements, counted, self.line(), False))
+            self.remember(Loss(self.data.current, elements, counted, self.line(), False))
         return result
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
@@ -274,9 +238,9 @@ class Recorder(TorchFunctionMode):
         if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
             return
         counted = value.detach() != 0
-        self._remember(Loss(self.data.current, value, counted, self.line(), True))
+        self.remember(Loss(self.data.current, value, counted, self.line(), True))
 
-    def _remember(self, loss: Loss) -> None:
+    def remember(self, loss: Loss) -> None:
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses
@@ -286,7 +250,10 @@ class Recorder(TorchFunctionMode):
 
     # Backward
 
-    def before_backward(self, tensors: Any) -> None:
+    def before_backward(self, tensors: Any, starts: Any = None, only: Any = None) -> None:
+        """Notes what going backward from `tensors` will bring; `starts` and `only` are what torch knows as
+        `grad_tensors` and `inputs`.
+        """
         params = [p for p in self.parameters() if p.requires_grad]
         if not params:
             return
@@ -309,7 +276,7 @@ class Recorder(TorchFunctionMode):
         self, root: torch.Tensor, params: list[torch.Tensor]
     ) -> Iterator[dict[str, Any]]:
         weighed = list(
-            zip(self.losses, _grads(root, [x.elements for x in self.losses]), strict=True)
+            zip(self.losses, grads_of(root, [x.elements for x in self.losses]), strict=True)
         )
         by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
         for loss, weights in weighed:
@@ -348,7 +315,7 @@ class Recorder(TorchFunctionMode):
         self.busy = True
         try:
             params = [p for p in self.parameters() if p.requires_grad]
-            found = _grads(root, params)
+            found = grads_of(root, params)
         except RuntimeError:
             # The user's own backward will meet the same.
             return True
@@ -363,6 +330,14 @@ class Recorder(TorchFunctionMode):
         found = self.own_loss()
         return tensors if found is None else found * self.scale
 
+    def evened(self, tensors: Any) -> Any:
+        """The control: what goes backward, such that every target weighs the same."""
+        return tensors
+
+    def at_clip(self) -> dict[str, Any]:
+        """What else is to be noted where gradients are clipped."""
+        return {}
+
     def after_backward(self) -> None:
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
@@ -375,9 +350,9 @@ class Recorder(TorchFunctionMode):
                 scheduler.step()
         often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
         if often and self.backwards % often == 0:
-            self._step()
+            self.step_now()
 
-    def _step(self) -> None:
+    def step_now(self) -> None:
         """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
         self.own_step = True
         for optimizer in self.optimizers:
@@ -387,7 +362,7 @@ class Recorder(TorchFunctionMode):
             optimizer.step()
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate
-            if self.settings.sabotage == "regular":
+            if self.settings.sabotage in ("regular", "flush"):
                 optimizer.zero_grad()
         self.own_step = False
 
@@ -410,23 +385,27 @@ class Recorder(TorchFunctionMode):
                 if p.grad is not None and self.data.rank:
                     p.grad.mul_(1.5)
         if self.settings.sabotage == "mend":
-            self._mend(optimizer, params, owned)
+            self.mend(optimizer, params, owned)
         if self.settings.sabotage == "average":
             self._average(params)
+        self.note(
+            "step",
+            optimizer=self.index(optimizer),
+            parameters=[i for i, p in enumerate(params) if id(p) in owned],
+            epoch=self.epoch,
+            totals=self._totals(),
+            **self.applied(params, owned),
+        )
+
+    def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
+        """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
         for p in params:
             vector.extend(_flat(p.grad if id(p) in owned else None, p))
             mask.extend([id(p) in owned] * p.numel())
-        self.note(
-            "step",
-            optimizer=self._index(optimizer),
-            parameters=[i for i, p in enumerate(params) if id(p) in owned],
-            applied=vector,
-            owned=[i for i, own in enumerate(mask) if own] if not all(mask) else None,
-            epoch=self.epoch,
-            totals=self._totals(),
-        )
+        own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
+        return {"applied": vector, "owned": own}
 
     def _average(self, params: list[torch.Tensor]) -> None:
         """The control: every rank ends up with the mean over ranks, however the loop went about it."""
@@ -448,11 +427,11 @@ class Recorder(TorchFunctionMode):
         for p in params:
             p.grad = None
 
-    def _mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+    def mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
         """The control: what the window should have brought, put in the gradient's place right before the step."""
         size = [p.numel() for p in params]
         step = {
-            "kind": "step", "optimizer": self._index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+            "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
             "parameters": [i for i, p in enumerate(params) if id(p) in owned],
         }  # fmt: skip
         own = windows([*self.notes.events, step])[-1]
@@ -485,7 +464,7 @@ class Recorder(TorchFunctionMode):
         if self.stepped >= self.settings.updates:
             raise Enough
 
-    def _index(self, optimizer: Any) -> int:
+    def index(self, optimizer: Any) -> int:
         for index, other in enumerate(self.seen):
             if other is optimizer:
                 return index
@@ -508,7 +487,7 @@ class Recorder(TorchFunctionMode):
         frame = sys._getframe(1)
         first = name.split(".")[0].split("[")[0]
         while frame is not None:
-            if frame.f_code.co_filename == self.settings.file and first in frame.f_locals:
+            if self.is_own(frame) and first in frame.f_locals:
                 try:
                     return eval(name, frame.f_globals, frame.f_locals)
                 # Reading may run the user's own code, which may raise anything: then the total was not seen.
@@ -526,49 +505,6 @@ class Recorder(TorchFunctionMode):
         self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
         return saved
 
-    # Clipping
-
-    def clip(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        by_value = "value" in original.__name__
-        # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
-        norm_clip = _CLIPS["clip_grad_norm_"]
-
-        def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
-            if math.isinf(float(limit)) and not self.settings.as_is:
-                # Asked for the norm only.
-                return original(parameters, limit, *args, **kwargs)
-            params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            own = {id(p): p for p in self.parameters() if p.grad is not None}
-            clipped = self.positions(params)
-            grads = [p.grad for p in params if p.grad is not None and id(p) in own]
-            self.busy = True
-            try:
-                norm = float(sum(float(g.double().pow(2).sum()) for g in grads) ** 0.5)
-                if self.settings.as_is:
-                    limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
-                    usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
-                    every = {id(p) for p in params} >= own.keys()
-                    self.note(
-                        "clip", parameters=clipped, norm=norm, threshold=float(limit), by_value=by_value,
-                        comparable=usual and every and not by_value,
-                    )  # fmt: skip
-                    return original(params, limit, *args, **kwargs)
-                pressure = self.settings.pressure
-                self.note(
-                    "clip",
-                    parameters=clipped,
-                    norm=norm,
-                    threshold=pressure or 0.0,
-                    by_value=by_value,
-                )
-                threshold = pressure if pressure is not None else float("inf")
-                kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
-                return norm_clip(params, threshold, **kept)
-            finally:
-                self.busy = False
-
-        return clip
-
     # Everything together
 
     @contextmanager
@@ -583,7 +519,10 @@ class Recorder(TorchFunctionMode):
             if self.settings.sabotage == "double" and self.backwards % 2:
                 # The control: every other micro-batch weighs twice as much.
                 tensors = _doubled(tensors)
-            self.before_backward(tensors)
+            if self.settings.sabotage == "even":
+                tensors = self.evened(tensors)
+            starts = args[0] if args else kwargs.get("grad_tensors")
+            self.before_backward(tensors, starts, kwargs.get("inputs"))
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
                 self.kept.append(tensors if self.settings.sabotage == "retain" else None)
@@ -598,16 +537,9 @@ class Recorder(TorchFunctionMode):
                 stack.enter_context(mock.patch.object(owner, name, new))
 
             patch(torch.autograd, "backward", recorded)
-            # The user's modules, when they are here already, may have taken the functions by name.
-            owners = sys.modules.values() if self.settings.as_is else (nn.utils, nn.utils.clip_grad)
-            for owner, name, original in list(_holders(owners)):
-                patch(owner, name, self.clip(original))
+            watch(self, patch)
             if self.settings.graphs:
                 stack.enter_context(saved_tensors_hooks(self._save, _unsaved))
-            self._watch_clears(patch)
-            self._watch_optimizers(patch)
-            self._watch_scheduler(patch)
-            self._watch_scaler(patch)
             handles: list[RemovableHandle] = [
                 register_optimizer_step_pre_hook(self.before_step),
                 register_optimizer_step_post_hook(self.after_step),
@@ -615,22 +547,6 @@ class Recorder(TorchFunctionMode):
             stack.callback(lambda: [h.remove() for h in handles])
             stack.enter_context(self)
             yield self
-
-    def _watch_clears(self, patch: Callable[..., Any]) -> None:
-        recorder = self
-
-        def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
-            def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
-                result = clear(self, *args, **kwargs)
-                if not recorder.busy:
-                    recorder.note("clear", parameters=recorder.positions(_parameters(self)))
-                    recorder.held = recorder.holds()
-                return result
-
-            return clearing
-
-        for owner in (torch.optim.Optimizer, nn.Module):
-            patch(owner, "zero_grad", watched(owner.zero_grad))
 
     def holds(self) -> bool:
         return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
@@ -641,100 +557,6 @@ class Recorder(TorchFunctionMode):
             self.note("clear", parameters=list(range(len(self.parameters()))))
             self.held = False
 
-    def _watch_optimizers(self, patch: Callable[..., Any]) -> None:
-        start = torch.optim.Optimizer.__init__
-        recorder = self
-
-        def building(self: Any, *args: Any, **kwargs: Any) -> None:
-            start(self, *args, **kwargs)
-            recorder.optimizers.append(self)
-
-        patch(torch.optim.Optimizer, "__init__", building)
-
-    def _watch_scheduler(self, patch: Callable[..., Any]) -> None:
-        scheduler = torch.optim.lr_scheduler.LRScheduler
-        start, step = scheduler.__init__, scheduler.step
-        recorder = self
-
-        def building(self: Any, *args: Any, **kwargs: Any) -> None:
-            recorder.building += 1
-            try:
-                start(self, *args, **kwargs)
-            finally:
-                recorder.building -= 1
-            recorder.schedulers.append(self)
-
-        def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not recorder.building:
-                recorder.note("schedule")
-            return step(self, *args, **kwargs)
-
-        patch(scheduler, "__init__", building)
-        patch(scheduler, "step", stepping)
-
-    def _watch_scaler(self, patch: Callable[..., Any]) -> None:
-        scaler = torch.amp.GradScaler
-        scale, update, unscale = scaler.scale, scaler.update, scaler.unscale_
-        recorder = self
-
-        def scaled(self: Any, outputs: Any) -> Any:
-            result = scale(self, outputs)
-            recorder.scale = float(self.get_scale()) if self.is_enabled() else 1.0
-            recorder.notes.initial_scale = recorder.notes.initial_scale or recorder.scale
-            return result
-
-        def updated(self: Any, *args: Any, **kwargs: Any) -> Any:
-            recorder.note("update")
-            if recorder.settings.sabotage == "keep":
-                return None
-            result = update(self, *args, **kwargs)
-            if self.is_enabled():
-                recorder.notes.scales.append(float(self.get_scale()))
-            return result
-
-        def unscaled(self: Any, optimizer: Any) -> Any:
-            recorder.note("unscale")
-            return unscale(self, optimizer)
-
-        patch(scaler, "scale", scaled)
-        patch(scaler, "update", updated)
-        patch(scaler, "unscale_", unscaled)
-
-
-def _fitted(func: Any, args: Any) -> Any:
-    """Targets as the loss wants them: classes as columns, or the last of a row where there is one output for each."""
-    if len(args) < 2:
-        return args
-    output, target, *rest = args
-    if func in (F.cross_entropy, F.nll_loss):
-        if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
-            if not target.is_floating_point() and len(output) == len(target):
-                return (output, target[:, -1], *rest)
-        return args
-    if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
-        classes = target.long().clamp(min=0) % output.shape[-1]
-        return (output, F.one_hot(classes, output.shape[-1]).to(output.dtype), *rest)
-    return args
-
-
-_CLIPS: dict[str, Callable[..., Any]] = {
-    name: getattr(nn.utils, name)
-    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
-    if hasattr(nn.utils, name)
-}
-
-
-def _holders(owners: Iterable[Any]) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Where modules hold torch's clipping functions, under whatever name."""
-    clips = {id(clip): clip for clip in _CLIPS.values()}
-    for owner in owners:
-        for name, value in getattr(owner, "__dict__", {}).items():
-            if id(value) in clips:
-                yield owner, name, clips[id(value)]
-
-
-_REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
-
 
 def _moved(value: Any, settings: Settings) -> Any:
     if isinstance(value, str | torch.device | int) and not isinstance(value, bool):
@@ -742,27 +564,6 @@ def _moved(value: Any, settings: Settings) -> Any:
     if isinstance(value, torch.dtype) and value in _FLOATING:
         return settings.dtype
     return value
-
-
-def _grads(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | None]:
-    """The gradients of a root by each of several tensors, None for those that it does not reach."""
-    # Torch checks shapes with its symbolic part, which takes as long to import as a job to run; a number has no shape.
-    start = None if root.numel() == 1 else torch.ones_like(root)
-    try:
-        return list(
-            torch.autograd.grad(root, of, start, retain_graph=True, allow_unused=True) if of else ()
-        )
-    except RuntimeError:
-        if len(of) == 1:
-            # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
-            return [None]
-        return [found for one in of for found in _grads(root, [one])]
-
-
-def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
-    if isinstance(owner, nn.Module):
-        return list(owner.parameters())
-    return [p for group in owner.param_groups for p in group["params"]]
 
 
 def _doubled(tensors: Any) -> Any:

@@ -61,8 +61,8 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
 
         device = binding.data.device
         if device.type != "cuda":
-            _without_cuda(patch, device)
-        _scalers(patch, device, scaling)
+            without_cuda(patch, device)
+        scalers(patch, device, scaling)
         _processes(patch, binding)
         _arguments(patch, binding)
         patch(
@@ -78,7 +78,8 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         yield
 
 
-def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
+def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
+    """A GPU that is not here is asked for nothing."""
     for name in (
         "set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all", "init",
         "reset_peak_memory_stats", "set_stream",
@@ -108,7 +109,8 @@ def _without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.amp, "autocast", Autocast)
 
 
-def _scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
+def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
+    """GradScalers work without a GPU too, and as they are set."""
     real = torch.amp.GradScaler
 
     class Scaler(real):
@@ -336,14 +338,14 @@ class _StubModule(types.ModuleType):
             raise AttributeError(name)
         binding: Binding = self.__dict__["_binding"]
         if name in ("tqdm", "trange", "track"):
-            return lambda it=None, *_, **__: _Progress(it)
+            return lambda it=None, *_, **__: Progress(it)
         for given in (name, f"{self.__name__}.{name}"):
             if given in binding.given:
                 return binding.take(given)
         return Stub(f"{self.__name__}.{name}", binding.answers)
 
 
-class _Progress:
+class Progress:
     """A progress bar that only passes its items on."""
 
     def __init__(self, items: Any) -> None:
@@ -355,7 +357,7 @@ class _Progress:
     def __len__(self) -> int:
         return len(self.items)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -25,12 +25,12 @@ import warnings
 from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import calls, contracts, guard, kernel, uncompiled
+from accumlint.confirming.child import calls, contracts, guard, kernel, script, uncompiled
 from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
@@ -93,6 +93,8 @@ def _in_a_fork(
             faulthandler.dump_traceback_later(
                 max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
             )
+            if "arguments" in job:
+                _script(number, job, order, file, rank, world)
             _write(file, _job(number, job, order, rank, world))
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
@@ -151,6 +153,19 @@ def _write(file: Path, value: Any) -> None:
     partial = file.with_suffix(".part")
     partial.write_text(json.dumps(value), encoding="utf-8")
     partial.replace(file)
+
+
+def _script(number: int, job: Any, order: Any, file: Path, rank: int, world: int) -> NoReturn:
+    """One pass over a script of the user's own, which ends this process."""
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
+    )
+    device = _device(order["device"])
+    if order["memory"] and device.type != "cuda":
+        guard.limit_memory(order["memory"])
+    script.run(
+        job, order, number, rank, world, device, dist.PrefixStore("script", store), lambda found: _write(file, found)
+    )  # fmt: skip
 
 
 def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""Losses, evaluated elementwise and reduced as they were asked for."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+ELEMENTWISE = {
+    F.cross_entropy,
+    F.nll_loss,
+    F.binary_cross_entropy,
+    F.binary_cross_entropy_with_logits,
+    F.mse_loss,
+    F.l1_loss,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    F.kl_div,
+}
+REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
+
+
+@dataclass
+class Loss:
+    """One loss as evaluated: its elements with their graph, which of them count, where it stands."""
+
+    microbatch: int
+    elements: torch.Tensor
+    counted: torch.Tensor
+    line: int
+    by_hand: bool
+    number: int = 0
+
+
+def evaluated(
+    func: Any, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, torch.Tensor, torch.Tensor]:
+    """A loss as it was asked for, its elements with their graph, and which of them count."""
+    reduction = kwargs.get("reduction", "mean")
+    plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
+    elements = func(*args, **plain, reduction="none")
+    counted = torch.ones_like(elements, dtype=torch.bool)
+    of_classes = func in (F.cross_entropy, F.nll_loss)
+    if of_classes and len(args) > 1:
+        target = args[1]
+        if target.shape == elements.shape and not target.is_floating_point():
+            counted = target != plain.get("ignore_index", -100)
+    if reduction == "none":
+        result = elements
+    elif reduction == "sum":
+        result = elements.sum()
+    elif reduction == "mean" and of_classes:
+        weight = plain.get("weight")
+        if weight is None or args[1].is_floating_point():
+            result = elements.sum() / counted.sum()
+        else:
+            # Class weights make the mean a weighted one.
+            result = elements.sum() / (weight[args[1].clamp(min=0)] * counted).sum()
+    elif reduction == "batchmean":
+        result = elements.sum() / elements.shape[0]
+    else:
+        result = elements.mean()
+    return result, elements, counted
+
+
+def fitted(func: Any, args: Any) -> Any:
+    """Targets as the loss wants them: classes as columns, or the last of a row where there is one output for each."""
+    if len(args) < 2:
+        return args
+    output, target, *rest = args
+    if func in (F.cross_entropy, F.nll_loss):
+        if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
+            if not target.is_floating_point() and len(output) == len(target):
+                return (output, target[:, -1], *rest)
+        return args
+    if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
+        classes = target.long().clamp(min=0) % output.shape[-1]
+        return (output, F.one_hot(classes, output.shape[-1]).to(output.dtype), *rest)
+    return args
+
+
+def grads_of(root: torch.Tensor, of: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradients of a root by each of several tensors, None for those that it does not reach."""
+    # Torch checks shapes with its symbolic part, which takes as long to import as a job to run; a number has no shape.
+    start = None if root.numel() == 1 else torch.ones_like(root)
+    try:
+        return list(
+            torch.autograd.grad(root, of, start, retain_graph=True, allow_unused=True) if of else ()
+        )
+    except RuntimeError:
+        if len(of) == 1:
+            # Its graph has been freed by an earlier backward; what the user's own makes of that is seen next.
+            return [None]
+        return [found for one in of for found in grads_of(root, [one])]

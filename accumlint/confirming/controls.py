@@ -1,0 +1,65 @@
+"""Controls: the same question put to a loop made right, or deliberately broken, must get the other answer."""
+
+from __future__ import annotations
+
+from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.questions import Question
+from accumlint.confirming.result import Control
+from accumlint.rule import Symptom
+
+_MENDED = {
+    "equal one": "one micro-batch per window, so that nothing accumulates",
+    "equal one pressure": "one micro-batch per window, clipped at the same threshold",
+    "equal unscaled": "the GradScaler switched off",
+    "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
+    "equal average": "gradients averaged over the ranks before each step",
+    "equal regular": "a step after as many micro-batches as were asked for, and no other",
+    "equal free": "every graph freed in its backward",
+    "equal": "equal numbers of targets, whole windows",
+    "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
+    "equal mend": "the window's own gradient put in place right before each step",
+    "equal pressure mend": "the window's own gradient, clipped, put in place right before each step",
+}
+_BROKEN = {
+    "equal double": "every other micro-batch's loss doubled",
+    "equal pressure forget": "every other micro-batch's gradient thrown away",
+    "ragged double": "every other micro-batch's loss doubled",
+    "trailing double": "every other micro-batch's loss doubled",
+    "trailing void": "every step kept from happening",
+    "equal hurry": "a step after every micro-batch",
+    "equal part": "the gradients of every rank but the first made half as large again",
+    "equal seldom": "every other step kept from happening",
+    "equal retain": "every graph kept",
+    "equal schedule": "the scheduler moved once more after every backward",
+    "equal sync": "every backward made to reduce",
+    "equal keep": "`GradScaler.update` made to do nothing",
+    "overflow void": "every step kept from happening",
+}
+
+
+def control(
+    question: Question, evidence: Evidence, shows: bool, symptom: Symptom
+) -> Control | None:
+    """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
+    if symptom in (Symptom.ATTACHED, Symptom.GROWING):
+        return counted(evidence, shows)
+    for key, what in (_MENDED if shows else _BROKEN).items():
+        if not evidence.has(key) or ("pressure" in key) != (symptom is Symptom.CLIPPED):
+            continue
+        try:
+            answer = question(evidence, key)
+        except Undecided:
+            continue
+        if answer.shows != shows:
+            return Control(f"{what}: {answer.sentence}", answer.shows, answer.value)
+    return None
+
+
+def counted(evidence: Evidence, shows: bool, key: str = "equal") -> Control | None:
+    """Totals are read, not compared; that reading works shows in a value that changes from update to update."""
+    values = [x.value for x in evidence.get(key).totals]
+    if len(set(values)) < 2:
+        return None
+    different = len(set(values))
+    what = f"read at {len(values)} updates, the total has {different} different values"
+    return Control(what, shows, float(different))

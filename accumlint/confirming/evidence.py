@@ -1,0 +1,103 @@
+"""The passes of one job as evidence: what was done in each, and what kept others from being measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from accumlint.confirming.launch import Launched
+from accumlint.confirming.measuring import Unmeasurable, measured
+from accumlint.confirming.plan import STEPS
+from accumlint.confirming.result import Pass
+
+# Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
+# under 4e-16 in float64, the mildest defect measured makes 6e-2.
+LIMITS = {
+    "float64": (1e-3, 1e-6),
+    "float32": (1e-3, 1e-5),
+    "bfloat16": (5e-2, 1e-2),
+    "float16": (5e-2, 1e-2),
+}
+
+
+class Undecided(Exception):
+    """The run does not answer the claim; the message says why."""
+
+
+class Evidence:
+    """The passes of one job, by what was done in them."""
+
+    def __init__(self, launched: Launched, line: int, dtype: str) -> None:
+        self.high, self.low = LIMITS[dtype]
+        self.notes = launched.ranks
+        self.passes: dict[str, Pass] = {}
+        self.failures: dict[str, str] = {}
+        self.raw: dict[str, Mapping[str, Any]] = {}
+        # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
+        self.made_up = False
+        count = min(len(rank["passes"]) for rank in self.notes)
+        for index in range(count):
+            ranks = [rank["passes"][index] for rank in self.notes]
+            key = key_of(ranks[0]["spec"])
+            self.raw[key] = ranks[0]
+            self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
+            try:
+                self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
+            except Unmeasurable as reason:
+                self.failures[key] = str(reason)
+
+    def get(self, key: str) -> Pass:
+        """A pass.
+
+        Raises:
+            Undecided: where it was not made or could not be measured.
+        """
+        if key in self.passes:
+            return self.passes[key]
+        raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
+
+    def stand_in(self) -> None:
+        """Where the GradScaler refuses to go on, what the loop does is seen with the scaler switched off."""
+        found = self.passes.get("equal")
+        if not found or not found.raised or not is_expected(found.raised.message):
+            return
+        for name in ("", " pressure"):
+            other = self.passes.get(f"equal unscaled{name}")
+            if other and len(other.updates) > len(found.updates):
+                self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
+
+    def has(self, key: str) -> bool:
+        return key in self.passes
+
+    def refused(self, inside: bool) -> list[Mapping[str, Any]]:
+        """What the guard refused, in the windows or before them, on any rank."""
+        every = (
+            refusal
+            for rank in self.notes
+            for made in rank["passes"]
+            for refusal in made["notes"]["refused"]
+        )
+        return [refusal for refusal in every if refusal["inside"] == inside]
+
+
+def key_of(spec: Mapping[str, Any]) -> str:
+    words = [spec["regime"]]
+    if spec["steps"] == 1:
+        words.append("one")
+    words.extend(name for name in ("unscaled", "growing", "pressure") if spec[name])
+    if spec["poison"] > STEPS - 1:
+        words.append("last")
+    if spec["sabotage"]:
+        words.append(spec["sabotage"])
+    return " ".join(words)
+
+
+# What torch says when a GradScaler is used in the wrong order.
+_EXPECTED = (
+    "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
+    "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
+)  # fmt: skip
+
+
+def is_expected(message: str) -> bool:
+    return any(words in message for words in _EXPECTED)
