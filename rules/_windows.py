@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.tracing.trace import Backward, Step, Trace, Window
+from accumlint.tracing.trace import Backward, Run, Step, Trace, Window
 
 
 def sources(window: Window) -> frozenset[tuple[str, str]]:
@@ -25,6 +25,14 @@ def length(window: Window) -> int:
             if any((c.origin, c.network) in of_these for c in backward.contributions)
         }
     )
+
+
+def accumulating_windows(run: Run) -> Iterator[Window]:
+    """A steady window of each optimizer for which several micro-batches go backward."""
+    for optimizer in run.optimizers:
+        window = run.steady(optimizer)
+        if window is not None and length(window) > 1:
+            yield window
 
 
 def is_entangled(window: Window) -> bool:

@@ -10,7 +10,7 @@ from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
 from ._schedules import horizon, is_stretched
-from ._windows import length
+from ._windows import accumulating_windows, length
 
 
 class SchedulerPerMicrobatch(Rule):
@@ -87,10 +87,7 @@ class SchedulerPerMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or length(window) < 2:
-                continue
+        for window in accumulating_windows(run):
             free = [e for e in window.of(Schedule) if not (e.gated or e.per_epoch or e.placed)]
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})

@@ -9,7 +9,7 @@ from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace
 
 from ._schedules import arguments, counts_microbatches
-from ._windows import length
+from ._windows import accumulating_windows
 
 
 class ScheduleLengthInMicrobatches(Rule):
@@ -88,14 +88,11 @@ class ScheduleLengthInMicrobatches(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or length(window) < 2:
-                continue
+        for window in accumulating_windows(run):
             moves: dict[Thing, list[Schedule]] = {}
             for move in run.of(Schedule):
                 moves.setdefault(move.scheduler, []).append(move)
-            steps = len(run.windows_of(optimizer))
+            steps = len(run.windows_of(window.step.optimizer))
             for scheduler, events in moves.items():
                 if len(events) != steps:
                     continue

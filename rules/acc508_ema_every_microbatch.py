@@ -21,7 +21,7 @@ from accumlint.rule import (
 from accumlint.tracing.trace import Average, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._windows import length
+from ._windows import accumulating_windows, length
 
 # An argument that lets the average count its own calls, or that fits its decay to the window.
 _COUNTED = re.compile(r"every|freq|interval|accum|micro|steps_per")
@@ -96,10 +96,7 @@ class EmaEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for optimizer in run.optimizers:
-            window = run.steady(optimizer)
-            if window is None or length(window) < 2:
-                continue
+        for window in accumulating_windows(run):
             for average in {e.node: e for e in window.of(Average)}.values():
                 moves = {e.microbatch for e in run.of(Average) if e.node is average.node}
                 if moves >= set(window.backwarded) and not counts_by_itself(trace.program, average):

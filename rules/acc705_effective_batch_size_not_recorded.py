@@ -26,7 +26,7 @@ from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Trace, Window
 
 from ._standing import stands_for
-from ._windows import length
+from ._windows import accumulating_windows
 
 _MICRO_BATCH = re.compile(
     r"^((per_(device|gpu)_)?(train(ing)?_)?(micro_?|mini_?|device_|local_)?(batch_?size|bsz?)(_per_(device|gpu|rank))?)$",
@@ -130,9 +130,8 @@ class EffectiveBatchSizeNotRecorded(Rule):
         program = trace.program
         if not trace.main.asked:
             return
-        for optimizer in trace.main.optimizers:
-            window = trace.main.steady(optimizer)
-            if window is None or length(window) < 2 or keeps_book(window):
+        for window in accumulating_windows(trace.main):
+            if keeps_book(window):
                 continue
             sizes = [
                 word for n in program.nodes for word in words_of(n) if _MICRO_BATCH.match(word)
@@ -140,8 +139,8 @@ class EffectiveBatchSizeNotRecorded(Rule):
             if sizes and not is_worked_out(program) and not is_recorded(program):
                 yield self.at(
                     window.step,
-                    f"nothing records how many rows a step of `{optimizer.text}` is made of: `{sizes[0]}` times the "
-                    "accumulation steps",
+                    f"nothing records how many rows a step of `{window.step.optimizer.text}` is made of: "
+                    f"`{sizes[0]}` times the accumulation steps",
                     confidence=Confidence.LIKELY,
                     window=window,
                 )

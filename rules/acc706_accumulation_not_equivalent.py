@@ -27,7 +27,7 @@ from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Forward, Trace, Window
 
 from ._standing import stands_for
-from ._windows import length
+from ._windows import accumulating_windows
 
 _BATCH_NORM = re.compile(r"^(Lazy|Sync|Synchronized)?BatchNorm([123]d|\dd)?(Act\dd)?$|^ABN$")
 # Architectures of torchvision and timm that normalise by batch statistics.
@@ -122,9 +122,8 @@ class AccumulationNotEquivalent(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         program = trace.program
-        for optimizer in trace.main.optimizers:
-            window = trace.main.steady(optimizer)
-            if window is None or length(window) < 2 or sees_whole_window(window):
+        for window in accumulating_windows(trace.main):
+            if sees_whole_window(window):
                 continue
             made: list[Node] = []
             for forward in {forward.node: forward for forward in window.of(Forward)}.values():

@@ -36,13 +36,14 @@ def judged(plan: Plan, launched: Sequence[Launched]) -> Confirmation:
     )
     evidence = OwnEvidence(together, plan.report.file, line_of(plan))
     standins = _standins(evidence)
-    also = tuple(dict.fromkeys(_also(evidence)))
+    also = dict.fromkeys(_also(evidence))
     try:
         _usable(evidence, plan)
         answer, control = answered(evidence, plan.symptom)
         if not answer.shows and plan.symptom not in _OF_WINDOWS:
             _accumulates(evidence)
     except Undecided as reason:
+        also = [note for note in also if note != str(reason)]
         return confirmation(
             plan, Verdict.UNDECIDED, str(reason), shown=_shown(evidence, plan), standins=standins, also=also
         )  # fmt: skip

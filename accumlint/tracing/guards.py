@@ -166,8 +166,10 @@ class Guards:
         if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
             return False
         if then == 0 and not node.orelse:
-            # What only tells about a loss is told.
-            return negated != any(s in self.machine.relevance.reports for s in node.body)
+            # What only tells about a loss is told, and what divides by the accumulation steps divides.
+            told = any(s in self.machine.relevance.reports for s in node.body)
+            divides = self.machine.engines.accelerator is None and _divides_by_steps(node)
+            return negated != (told or divides)
         return True
 
     def weight(self, block: tuple[p.Stmt, ...]) -> int:
@@ -257,6 +259,18 @@ def _equality(key: str) -> tuple[str, str] | None:
     if found and len(right) > 1 and right[0] in "'\"" and right[-1] == right[0] and " " not in left:
         return left, right[1:-1]
     return None
+
+
+def _divides_by_steps(guard: p.If) -> bool:
+    """True for a guard over a division by what reads like the accumulation steps."""
+    for node in p.walk(guard.body, into_functions=False):
+        match node:
+            case p.Augment(op="/", value=by) | p.Binary(op="/", right=by):
+                if names.is_steps(p.dotted(by).rpartition(".")[2]):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def _exits(statement: p.Stmt) -> bool:

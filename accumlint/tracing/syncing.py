@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from accumlint.reading import program as p
@@ -68,16 +68,22 @@ class Syncing:
             state.wrappers.setdefault(network, kind)
         if not model.wrapper:
             model.wrapper = kind
+        return self._silent(networks, kind, model.text)
+
+    def _silent(self, networks: Sequence[str], wrapper: str, text: str) -> Context:
+        """A context in which some networks are not reduced."""
+        machine = self.machine
+        silenced = machine.state.silenced
 
         def enter(at: p.Node) -> Value:
-            state.silenced.extend(networks)
-            machine.emit(t.NoSync(*machine.stamp(at, model.text), True, kind))
+            silenced.extend(networks)
+            machine.emit(t.NoSync(*machine.stamp(at, text), True, wrapper))
             return None
 
         def leave(at: p.Node) -> None:
             for network in networks:
-                state.silenced.remove(network)
-            machine.emit(t.NoSync(*machine.stamp(at, model.text), False, kind))
+                silenced.remove(network)
+            machine.emit(t.NoSync(*machine.stamp(at, text), False, wrapper))
 
         return Context("no_sync", enter, leave)
 
@@ -130,7 +136,17 @@ class Syncing:
                     if leave
                     else None,
                 )
+        wrappers = self.machine.state.wrappers
+        if isinstance(value, Unknown) and wrappers and _is_no_sync(value.text):
+            # Whose it is has been settled elsewhere.
+            return self._silent(sorted(wrappers), next(iter(wrappers.values())), value.text)
         return Context("plain", lambda _: value)
+
+
+def _is_no_sync(text: str) -> bool:
+    """True for a call of something that reads like `no_sync`: `config.no_sync_func()`."""
+    called, found, _ = text.rpartition("(")
+    return bool(found) and "no_sync" in called.rpartition(".")[2]
 
 
 def _leaving(context: Context, node: p.Node) -> Callable[[list[Value], dict[str, Value]], Value]:

@@ -28,12 +28,16 @@ import torch
 import torch.distributed as dist
 
 from accumlint.confirming import owned
-from accumlint.confirming.child import guard, marking, mirror, own_world
+from accumlint.confirming.child import guard, marking, mirror, own_world, uncompiled
 from accumlint.confirming.child.own import OwnRecorder
 from accumlint.confirming.child.recorder import Settings
 
 # Micro-batches after which a script that never steps has been seen enough, for each update that was asked for.
 _PATIENCE = 64
+# Where libraries look for what they have kept, and its name in the usual folder.
+_CACHES = {
+    "HF_HOME": "huggingface", "TORCH_HOME": "torch", "MPLCONFIGDIR": "matplotlib", "NUMBA_CACHE_DIR": "numba",
+}  # fmt: skip
 # How long a rank that has seen enough waits for the others to have.
 _GRACE = 20.0
 
@@ -70,8 +74,7 @@ def run(
             os._exit(0)
     scratch = Path(order["scratch"]) / f"{number}.{rank}"
     scratch.mkdir()
-    folder = scratch / "folder"
-    left_out = mirror.mirrored(Path(job["folder"]), folder)
+    folder = mirror.mirrored(Path(job["folder"]), scratch)
     settings = Settings(
         file=job["file"], line=0, device=device, dtype=torch.float32,
         pressure=pressure if spec["pressure"] else None, updates=spec["updates"], most=_PATIENCE * spec["updates"],
@@ -89,7 +92,7 @@ def run(
                     "spec": spec, "raised": raised, "how": how, "said": said.last, "standins": told,
                     "pressure": pressure if spec["pressure"] else 0.0, "dtype": _dtype(recorder),
                     "sampled": recorder.sampled(), "unfit": recorder.unfit, "asked": recorder.asked_steps,
-                    "reached": sorted(reached), "whole_folder": not left_out,
+                    "reached": sorted(reached),
                     "notes": {
                         "events": notes.events, "losses": notes.losses, "scales": notes.scales,
                         "graphs": notes.graphs, "initial_scale": notes.initial_scale, "refused": notes.refused,
@@ -112,6 +115,7 @@ def run(
     recorder = OwnRecorder(settings, rank, stop)
     meeting = dist.PrefixStore(f"pass/{number}", store)
     guard.stay_inside((order["scratch"], order["out"]), recorder.refuse, frozenset(job["allowed"]))
+    uncompiled.let_in()
     _settle(job, folder, said, order["seed"])
     raised: dict[str, Any] | None = None
     with ExitStack() as stack:
@@ -159,6 +163,10 @@ def _earlier(
 def _settle(job: Any, folder: Path, said: _Said, seed: int) -> None:
     """The process as the script expects it: folder, arguments, path, environment."""
     os.chdir(folder)
+    for name, kept in _CACHES.items():
+        # A cache that is not there yet would be made.
+        if name not in os.environ and not (Path.home() / ".cache" / kept).exists():
+            os.environ[name] = str(folder.parent / "cache" / kept)
     sys.argv = [job["shown"], *job["arguments"]]
     sys.path[0:1] = job["roots"]
     sys.stderr = said  # pyright: ignore[reportAttributeAccessIssue]
