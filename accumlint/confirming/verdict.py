@@ -284,9 +284,9 @@ _ROLES = {
 def _meant(name: str, line: int, roles: Mapping[str, str], lines: Sequence[str]) -> str:
     """What is to stand for a name: what its role asks for, and where it is read."""
     said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
-    uses = [
-        n for n, text in enumerate(lines, 1) if re.search(rf"(?<![\w.]){re.escape(name)}\b", text)
-    ]
+    # What is imported is read by its own name.
+    known = rf"(?<!\w)({re.escape(name)}|{re.escape(name.rpartition('.')[2])})\b"
+    uses = [number for number, text in enumerate(lines, 1) if re.search(known, text)]
     if line or uses:
         number = line or uses[-1]
         said.append(f"read at line {number}: {lines[number - 1].strip()[:80]}")
