@@ -33,11 +33,14 @@ class Evidence:
         self.passes: dict[str, Pass] = {}
         self.failures: dict[str, str] = {}
         self.raw: dict[str, Mapping[str, Any]] = {}
+        # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
+        self.made_up = False
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
             key = key_of(ranks[0]["spec"])
             self.raw[key] = ranks[0]
+            self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
             except Unmeasurable as reason:
@@ -54,15 +57,14 @@ class Evidence:
         raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
 
     def stand_in(self) -> None:
-        """Where the GradScaler refuses to step at all, what the loop does is seen with the scaler switched off."""
+        """Where the GradScaler refuses to go on, what the loop does is seen with the scaler switched off."""
         found = self.passes.get("equal")
-        if found and not found.updates and found.raised and is_expected(found.raised.message):
-            for name in ("", " pressure"):
-                if (
-                    f"equal unscaled{name}" in self.passes
-                    and self.passes[f"equal unscaled{name}"].updates
-                ):
-                    self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
+        if not found or not found.raised or not is_expected(found.raised.message):
+            return
+        for name in ("", " pressure"):
+            other = self.passes.get(f"equal unscaled{name}")
+            if other and len(other.updates) > len(found.updates):
+                self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
 
     def has(self, key: str) -> bool:
         return key in self.passes

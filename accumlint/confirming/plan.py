@@ -21,6 +21,15 @@ STEPS = 4
 UPDATES = 6
 
 
+# Symptoms that show in when things happen, whatever the loss is; and those that show in a gradient's direction, to
+# which a factor that is the same in every micro-batch does nothing.
+OF_ORDER = frozenset({
+    Symptom.RAISES, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.LEFT, Symptom.SIZES, Symptom.STEPS,
+    Symptom.SCHEDULES, Symptom.AVERAGES, Symptom.STUCK,
+})  # fmt: skip
+OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
+
+
 @dataclass(frozen=True)
 class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
@@ -49,7 +58,9 @@ class Job:
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `graphs`:
-    what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there.
+    what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there. `lenient`:
+    what the loop computes its loss from may fail, since the finding is about when things happen. `steppers`: names of
+    what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -73,6 +84,9 @@ class Job:
     accelerate: bool
     unwrapped: bool
     accumulates: bool
+    lenient: bool
+    steppers: tuple[str, ...]
+    scaled: bool
     passes: tuple[Spec, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -205,6 +219,9 @@ def _plan(
         accelerate=accelerate,
         unwrapped=_is_unwrapped(events, text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
+        lenient=symptom in OF_ORDER | OF_DIRECTION,
+        steppers=tuple(sorted(_steppers(program))),
+        scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events),
         passes=tuple(_passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
@@ -276,6 +293,17 @@ def _roles(events: Iterable[t.Event]) -> dict[str, str]:
             if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
                 roles.setdefault(thing.text, thing.role)
     return roles
+
+
+def _steppers(program: p.Program) -> set[str]:
+    """Names on which both `step` and `zero_grad` are called."""
+    called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
+    for node in program.nodes:
+        if isinstance(node, p.Call):
+            owner, _, method = (p.dotted(node.func) or "").rpartition(".")
+            if owner and method in called:
+                called[method].add(owner.rpartition(".")[2])
+    return called["step"] & called["zero_grad"]
 
 
 def _is_unwrapped(events: Iterable[t.Event], text: str) -> bool:

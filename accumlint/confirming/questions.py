@@ -55,6 +55,8 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     if key == "equal" and evidence.has("trailing"):
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if _is_empty(u))]
+    if evidence.made_up:
+        updates = [_whatever_its_loss(u, evidence, key) for u in updates]
     worst = _worst(updates)
     low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
     # What lies below is rounding.
@@ -65,6 +67,26 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     if worst.factor:
         figures["factor"] = worst.factor
     return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+
+
+def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
+    """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
+
+    Raises:
+        Undecided: where its micro-batches may be meant to weigh differently, or where that factor may decide.
+    """
+    weights = u.weights or (1.0,)
+    if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
+    factor = weights[0]
+    if abs(factor - 1) <= evidence.low or _is_empty(u):
+        return u
+    if "pressure" in key and u.direction < evidence.high:
+        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    scale = u.scale / factor
+    return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
 
 # torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
@@ -217,6 +239,8 @@ def _left(evidence: Evidence, key: str = "trailing") -> Answer:
     leaked = next(
         (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
     )
+    if not found.left and not any(m.kind == "epoch" for m in found.moments):
+        raise Undecided("no epoch ended")
     if not found.left:
         return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
     names = listed(found.left)
@@ -242,6 +266,12 @@ def _partial(evidence: Evidence, key: str = "trailing") -> Answer:
         if whole:
             return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
         raise Undecided("no partial window was stepped")
+    if evidence.made_up:
+        # What each micro-batch weighs is known, whatever ranks apply of it.
+        updates = [replace(u, scale=max(u.weights, default=0.0)) for u in updates]
+        partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+        if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
+            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
     worst = max(partial, key=lambda u: abs(u.scale - 1))
     shows = _decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
     sentence = (

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.plan import Plan
+from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
 from accumlint.confirming.questions import QUESTIONS, Answer
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
 from accumlint.rule import Symptom
@@ -47,8 +48,10 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
         evidence.stand_in()
     question = QUESTIONS[plan.symptom]
     answer = question(evidence)
+    if not answer.shows:
+        _refutable(evidence, plan)
     if (
-        not answer.shows
+        (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _OF_WINDOWS
         and _accumulates(plan)
         and _nothing_accumulates(evidence)
@@ -60,6 +63,24 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+def _refutable(evidence: Evidence, plan: Plan) -> None:
+    """Refuses a refutation by a run that has left out what the finding is about.
+
+    Raises:
+        Undecided: where flags were off that may be on, the loss is another one, or nothing was scaled.
+    """
+    first = evidence.raw["equal"]
+    if not first["ordinary"]:
+        raise Undecided(
+            "the defect does not show with all unknown flags off, and with them on the loop did not run"
+        )
+    if evidence.made_up and plan.symptom in OF_DIRECTION:
+        raise Undecided("a stand-in reached the loss, and with another one the defect may show")
+    # A scaler that is switched off multiplies by 1.
+    if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
+        raise Undecided("a GradScaler is part of the finding, and none was in use")
 
 
 # Claims about how many micro-batches a window holds, or none.
@@ -113,7 +134,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     if not notes["losses"]:
         hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
         raise Undecided(f"no loss was seen{hint}")
-    if notes["touched"]:
+    if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
         raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
@@ -168,7 +189,11 @@ def _confirmation(
     made = confirmation(
         plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), standins, _also(plan, evidence)
     )  # fmt: skip
-    return replace(made, setup=_setup(plan, evidence)) if verdict is Verdict.UNDECIDED else made
+    return (
+        replace(made, setup=_setup(plan, evidence, reason))
+        if verdict is Verdict.UNDECIDED
+        else made
+    )
 
 
 def confirmation(
@@ -203,7 +228,7 @@ def confirmation(
     )
 
 
-def _setup(plan: Plan, evidence: Evidence) -> str:
+def _setup(plan: Plan, evidence: Evidence, reason: str) -> str:
     """A set-up file to fill in with what is missing, "" where no name would help."""
     first = evidence.raw.get("equal")
     if first is None or plan.job is None:
@@ -213,29 +238,59 @@ def _setup(plan: Plan, evidence: Evidence) -> str:
         name = re.match(r"[A-Za-z_][\w.]*", touched)
         if name:
             wanted.setdefault(name[0], 0)
-    if not wanted and not first["notes"]["losses"] and not first["unbound"]:
-        # No loss of torch's was seen: the model itself, or what computes the loss from its output, would tell.
+    stepped = any(e["kind"] == "step" for e in first["notes"]["events"])
+    if not wanted and not stepped and not first["unbound"]:
+        # The model itself, what computes the loss from its output, or the user's own data would tell.
         wanted = {
-            name: 0 for name, role in plan.job.roles.items() if role in ("model", "criterion")
+            name: 0
+            for name, role in plan.job.roles.items()
+            if role in ("model", "criterion", "loader")
         }
     if not wanted:
         return ""
-    lines = [
-        f"        {json.dumps(name)}: ...," + (f"  # read at line {line}" if line else "")
+    lines = plan.job.text.splitlines()
+    entries = [
+        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, lines)}"
         for name, line in wanted.items()
     ]
     return "\n".join(
         (
-            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop."""',
+            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop.',
+            "",
+            "\n".join(
+                textwrap.wrap(f"Without them: {reason}".replace('"', "'").replace("\\", "/"), 110)
+            ),
+            '"""',
             "",
             "",
             "def setup(rank, world, device):",
             "    return {",
-            *lines,
+            *entries,
             "    }",
             "",
         )
     )
+
+
+# What takes the place of a name in a set-up file, by its role.
+_ROLES = {
+    "model": "a torch.nn.Module",
+    "criterion": "a function that gives the loss",
+    "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "optimizer": "an optimizer over the parameters of the model that is given here too",
+}
+
+
+def _meant(name: str, line: int, roles: Mapping[str, str], lines: Sequence[str]) -> str:
+    """What is to stand for a name: what its role asks for, and where it is read."""
+    said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
+    # What is imported is read by its own name.
+    known = rf"(?<!\w)({re.escape(name)}|{re.escape(name.rpartition('.')[2])})\b"
+    uses = [number for number, text in enumerate(lines, 1) if re.search(known, text)]
+    if line or uses:
+        number = line or uses[-1]
+        said.append(f"read at line {number}: {lines[number - 1].strip()[:80]}")
+    return "; ".join(said) or "whatever the loop needs"
 
 
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Binds the names of a user's source to stand-ins while it runs, by the roles that the reading gave them."""
+"""Binds the names of a user's source to stand-ins while it runs: what the rewritten source calls."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 import traceback
@@ -16,249 +15,27 @@ from typing import Any
 import torch
 from torch import nn
 
+from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.guard import Forbidden
-from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.rewriting import Pattern
-from accumlint.confirming.child.settings import LOSS_LIKE, setting
-from accumlint.confirming.child.standins import (
-    CLASSES,
-    VOCABULARY,
-    Batch,
-    Criterion,
-    Data,
-    Engine,
-    Loader,
-    Model,
-    Optimizer,
-    Output,
-    Scheduler,
-    scaler,
-)
-from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Answers, Stub
+from accumlint.confirming.child.networks import Model, Output
+from accumlint.confirming.child.settings import LOSS_LIKE
+from accumlint.confirming.child.slicing import Pattern, flat
+from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Stub
+from accumlint.confirming.child.things import Things, Unbound
 from accumlint.reading import names
 
-_DATA = re.compile(
-    r"^(?!.*(time|meter|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?$|^[xy]b$|feature|video|^inp)"
+DATA = re.compile(
+    r"^(?!.*(time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
 )
-# Functions that make a thing are not the thing.
-_MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
-_CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
-_IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
-_ROUNDS = (
-    "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
-)  # fmt: skip
+_LOSS = re.compile(r"(^|_)loss(es)?$")
+# The name of a class, which is not the thing that is made of it.
+_CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
+# Where torch refuses what is done in the wrong order.
+_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
 
-class Unbound(Exception):
-    """The loop cannot be run with stand-ins; the message says why."""
-
-
-class Binding:
-    """The runtime of a rewritten source. `steps` are the accumulation steps that free counts become."""
-
-    def __init__(
-        self,
-        recorder: Recorder,
-        data: Data,
-        steps: int,
-        roles: dict[str, str],
-        choices: dict[str, str],
-        wrapped: int,
-        given: dict[str, Any],
-        copies: int = 1,
-        driven: tuple[str, ...] = (),
-        unwrapped: bool = False,
-    ) -> None:
-        self.recorder = recorder
-        self.data = data
-        data.models = recorder.models
-        data.unknown = self.stub
-        self.steps_ = steps
-        self.roles = roles
-        self.choices = choices
-        self.world = wrapped
-        self.given = given
-        self.copies = copies
-        self.driven = driven
-        self.unwrapped = unwrapped
-        self.wrapped: dict[str, nn.Module] = {}
-        self.answers = Answers(self.value, self.choice, self.touched, self.tell)
-        self.models: dict[str, Model] = {}
-        self.optimizers: list[torch.optim.Optimizer] = []
-        self.functions: dict[str, Any] = {}
-        self.standins: dict[str, str] = {}
-        self.failed: list[str] = []
-        self.turns = 0
-        self.positive = {
-            text.removesuffix(" > 0").rpartition(".")[2]
-            for text, choice in choices.items()
-            if text.endswith(" > 0") and choice == "true"
-        }
-
-    # What stubs ask
-
-    def value(self, text: str) -> Any:
-        """A value for a dotted name, `UNKNOWN` where its name says nothing."""
-        if text in self.given:
-            return self.take(text)
-        last = text.rpartition(".")[2]
-        if text in self.choices:
-            choice = self.choices[text]
-            return choice == "true" if choice in ("true", "false") else _literal(choice)
-        if self.choices.get(f"{text} is None") == "true":
-            return None
-        if last.endswith((")", "]")):
-            return UNKNOWN
-        if names.is_steps(last):
-            self.tell(text, f"the accumulation steps, {self.steps_}")
-            return self.steps_
-        role = self.roles.get(text, "")
-        if not role and not names.is_configuration(text) and not _MAKERS.search(last):
-            role = "criterion" if _CRITERION.search(last) else names.role_of(last)
-        if role:
-            made = self.thing(role, text)
-            if made is not UNKNOWN:
-                return made
-        low = last.lower()
-        if low in ("device", "dev"):
-            return self.data.device
-        if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
-            return self.world
-        if low in ("rank", "process_index", "global_rank"):
-            return self.data.rank
-        if low in ("is_main_process", "is_local_main_process"):
-            return self.data.rank == 0
-        if low in ("sync_gradients",):
-            return UNKNOWN
-        if _IGNORED.search(low):
-            return self.data.ignored
-        found = setting(low)
-        # What the finding's path takes for positive, like a warm-up, is a long one.
-        return 1000 if found == 0 and last in self.positive else found
-
-    def take(self, text: str) -> Any:
-        """An object of the set-up file; the parameters of a module take part in what is measured."""
-        self.tell(text, "as the set-up file gives it")
-        value = self.given[text]
-        if isinstance(value, nn.Module):
-            self._own(value)
-        return value
-
-    def choice(self, text: str) -> bool:
-        if text in self.choices:
-            return self.choices[text] == "true"
-        if " == " in text:
-            symbol, _, literal = text.partition(" == ")
-            return self.choices.get(symbol) == literal.strip("'\"")
-        if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
-            return False
-        return not names.is_off_by_default(text) and not re.search(
-            r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$",
-            text.lower(),
-        )
-
-    def touched(self, text: str) -> None:
-        if text not in self.recorder.notes.touched:
-            self.recorder.notes.touched.append(text)
-
-    def tell(self, name: str, standin: str) -> None:
-        self.standins.setdefault(name, standin)
-
-    def stub(self, text: str) -> Stub:
-        return Stub(text, self.answers)
-
-    # Things with roles
-
-    def thing(self, role: str, text: str) -> Any:
-        """A stand-in for a thing with a role."""
-        match role:
-            case "engine":
-                return self.model(text, engine=True)
-            case "model":
-                made = self.model(text)
-                return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
-            case "optimizer":
-                return self.optimizer(text)
-            case "scheduler":
-                self.tell(text, "a LambdaLR")
-                return Scheduler(self.optimizer(text), self.stub)
-            case "scaler":
-                self.tell(text, "a GradScaler")
-                return scaler()
-            case "loader":
-                return self.loader(text)
-            case "criterion":
-                self.tell(text, "the usual loss, a mean over the targets that count")
-                return Criterion(self.data)
-            case _:
-                return UNKNOWN
-
-    def model(self, text: str, engine: bool = False) -> Model:
-        key = text.rpartition(".")[2]
-        if key not in self.models:
-            seed = 17 + len(self.models)
-            made = Engine(self.data, seed, self.steps_) if engine else Model(self.data, seed)
-            self.models[key] = made
-            self.recorder.models.append(made)
-            what = "DeepSpeed's contract around a" if engine else "a"
-            self.tell(text, f"{what} network of about a hundred parameters")
-        return self.models[key]
-
-    def wrap(self, text: str, model: Model) -> nn.Module:
-        """A model that the source gets in DDP, which it is put in elsewhere."""
-        if text not in self.wrapped:
-            self.tell(text, "a network of about a hundred parameters, in DDP")
-            self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
-        return self.wrapped[text]
-
-    def attribute(self, name: str) -> Any:
-        """An attribute of an object of the user's that nothing has set.
-
-        Raises:
-            AttributeError: for what Python and libraries ask of any object.
-        """
-        if name.startswith("_"):
-            raise AttributeError(name)
-        found = self.value(f"self.{name}")
-        return self.stub(f"self.{name}") if found is UNKNOWN else found
-
-    def optimizer(self, text: str) -> torch.optim.Optimizer:
-        if self.optimizers and not text.endswith("optimizer"):
-            return self.optimizers[-1]
-        self.tell(text, "SGD over the stand-in's parameters")
-        models = list(self.models.values()) or [self.model("model")]
-        params = [p for m in models for p in m.parameters()]
-        self.optimizers.append(made := Optimizer(params, self.stub))
-        return made
-
-    def loader(self, text: str) -> Loader:
-        self.tell(text, f"{self.data.length} micro-batches made on the spot")
-        return Loader(self.data, self.copies)
-
-    def windows(self, text: str) -> Iterator[list[Batch]]:
-        """Whole windows of micro-batches."""
-        self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
-        for _ in range(self.data.length // self.steps_):
-            yield [self.data.fetch() for _ in range(self.steps_)]
-
-    def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
-
-        Keywords are left out that nobody knows the value of, or that the version which is here does not have.
-        """
-        known = inspect.signature(cls).parameters
-        unknown = [name for name in kwargs if name not in known]
-        if unknown:
-            self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
-        given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
-        if any(name.endswith("_plugin") for name in kwargs):
-            # A plug-in that is not here may have held them.
-            given.setdefault("gradient_accumulation_steps", self.steps_)
-        made = cls(*args, **given)
-        if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
-            made.scaler = torch.amp.GradScaler("cuda")
-            made.native_amp = True
-        return made
+class Binding(Things):
+    """What a rewritten source calls while it runs: values enter names through it, and so do loops and failures."""
 
     # What the rewritten source calls
 
@@ -301,24 +78,20 @@ class Binding:
                 return self.steps_
             return value
         if isinstance(value, Stub):
+            if self.lenient and _LOSS.search(last.lower()):
+                found = self.own_loss()
+                if found is not None:
+                    return found
             if value._text.endswith(ITEM):
                 return self._unknown(bound, value)
             found = self.value(bound)
             if found is not UNKNOWN:
                 return found
-            if _DATA.search(last.lower()) and not names.is_configuration(bound):
+            if DATA.search(last.lower()) and not names.is_configuration(bound):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
-            self._own(value)
+            self.own(value)
         return value
-
-    def _own(self, module: nn.Module) -> None:
-        """A module of the user's that holds parameters of its own takes part in what is measured."""
-        known = {id(p) for p in self.recorder.parameters()}
-        fresh = [p for p in module.parameters() if id(p) not in known]
-        if fresh:
-            module.to(self.data.dtype)
-            self.recorder.models.append(module)
 
     def _piece(self, bound: str) -> Any:
         """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
@@ -326,9 +99,13 @@ class Binding:
         if "batch" in low or low.lstrip("_").startswith(
             ("x", "inp", "image", "img", "data", "token")
         ):
-            batch = self.data.fetch()
+            batch = self._batch(bound)
             self.tell(bound, "micro-batches made on the spot")
             return batch.use() if "batch" in low else batch.tensor(bound)
+        key = (bound, self.data.current)
+        if key in self.pieces and not self.data.fed:
+            self.data.fetch().use()
+        self.pieces.add((bound, self.data.current))
         return self.data.now().tensor(bound)
 
     def _taken_apart(self, bound: tuple[Pattern, ...], value: Any) -> Any:
@@ -351,8 +128,14 @@ class Binding:
         if not value._text.endswith(ITEM):
             return self._missing(bound)
         self.tell(value._text.removesuffix(ITEM), "micro-batches made on the spot")
-        batch = self.data.fetch().use()
+        batch = self._batch(bound).use()
         return batch if isinstance(bound, str) else batch.parts(bound)
+
+    def _batch(self, bound: Pattern) -> Batch:
+        """The micro-batch that names begin: a new one, or the one in hand that a loader gave and that is not spent."""
+        if self.data.fed == self.data.current and not self.data.spent:
+            return self.data.now()
+        return self.data.fetch()
 
     def built(self, bound: Pattern, mentions: tuple[str, ...], later: Callable[[], Any]) -> Any:
         """A call that may build a thing with a role: made for real only from things that are here already."""
@@ -380,10 +163,48 @@ class Binding:
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
+        if self.lenient:
+            return self._made_up(bound, failure)
         # A loss is never made up.
-        if any(LOSS_LIKE.search(n.lower()) for n in _flat(bound)):
+        if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
+
+    def _made_up(self, bound: Pattern, failure: Exception) -> Any:
+        """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
+        if _is_misuse(failure):
+            raise failure
+        if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
+            found = self.own_loss()
+            if found is not None:
+                return found
+        return self._missing(bound)
+
+    def root(self, value: Any) -> Any:
+        """What goes backward; a loss where that came to a plain number or to nothing that is known."""
+        if not isinstance(value, int | float | Stub | None):
+            return value
+        found = self.own_loss()
+        if found is None and self.world == 1:
+            # Where ranks have nothing to tell each other, it does not matter where the network was called.
+            for model in list(self.models.values())[:1]:
+                model(self.data.now())
+            found = self.own_loss()
+        return value if found is None else found
+
+    def truth(self, value: Any) -> bool:
+        """What a guard comes to."""
+        return bool(value)
+
+    def unknown(self, text: str, failure: Exception) -> bool:
+        """What a guard that failed is taken for."""
+        self.missing((), failure)
+        return self.choice(text)
+
+    def absent(self, bound: tuple[str, ...], failure: Exception) -> Any:
+        """Stand-ins for what could not be imported or defined: a class is not the thing that is made of it."""
+        self.missing((), failure)
+        return tuple(self.stub(n) if _CLASS.search(n) else self._missing(n) for n in bound)
 
     def either(self, name: str, now: Callable[[], Any], failure: Exception) -> Any:
         """What a name means after the block that binds it has failed: what it got, or else a stand-in."""
@@ -401,15 +222,19 @@ class Binding:
     def _missing(self, bound: Pattern) -> Any:
         if isinstance(bound, tuple):
             texts = [n for n in bound if isinstance(n, str)]
-            if texts and all(_DATA.search(n.lower()) for n in texts if n != "_"):
+            if texts and all(DATA.search(n.lower()) for n in texts if n != "_"):
                 self.tell(", ".join(texts), "micro-batches made on the spot")
-                return self.data.fetch().use().parts(bound)
+                return self._batch(bound).use().parts(bound)
             return tuple(self._missing(n) for n in bound)
+        if self.lenient and _LOSS.search(bound.rpartition(".")[2].lower()):
+            own = self.own_loss()
+            if own is not None:
+                return own
         found = self.value(bound)
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
-        if _DATA.search(last.lower()) and not names.is_configuration(bound):
+        if DATA.search(last.lower()) and not names.is_configuration(bound):
             return self._piece(bound)
         return self.stub(bound)
 
@@ -459,94 +284,16 @@ class Binding:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
 
-    # Calls that the run makes itself
-
-    def arguments(self, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
-        """Stand-ins for the parameters of a function, by their names."""
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        parameters = list(inspect.signature(function).parameters.values())[skip:]
-        # Models first: an optimizer's stand-in holds their parameters.
-        order = sorted(
-            parameters, key=lambda p: (self.roles.get(p.name) or names.role_of(p.name)) != "model"
-        )
-        values = {
-            p.name: self.parameter(p)
-            for p in order
-            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        }
-        for p in parameters:
-            if p.name not in values or values[p.name] is UNKNOWN:
-                continue
-            if p.kind is p.POSITIONAL_ONLY:
-                args.append(values[p.name])
-            else:
-                kwargs[p.name] = values[p.name]
-        return args, kwargs
-
-    def instance(self, cls: type) -> Any:
-        """An object of a class of the user's."""
-        made: Any = object.__new__(cls)
-        if isinstance(made, nn.Module):
-            nn.Module.__init__(made)
-        start = cls.__init__
-        if start is not object.__init__:
-            args, kwargs = self.arguments(start, 1)
-            start(made, *args, **kwargs)
-        return made
-
-    def parameter(self, p: inspect.Parameter) -> Any:
-        if p.name in self.given:
-            return self.take(p.name)
-        if p.name in self.choices:
-            choice = self.choices[p.name]
-            return choice == "true" if choice in ("true", "false") else _literal(choice)
-        if self.choices.get(f"{p.name} is None") == "true":
-            return None
-        found = self.value(p.name)
-        if found is not UNKNOWN:
-            return found
-        if p.default is not p.empty and not (
-            p.default is None and self.choices.get(f"{p.name} is None") == "false"
-        ):
-            return UNKNOWN
-        if re.search(r"(class|label)_weights?$", p.name):
-            return [1.0] * (VOCABULARY if self.data.kind == "tokens" else CLASSES)
-        if re.search(r"^params$|parameters$", p.name):
-            return [q for m in self.models.values() for q in m.parameters()]
-        return self.stub(p.name)
-
-    def microbatch_arguments(self, function: Any, skip: int) -> tuple[list[Any], dict[str, Any]]:
-        """As `arguments`, with fresh data for what reads like data and a count for what reads like one."""
-        args, kwargs = self.arguments(function, skip)
-        batch = self.data.fetch().use()
-        parameters = list(inspect.signature(function).parameters.values())[skip:]
-        for p in parameters:
-            low = p.name.lower()
-            if low in _ROUNDS:
-                kwargs[p.name] = batch.number - 1
-            elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
-                kwargs[p.name] = batch
-            elif _DATA.search(low) and not self.roles.get(p.name) and not names.role_of(p.name):
-                kwargs[p.name] = batch.tensor(p.name)
-        return args, kwargs
-
 
 def _holds_batch(item: Any) -> bool:
     """True for a micro-batch, also with its number or inside of what `zip` gives."""
     return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
 
 
-def _literal(choice: str) -> Any:
-    return choice.strip("'\"")
-
-
-def _flat(bound: Pattern) -> Iterator[str]:
-    if isinstance(bound, str):
-        yield bound
-    else:
-        for part in bound:
-            yield from _flat(part)
+def _is_misuse(failure: Exception) -> bool:
+    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
 
 
 def _look_up(frame: Any, name: str) -> Any:

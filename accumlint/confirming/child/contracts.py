@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from accumlint.confirming.child.batches import Enough
 from accumlint.confirming.child.binding import Binding
-from accumlint.confirming.child.standins import Enough
 
 # The packages that a contract can stand for.
 PACKAGES = ("transformers", "lightning", "pytorch_lightning", "lightning_fabric")

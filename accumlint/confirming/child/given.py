@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from accumlint.confirming.child.standins import Data
+from accumlint.confirming.child.batches import Data
 from accumlint.reading import names
 
 

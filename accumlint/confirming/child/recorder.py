@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -32,6 +32,7 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
+from accumlint.confirming.child.batches import Enough
 from accumlint.confirming.child.losses import (
     ELEMENTWISE,
     REDUCTIONS,
@@ -40,7 +41,6 @@ from accumlint.confirming.child.losses import (
     fitted,
     grads_of,
 )
-from accumlint.confirming.child.standins import Enough
 from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
@@ -106,6 +106,7 @@ class Notes:
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
+    own_loss: bool = False
     graphs: int = 0
 
 
@@ -134,6 +135,8 @@ class Recorder(TorchFunctionMode):
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
+        self.own_loss: Callable[[], torch.Tensor | None] | None = None
+        self.spent: Callable[[], None] = lambda: None
 
     # Parameters: one vector over all stand-in models, in the order in which they were made
 
@@ -304,6 +307,28 @@ class Recorder(TorchFunctionMode):
                 "weight": mean,
                 "gradient": vector,
             }
+
+    def _moves(self, root: torch.Tensor) -> bool:
+        """Whether a loss has a gradient."""
+        if not root.requires_grad:
+            return False
+        self.busy = True
+        try:
+            params = [p for p in self.parameters() if p.requires_grad]
+            found = grads_of(root, params)
+        except RuntimeError:
+            # The user's own backward will meet the same.
+            return True
+        finally:
+            self.busy = False
+        return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
+
+    def _rooted(self, tensors: Any) -> Any:
+        """What goes backward; where it moves no parameter, another loss in its place, if one may be."""
+        if self.own_loss is None or not isinstance(tensors, torch.Tensor) or self._moves(tensors):
+            return tensors
+        found = self.own_loss()
+        return tensors if found is None else found * self.scale
 
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""
@@ -490,6 +515,7 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
+            tensors = self._rooted(tensors)
             if self.settings.sabotage == "double" and self.backwards % 2:
                 # The control: every other micro-batch weighs twice as much.
                 tensors = _doubled(tensors)
@@ -501,6 +527,7 @@ class Recorder(TorchFunctionMode):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
                 self.kept.append(tensors if self.settings.sabotage == "retain" else None)
             result = backward(tensors, *args, **kwargs)
+            self.spent()
             self.after_backward()
             return result
 

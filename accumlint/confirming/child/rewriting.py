@@ -8,39 +8,30 @@ that fails gives its names stand-ins instead of ending the run.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 from accumlint.confirming.child.settings import LOSS_LIKE
+from accumlint.confirming.child.slicing import (
+    SCOPES,
+    Guide,
+    Pattern,
+    Slice,
+    drop_imports,
+    flat,
+    negated,
+    own,
+    pattern,
+    with_inner,
+)
 from accumlint.reading import frameworks, names
 
 RUNTIME = "__accumlint__"
 N = TypeVar("N", bound=ast.AST)
-# The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
-Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
-    "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "cached_property",
+    "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Guide:
-    """What the reading of a source knows: positions are (line, column) from 1.
-
-    `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
-    are roles by the text of a name; `choices` are the flags decided on the path, by text; `maker` is the inner
-    function that a run needs ("" for none); `training` are the statements of the module that train, to be left out
-    where a function is called instead; at the lines `averages` a running average of the weights moves.
-    """
-
-    kept: frozenset[tuple[int, int]]
-    eventful: frozenset[tuple[int, int]]
-    roles: dict[str, str]
-    choices: dict[str, str]
-    leave_out: frozenset[tuple[int, int]] = field(default_factory=frozenset[tuple[int, int]])
-    averages: frozenset[int] = frozenset()
 
 
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
@@ -50,200 +41,14 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
         SyntaxError: where `text` is no Python.
     """
     tree = ast.parse(text, filename)
-    slicer = _Slice(tree, text, guide)
+    slicer = Slice(tree, text, guide)
     tree.body = slicer.block(tree.body) or [ast.Pass()]
-    _drop_imports(tree)
+    drop_imports(tree)
     tree = _Rewriter(guide, slicer.eventful).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Only a docstring may stand before a future import; nobody needs it here.
     tree.body.insert(0, future)
     return ast.fix_missing_locations(tree)
-
-
-def pattern(target: ast.expr) -> Pattern:
-    """The names that an assignment's target binds."""
-    match target:
-        case ast.Tuple(elts=items) | ast.List(elts=items):
-            return tuple(pattern(item) for item in items)
-        case ast.Starred(value=inner):
-            return "*" + ast.unparse(inner)
-        case _:
-            return ast.unparse(target)
-
-
-def _flat(names_: Pattern) -> Iterator[str]:
-    if isinstance(names_, str):
-        yield names_.lstrip("*")
-    else:
-        for part in names_:
-            yield from _flat(part)
-
-
-class _Slice:
-    """Leaves out statements that are not kept, and keeps what gives a kept one its names."""
-
-    def __init__(self, tree: ast.Module, text: str, guide: Guide) -> None:
-        self.guide = guide
-        self.lines = text.splitlines()
-        self.eventful: set[ast.stmt] = set()
-        self.kept: set[ast.stmt] = set()
-        self._scope(tree.body)
-
-    def place(self, node: ast.stmt) -> tuple[int, int]:
-        line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
-        before = line.encode()[: node.col_offset].decode(errors="replace")
-        return node.lineno, len(before) + 1
-
-    def _scope(self, body: Sequence[ast.stmt]) -> None:
-        """Marks the statements of one function (or of the module) and, each for itself, of those inside."""
-        own = list(_statements(body))
-        for statement in own:
-            place = self.place(statement)
-            if place in self.guide.eventful:
-                self.eventful.add(statement)
-            if place in self.guide.kept or isinstance(statement, _ALWAYS):
-                self.kept.add(statement)
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                self._scope(statement.body)
-        # A kept statement's names come from somewhere: whatever gives them is kept too.
-        while True:
-            wanted = {
-                name
-                for s in own
-                if s in self.kept
-                for name in (_read(s) if not isinstance(s, _SCOPES) else _read_inside(s))
-            }
-            more = [
-                s for s in own if s not in self.kept and _stores(s) and set(_written(s)) & wanted
-            ]
-            if not more:
-                return
-            self.kept.update(more)
-
-    def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        kept: list[ast.stmt] = []
-        for statement in body:
-            if self.place(statement) in self.guide.leave_out:
-                continue
-            if not any(s in self.kept for s in _with_inner(statement)):
-                continue
-            for name in ("body", "orelse", "finalbody"):
-                inner: list[ast.stmt] | None = getattr(statement, name, None)
-                if inner is not None:
-                    rest = self.block(inner)
-                    setattr(statement, name, rest or ([ast.Pass()] if name == "body" else []))
-            for handler in getattr(statement, "handlers", ()):
-                handler.body = self.block(handler.body) or [ast.Pass()]
-            for case in getattr(statement, "cases", ()):
-                case.body = self.block(case.body) or [ast.Pass()]
-            kept.append(statement)
-        return kept
-
-
-_ALWAYS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal)
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
-def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a scope in order, those of inner scopes left out."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, _SCOPES):
-            continue
-        for child in ast.iter_child_nodes(statement):
-            if isinstance(child, ast.stmt):
-                yield from _statements([child])
-            elif isinstance(child, ast.ExceptHandler | ast.match_case):
-                yield from _statements(child.body)
-
-
-def _with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:
-    return _statements([statement])
-
-
-def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement itself, without those of the statements inside."""
-    for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
-            yield from ast.walk(child)
-
-
-def _read(statement: ast.stmt) -> Iterator[str]:
-    for node in _own(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-
-
-def _read_inside(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-
-
-# Methods by which a statement changes the thing it calls them on.
-_MUTATING = {
-    "add_argument",
-    "set_defaults",
-    "append",
-    "extend",
-    "insert",
-    "add",
-    "update",
-    "setdefault",
-    "register_buffer",
-}
-
-
-def _stores(statement: ast.stmt) -> bool:
-    return _mutates(statement) is not None or isinstance(
-        statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With
-    )
-
-
-def _mutates(statement: ast.stmt) -> str | None:
-    """The name that a statement's method call changes, None for any other statement."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
-            return name if attr in _MUTATING else None
-        case _:
-            return None
-
-
-def _written(statement: ast.stmt) -> Iterator[str]:
-    mutated = _mutates(statement)
-    if mutated is not None:
-        yield mutated
-    for node in _own(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
-            # `config["x"] = …` changes what `config` is.
-            base: ast.expr = node
-            while isinstance(base, ast.Subscript | ast.Attribute):
-                base = base.value
-            if isinstance(base, ast.Name) and base.id != "self":
-                yield base.id
-
-
-def _drop_imports(tree: ast.Module) -> None:
-    """Imports that nothing kept reads are left out: they cost time and may do anything."""
-    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-
-    class Drop(ast.NodeTransformer):
-        def visit_Import(self, node: ast.Import) -> ast.AST | None:
-            node.names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in read]
-            return node if node.names else None
-
-        def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-            if node.module == "__future__":
-                return None
-            node.names = [a for a in node.names if a.name == "*" or (a.asname or a.name) in read]
-            return node if node.names else None
-
-    Drop().visit(tree)
-    for node in ast.walk(tree):
-        if vars(node).get("body") == []:
-            vars(node)["body"] = [ast.Pass()]
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -255,6 +60,11 @@ class _Rewriter(ast.NodeTransformer):
         self.choices = {
             _normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
         }
+        for text, choice in guide.choices.items():
+            other = negated(text)
+            if other and choice in ("true", "false"):
+                turned = "false" if choice == "true" else "true"
+                self.choices.setdefault(_normal(other), (other, turned))
         self.temporary = 0
 
     # Statements
@@ -278,7 +88,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         # The functions of a class are reached through it.
         node.body = [s for s in node.body if not _is_made(s)]
-        return node
+        return self.careful(node, (node.name,))
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
         bound = tuple(a.asname or a.name.split(".")[0] for a in node.names)
@@ -291,7 +101,6 @@ class _Rewriter(ast.NodeTransformer):
         if all(ast.unparse(target).startswith("torch.") for target in node.targets):
             # Switches of torch's own, which are nobody's gradient.
             return _at(ast.Pass(), node)
-        eventful = node in self.eventful
         bound = pattern(node.targets[0])
         value = self.visit(node.value)
         chained = len(node.targets) > 1
@@ -301,25 +110,22 @@ class _Rewriter(ast.NodeTransformer):
             node.value = self.entering(bound, value, node.value)
         for target in node.targets:
             self.visit(target)
-        return node if eventful else self.careful(node, bound)
+        return self.careful(node, bound)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         if node.value is None:
             return node
         bound = pattern(node.target)
-        eventful = node in self.eventful
         node.value = self.entering(bound, self.visit(node.value), node.value)
-        return node if eventful else self.careful(node, bound)
+        return self.careful(node, bound)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        eventful = node in self.eventful
         self.generic_visit(node)
-        return node if eventful else self.careful(node, ())
+        return self.careful(node, ())
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
-        eventful = node in self.eventful
         self.generic_visit(node)
-        done = node if eventful else self.careful(node, ())
+        done = self.careful(node, ())
         if node.lineno not in self.guide.averages:
             return done
         return [_at(ast.Expr(_runtime("averaged", [])), node), done]
@@ -364,11 +170,21 @@ class _Rewriter(ast.NodeTransformer):
             node.iter = _at(_runtime("items", [_constant(bound), node.iter]), node.iter)
         return node
 
-    def visit_If(self, node: ast.If) -> ast.AST:
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
+        text = ast.unparse(node.test)
         node.test = self.testing(node.test)
         self.generic_visit(node)
-        return self.careful_block(node) if quiet else node
+        if quiet:
+            return self.careful_block(node)
+        return self.careful_test(node, text) if self.guide.lenient else node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        self.generic_visit(node)
+        if not self.guide.lenient or node.value is None:
+            return node
+        given = ast.Return(_runtime("missing", [ast.Constant("returned"), _failed()]))
+        return _at(_tried([node], [given]), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self.testing(node.test)
@@ -413,6 +229,8 @@ class _Rewriter(ast.NodeTransformer):
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
+        if self.guide.lenient:
+            _root(node)
         if text.rpartition(".")[2] == "Accelerator":
             node.args.insert(0, node.func)
             node.func = _runtime("accelerator", []).func
@@ -478,50 +296,77 @@ class _Rewriter(ast.NodeTransformer):
         ):
             return False
         roles = {
-            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in _flat(bound)
+            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in flat(bound)
         }
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
     def quiet(self, node: ast.stmt) -> bool:
         """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
-        if any(inner in self.eventful for inner in _with_inner(node)):
+        if any(inner in self.eventful for inner in with_inner(node)):
             return False
         return not any(LOSS_LIKE.search(name.lower()) for name in _bound_inside(node))
 
     def careful_block(self, node: ast.stmt) -> ast.AST:
         """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
-        failed = ast.Name("__failed", ast.Load())
-        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), failed]))]
+        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), _failed()]))]
         for name in dict.fromkeys(_bound_inside(node)):
             now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), _loaded(name))
-            either = _runtime("either", [ast.Constant(name), now, failed])
+            either = _runtime("either", [ast.Constant(name), now, _failed()])
             mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
-        handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), "__failed", mends)
-        tried = ast.Try([node], [handler], [], [])
-        for part in (*mends, handler, tried):
-            _at(part, node)
-        return tried
+        return _at(_tried([node], mends), node)
+
+    def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
+        """A guard whose failure is decided as if it were unknown."""
+        self.temporary += 1
+        name = f"__test_{self.temporary}"
+        tested = ast.Assign([ast.Name(name, ast.Store())], _runtime("truth", [node.test]))
+        answer = _runtime("unknown", [ast.Constant(text), _failed()])
+        mend = ast.Assign([ast.Name(name, ast.Store())], answer)
+        node.test = _loaded(name)
+        return [_at(_tried([tested], [mend]), node), _at(node, node)]
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
-        """A statement whose failure gives its names stand-ins."""
+        """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
+        if node in self.eventful and not self.guide.lenient:
+            return node
         spec = _constant(bound)
-        failed = ast.Name("__failed", ast.Load())
-        made = _runtime("missing", [spec, failed])
+        named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
+        made = _runtime("absent" if named else "missing", [spec, _failed()])
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            targets = [target]
-        elif isinstance(node, ast.Import | ast.ImportFrom) and bound:
-            targets = [ast.Tuple([ast.Name(n, ast.Store()) for n in _flat(bound)], ast.Store())]
+            # To find a part again might fail again.
+            targets = [] if isinstance(target, ast.Subscript) else [target]
+        elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef) and bound:
+            targets = [ast.Tuple([ast.Name(n, ast.Store()) for n in flat(bound)], ast.Store())]
         if targets:
             mend: ast.stmt = ast.Assign(targets, made)
         else:
             mend = ast.Expr(made)
-        handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), "__failed", [mend])
-        tried = ast.Try([node], [handler], [], [])
-        for part in (mend, handler, tried, made):
-            _at(part, node)
-        return tried
+        return _at(_tried([node], [mend]), node)
+
+
+def _root(node: ast.Call) -> None:
+    """What goes backward by a call goes through the runtime, which may know better."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
+            method.value = _at(_runtime("root", [owner]), node)
+        case ast.Call(
+            func=ast.Attribute(attr="backward" | "scale" | "manual_backward"), args=[root, *_]
+        ):
+            node.args[0] = _at(_runtime("root", [root]), node)
+        case _:
+            pass
+
+
+def _failed() -> ast.expr:
+    return _loaded("__failed")
+
+
+def _tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
+    """Statements whose failure, under the name `__failed`, leads to others."""
+    handler = ast.ExceptHandler(_loaded("Exception"), "__failed", mends)
+    return ast.Try(body, [handler], [], [])
 
 
 def _loaded(name: str) -> ast.expr:
@@ -530,10 +375,10 @@ def _loaded(name: str) -> ast.expr:
 
 def _bound_inside(node: ast.stmt) -> Iterator[str]:
     """The user's names that a block binds, in its own scope."""
-    for statement in _with_inner(node):
-        if isinstance(statement, _SCOPES):
+    for statement in with_inner(node):
+        if isinstance(statement, SCOPES):
             continue
-        for inner in _own(statement):
+        for inner in own(statement):
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 if not inner.id.startswith("__"):
                     yield inner.id

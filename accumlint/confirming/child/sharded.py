@@ -105,5 +105,6 @@ def _nothing(*_: object, **__: object) -> None:
 def module(path: str, names: dict[str, Any], other: Callable[[str], Any]) -> types.ModuleType:
     """A module in the place of torch's, with `other` for the names that it does not hold itself."""
     made = types.ModuleType(path)
-    made.__dict__.update(names, __getattr__=other, __path__=[])
+    # Libraries ask where it comes from.
+    made.__dict__.update(names, __getattr__=other, __path__=[], __file__="<stand-in>")
     return made

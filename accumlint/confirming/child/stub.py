@@ -25,7 +25,9 @@ class Answers:
         choice: Callable[[str], bool],
         touched: Callable[[str], None],
         told: Callable[[str, str], None],
+        backward: Callable[[str], None],
     ) -> None:
+        self.backward = backward
         self.told = told
         self.value = value
         self.choice = choice
@@ -100,7 +102,7 @@ class Stub:
             return model(*args[1:])
         if method == "backward":
             # What goes backward is not the user's loss.
-            self._answers.touched(source or method)
+            self._answers.backward(source or method)
         return self._other(f"{self._text}()")
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
@@ -141,6 +143,12 @@ class Stub:
 
     def __float__(self) -> float:
         return 1.0
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """A number, for numpy, which would look for numbers in the items of its items for ever."""
+        import numpy
+
+        return numpy.float64(1.0)
 
     def __str__(self) -> str:
         return self._text

@@ -23,8 +23,9 @@ from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
-from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.stub import UNKNOWN, Stub
+from accumlint.confirming.child.things import Unbound
 
 # Packages that report, download or need a service: always stood in for.
 ABSENT = {
@@ -86,6 +87,7 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
         patch(torch.cuda, name, lambda *_, **__: None)
     patch(torch.cuda, "is_available", lambda: False)
     patch(torch.cuda, "current_device", lambda: device)
+    patch(torch.accelerator, "current_accelerator", lambda *_, **__: device)
     patch(torch.cuda, "device_count", lambda: 1)
     for name in (
         "memory_allocated",
@@ -116,6 +118,7 @@ def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             enabled = kwargs.get("enabled", True)
+            enabled = isinstance(enabled, Stub) or enabled
             for value in args:
                 enabled = value if isinstance(value, bool) else enabled
             growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}

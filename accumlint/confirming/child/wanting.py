@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Collection, Iterator
 from types import FrameType
 
-from accumlint.confirming.child.standins import Output
+from accumlint.confirming.child.networks import Output
 from accumlint.confirming.child.stub import Stub
 
 
@@ -24,7 +24,20 @@ def missing_names(
         found = list(dict.fromkeys(_made_up(frame, line, text, told)))
         if found:
             return [(name, line) for name in found]
+    for frame, line in reversed(steps):
+        # What is None and was to be something else.
+        found = list(dict.fromkeys(_nothing(frame, line, text)))
+        if found:
+            return [(name, line) for name in found]
     return []
+
+
+def _nothing(frame: FrameType, line: int, text: str) -> Iterator[str]:
+    """The names that the statement at a line reads and that are None."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and node.lineno == line and node.id in frame.f_locals:
+            if frame.f_locals[node.id] is None:
+                yield node.id
 
 
 def _made_up(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:

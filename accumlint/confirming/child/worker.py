@@ -12,6 +12,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import faulthandler
+import itertools
 import json
 import os
 import re
@@ -19,7 +20,9 @@ import signal
 import sys
 import time
 import traceback
+import types
 import warnings
+from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,13 +30,15 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import contracts, guard, kernel, script, uncompiled
-from accumlint.confirming.child.binding import Binding, Unbound
+from accumlint.confirming.child import calls, contracts, guard, kernel, script, uncompiled
+from accumlint.confirming.child.batches import Data, Enough
+from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
 from accumlint.confirming.child.recorder import Recorder, Settings
-from accumlint.confirming.child.rewriting import RUNTIME, Guide, rewritten
-from accumlint.confirming.child.standins import Data, Enough
+from accumlint.confirming.child.rewriting import RUNTIME, rewritten
+from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.surroundings import Scaling, surroundings
+from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
 _SCALE = 1024.0
@@ -200,19 +205,24 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     passes: list[dict[str, Any]] = []
     kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
     tried: list[dict[str, Any]] = []
-    for kind in kinds:
+    # The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and
+    # no part of its ordinary way may be in the way.
+    ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
+    for lenient, ordinary, kind in ways:
+        job["leniently"], job["ordinarily"] = lenient, ordinary
         first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
         if any(refusal["inside"] for refusal in first["notes"]["refused"]):
             # It would try again in every other pass.
             return {"passes": [first]}
         tried.append(first)
-        if first["notes"]["losses"] and any(e["kind"] == "step" for e in first["notes"]["events"]):
-            break
-        if first["raised"] and first["notes"]["losses"]:
-            break
+        raised = first["raised"]
+        if raised is None or raised["scaler"] or not job["lenient"]:
+            if _steps(first) or (raised and first["notes"]["losses"]):
+                break
     else:
-        # None of them ran; the first says most about why.
-        first = tried[0]
+        # What got furthest, or else the first, which says most about why none of them ran.
+        first = next(filter(_steps, tried), tried[0])
+        job["leniently"], job["ordinarily"] = first["lenient"], first["ordinary"]
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
@@ -226,6 +236,13 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
+
+
+def _steps(made: dict[str, Any]) -> bool:
+    """Whether a pass has shown what it is for: a loss with a gradient, and a step of an optimizer."""
+    events = made["notes"]["events"]
+    parts = (part for e in events for part in e.get("contributions", ()))
+    return any(e["kind"] == "step" for e in events) and any(any(p["gradient"]) for p in parts)
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
@@ -325,7 +342,8 @@ def _pass(
             unbound = str(problem)
     binding = Binding(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
-        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"],
+        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
+        tuple(job["steppers"]), ".prepare(" in job["text"],
     )  # fmt: skip
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
@@ -343,16 +361,26 @@ def _pass(
             raised = _raised(error, job["file"], order["memory"])
             wanted = missing_names(error, job["file"], job["text"], binding.standins)
     notes = recorder.notes
+    _even(notes.events)
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
-        "wanted": wanted,
+        "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused,
+            "refused": notes.refused, "own_loss": notes.own_loss,
         },
     }  # fmt: skip
+
+
+def _even(events: list[dict[str, Any]]) -> None:
+    """Makes all gradients as long as the last: parameters that the loop came to know later had none before."""
+    vectors = [e["applied"] for e in events if e["kind"] == "step"]
+    vectors.extend(part["gradient"] for e in events for part in e.get("contributions", ()))
+    longest = max(map(len, vectors), default=0)
+    for vector in vectors:
+        vector.extend([0.0] * (longest - len(vector)))
 
 
 def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
@@ -363,7 +391,9 @@ def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
         message = "a rank waited in a collective for one that never entered it"
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    scaler = traceback.extract_tb(error.__traceback__)[-1].filename.endswith("grad_scaler.py")
     return {
+        "scaler": scaler,
         "kind": kind,
         "message": message,
         "line": lines[-1] if lines else 0,
@@ -386,30 +416,49 @@ class _Builtins(dict[str, Any]):
 
 def _code(job: Any) -> Any:
     """The rewritten source, compiled once for all passes of a job."""
-    if "code" not in job:
+    key = "lenient code" if job["leniently"] else "code"
+    if key not in job:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
             frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
+            job["leniently"],
         )  # fmt: skip
-        job["code"] = compile(
+        job[key] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
         )
-    return job["code"]
+    return job[key]
+
+
+@contextlib.contextmanager
+def _known(module: types.ModuleType) -> Generator[None, None, None]:
+    """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
+    name = module.__name__
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
 
 
 def _run(job: Any, binding: Binding) -> None:
     entry = job["entry"]
-    space: dict[str, Any] = {
+    module = types.ModuleType(job["module"])
+    space = vars(module)
+    space |= {
         "__name__": "__main__" if entry["function"] is None else job["module"],
         "__file__": job["file"],
         "__package__": job["package"],
         "__builtins__": _Builtins(binding),
         RUNTIME: binding,
     }
-    exec(_code(job), space)
+    with _known(module):
+        exec(_code(job), space)
     if entry["driver"]:
         made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
-        made = binding.instance(made) if entry["owner"] else made
+        made = calls.instance(binding, made) if entry["owner"] else made
         contracts.drive(entry["driver"], made, binding)
     if entry["function"] is None:
         return
@@ -417,10 +466,10 @@ def _run(job: Any, binding: Binding) -> None:
     if entry["calls"] == "microbatch":
         for _ in range(binding.data.limit):
             binding.turn(True)
-            args, kwargs = binding.microbatch_arguments(function, skip)
+            args, kwargs = calls.microbatch_arguments(binding, function, skip)
             function(*args, **kwargs)
         return
-    args, kwargs = binding.arguments(function, skip)
+    args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
 
@@ -430,7 +479,7 @@ def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any,
     maker = entry["maker"]
     if maker is not None:
         outer = _member(maker, entry["maker_owner"], space, binding)
-        args, kwargs = binding.arguments(outer)
+        args, kwargs = calls.arguments(binding, outer)
         outer(*args, **kwargs)
         found = binding.functions.get(entry["function"])
         if found is None:
@@ -449,8 +498,11 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
         raise Unbound(f"the class `{owner}` was not defined")
     if not hasattr(cls, "__getattr__"):
         # What its `__init__`, or another class, would have given it.
-        cls.__getattr__ = lambda _, attribute: binding.attribute(attribute)
-    return getattr(binding.instance(cls), name)
+        def unset(made: Any, attribute: str) -> Any:
+            return binding.attribute(made, attribute)
+
+        cls.__getattr__ = unset
+    return getattr(calls.instance(binding, cls), name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,335 @@
+"""The data of a pass: micro-batches made on the spot, in whatever shape a loop takes them apart."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from accumlint.confirming.child.settings import CLASSES, LENGTH, VOCABULARY, WIDTH
+
+TARGET = re.compile(
+    r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+)
+_INPUT = re.compile(
+    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
+)
+_MASK = re.compile(r"mask")
+# One of a pair that a loss compares.
+_OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
+_FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
+_LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
+
+
+@dataclass
+class Data:
+    """What a pass feeds: its kind ("tokens", "rows" or "values"), and for each micro-batch the number of targets.
+
+    `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
+    loss leaves out; `length` micro-batches make an epoch. `fed` is the last one that a loader gave; the one in hand is
+    `spent` when it has gone backward. `outputs`, if there are any, are what each network has given since the last
+    backward.
+    """
+
+    kind: str
+    counts: Callable[[int], int]
+    length: int
+    seed: int
+    rank: int
+    device: torch.device
+    dtype: torch.dtype
+    ignored: int = -100
+    fetched: int = 0
+    current: int = 0
+    fed: int = 0
+    spent: bool = False
+    looked_at: int = 0
+    backwards: int = 0
+    poisoned: int = 0
+    limit: int = 1000
+    batches: dict[int, Batch] = field(default_factory=dict)
+    models: list[nn.Module] = field(default_factory=list)
+    outputs: dict[int, torch.Tensor] | None = None
+    unknown: Callable[[str], Any] = lambda text: None
+
+    def fetch(self) -> Batch:
+        """The next micro-batch.
+
+        Raises:
+            Enough: when the pass has seen as many as it needs.
+        """
+        # What is only evaluated brings nothing to an end.
+        if self.fetched - self.looked_at >= self.limit:
+            raise Enough
+        self.fetched += 1
+        self.looked_at += not torch.is_grad_enabled()
+        self.spent = False
+        batch = Batch(self, self.fetched)
+        self.batches[self.fetched] = batch
+        return batch
+
+    def spend(self) -> None:
+        """The micro-batch in hand has gone backward."""
+        self.spent = True
+        self.backwards += 1
+        if self.outputs:
+            self.outputs.clear()
+
+    def begin(self) -> None:
+        """A micro-batch that the user's own loader gives.
+
+        Raises:
+            Enough: when the pass has seen as many as it needs.
+        """
+        if self.fetched >= self.limit:
+            raise Enough
+        self.fetched += 1
+        self.current = self.fetched
+
+    def thaw(self) -> None:
+        """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole."""
+        parameters = [p for model in self.models for p in model.parameters()]
+        if torch.is_grad_enabled() and not any(p.requires_grad for p in parameters):
+            for p in parameters:
+                p.requires_grad_(True)
+
+    def now(self) -> Batch:
+        """The micro-batch being worked on."""
+        if self.current not in self.batches:
+            self.current = self.fetch().number
+        return self.batches[self.current]
+
+
+class Enough(BaseException):
+    """Ends a pass from within: everything that is to be measured has been seen."""
+
+
+class Plain:
+    """What stands in for a tensor where one is wanted."""
+
+    def plain_(self) -> torch.Tensor:
+        """The tensor that it stands for."""
+        raise NotImplementedError
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: object, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*plain(args), **plain(dict(kwargs or {})))
+
+
+def plain(value: Any) -> Any:
+    """A value as torch takes it: with tensors for what stands in for them."""
+    if isinstance(value, Plain):
+        return value.plain_()
+    if type(value) in (list, tuple):
+        return type(value)(plain(v) for v in value)
+    if type(value) is dict:
+        return {k: plain(v) for k, v in value.items()}
+    return value
+
+
+class Batch(Plain, dict[Any, Any]):
+    """One micro-batch, in whatever shape the loop takes it apart."""
+
+    def __init__(self, data: Data, number: int) -> None:
+        self.data_ = data
+        self.number = number
+        generator = torch.Generator().manual_seed(data.seed * 7919 + data.rank * 104729 + number)
+        count = data.counts(number)
+        if data.kind == "tokens":
+            rows = 2
+            inputs = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
+            labels = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
+            # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
+            order = [(r, c) for c in range(LENGTH - 1, -1, -1) for r in range(rows)]
+            ignored = torch.zeros(rows, LENGTH, dtype=torch.bool)
+            for r, c in order[min(count, rows * (LENGTH - 1)) :]:
+                ignored[r, c] = True
+            mask = (~ignored).long()
+            labels = labels.masked_fill(ignored, data.ignored)
+        else:
+            rows = max(1, count)
+            inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+            inputs = inputs.to(data.dtype)
+            if data.kind == "rows":
+                # A loss that compares rows with each other has as many classes as rows.
+                labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
+            else:
+                labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+                labels = labels.to(data.dtype)
+            mask = torch.ones(rows, dtype=torch.long)
+        self.inputs = inputs.to(data.device)
+        self.labels = labels.to(data.device)
+        self.mask = mask.to(data.device)
+        self.rows = rows
+        usual = (
+            {"input_ids": self.inputs, "attention_mask": self.mask, "labels": self.labels}
+            if data.kind == "tokens"
+            else {"pixel_values": self.inputs, "labels": self.labels}
+        )
+        super().__init__(usual)
+
+    def use(self) -> Batch:
+        self.data_.current = self.number
+        return self
+
+    def tensor(self, name: str, position: int | None = None) -> Any:
+        """What a name means in this batch; where it says nothing, the second of several is the target."""
+        self.use()
+        low = name.rpartition(".")[2].lower().lstrip("*")
+        if low in ("_", "__"):
+            return self.labels
+        if _FLAG.search(low):
+            return False
+        if _MASK.search(low):
+            return self.mask
+        if _OPPOSITE.search(low):
+            return self.tensor(_OPPOSITE.sub("", low)).flip(0)
+        if TARGET.search(low):
+            return self.labels
+        if _INPUT.search(low):
+            return self.inputs
+        if _LENGTH.search(low):
+            return self.mask.sum(-1) if self.mask.dim() > 1 else self.mask
+        return self.labels if position == 1 else self.inputs
+
+    def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The batch taken apart into as many names as there are."""
+        flat = [n for n in names if isinstance(n, str)]
+        targets = [n for n in flat if TARGET.search(n.lower()) and not _MASK.search(n.lower())]
+        made: list[Any] = []
+        for position, name in enumerate(names):
+            if isinstance(name, tuple):
+                made.append(self.parts(name))
+            elif name.startswith("*"):
+                made.append([self.tensor(name, 1)])
+            else:
+                made.append(self.tensor(name, None if targets else position))
+        return tuple(made)
+
+    def __getitem__(self, key: Any) -> Any:
+        self.use()
+        if isinstance(key, str):
+            return super().__getitem__(key) if key in self else self.tensor(key)
+        if isinstance(key, int):
+            return (self.inputs, self.labels, self.mask)[key % 3] if key >= 0 else self.labels
+        return self.inputs[key]
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if isinstance(key, str) else default
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        value = self[key]
+        super().pop(key, default)
+        return value
+
+    def keys(self) -> Any:
+        self.use()
+        return super().keys()
+
+    def items(self) -> Any:
+        self.use()
+        return super().items()
+
+    def values(self) -> Any:
+        self.use()
+        return super().values()
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        self.use()
+        return super().__iter__()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("to", "cuda", "cpu", "pin_memory", "copy", "convert_to_tensors"):
+            return lambda *_, **__: self.use()
+        if hasattr(torch.Tensor, name):
+            return getattr(self.use().inputs, name)
+        return self.tensor(name)
+
+    def plain_(self) -> torch.Tensor:
+        return self.use().inputs
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.number
+
+
+OPERATORS = (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "pow", "matmul", "neg", "gt", "lt",
+    "ge", "le",
+)  # fmt: skip
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
+
+
+for _name in OPERATORS:
+    setattr(Batch, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def is_library(frame: Any) -> bool:
+    name = frame.f_code.co_filename
+    return "site-packages" in name or "dist-packages" in name
+
+
+class _Collate:
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def __call__(self, _: object) -> Batch:
+        batch = self.data.fetch()
+        self.data.fed = batch.number
+        return batch
+
+
+class Loader(DataLoader[Any]):
+    """A real `DataLoader` over micro-batches made on the spot; as an iterator, it starts again at its end."""
+
+    def __init__(self, data: Data, copies: int) -> None:
+        super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
+        self.data_ = data
+        self.endless_: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        while True:
+            self.endless_ = self.endless_ or iter(self)
+            try:
+                return next(self.endless_)
+            except StopIteration:
+                self.endless_ = None
+
+    def __call__(self, *_: Any, **__: Any) -> Loader:
+        """Itself, where what gives micro-batches is a method."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return unknown_attribute(self, name, self.data_.unknown)
+
+
+def unknown_attribute(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
+    """An attribute of the user's class that a stand-in does not have; libraries, which ask what there is, get none."""
+    if re.match(r"_|is_|has_", name) or is_library(sys._getframe(2)):
+        raise AttributeError(name)
+    return unknown(f"{type(owner).__name__.lower()}.{name}")

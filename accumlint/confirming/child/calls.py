@@ -1,0 +1,100 @@
+"""The calls that the run makes itself: functions with stand-ins for their parameters, objects of the user's classes."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from torch import nn
+
+from accumlint.confirming.child.binding import DATA, Binding
+from accumlint.confirming.child.settings import CLASSES, VOCABULARY
+from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.things import literal
+from accumlint.reading import names
+
+_CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
+_ROUNDS = (
+    "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
+)  # fmt: skip
+
+
+def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
+    """Stand-ins for the parameters of a function, by their names."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    # Models first: an optimizer's stand-in holds their parameters.
+    order = sorted(
+        parameters, key=lambda p: (binding.roles.get(p.name) or names.role_of(p.name)) != "model"
+    )
+    values = {
+        p.name: _parameter(binding, p)
+        for p in order
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    }
+    for p in parameters:
+        if p.name not in values or values[p.name] is UNKNOWN:
+            continue
+        if p.kind is p.POSITIONAL_ONLY:
+            args.append(values[p.name])
+        else:
+            kwargs[p.name] = values[p.name]
+    return args, kwargs
+
+
+def instance(binding: Binding, cls: type) -> Any:
+    """An object of a class of the user's."""
+    made: Any = object.__new__(cls)
+    if isinstance(made, nn.Module):
+        nn.Module.__init__(made)
+    start = cls.__init__
+    if start is not object.__init__:
+        args, kwargs = arguments(binding, start, 1)
+        start(made, *args, **kwargs)
+    return made
+
+
+def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
+    if p.name in binding.given:
+        return binding.take(p.name)
+    if p.name in binding.choices:
+        choice = binding.choices[p.name]
+        return choice == "true" if choice in ("true", "false") else literal(choice)
+    if binding.choices.get(f"{p.name} is None") == "true":
+        return None
+    found = binding.value(p.name)
+    if found is not UNKNOWN:
+        return found
+    if p.default is None and _CONFIGURATION.search(p.name):
+        return binding.stub(p.name)
+    if p.default is not p.empty and not (
+        p.default is None and binding.choices.get(f"{p.name} is None") == "false"
+    ):
+        return UNKNOWN
+    if re.search(r"(class|label)_weights?$", p.name):
+        return [1.0] * (VOCABULARY if binding.data.kind == "tokens" else CLASSES)
+    if re.search(r"^params$|parameters$", p.name):
+        return [q for m in binding.models.values() for q in m.parameters()]
+    return binding.stub(p.name)
+
+
+def microbatch_arguments(
+    binding: Binding, function: Any, skip: int
+) -> tuple[list[Any], dict[str, Any]]:
+    """As `arguments`, with fresh data for what reads like data and a count for what reads like one."""
+    args, kwargs = arguments(binding, function, skip)
+    batch = binding.data.fetch().use()
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    for p in parameters:
+        low = p.name.lower()
+        if low in _ROUNDS:
+            kwargs[p.name] = batch.number - 1
+        elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
+            kwargs[p.name] = batch
+        elif DATA.search(low) and not binding.roles.get(p.name) and not names.role_of(p.name):
+            kwargs[p.name] = batch.tensor(p.name)
+    return args, kwargs

@@ -1,0 +1,363 @@
+"""Tiny networks that take what any network takes and give what any network gives, and the loss that goes with them."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from accumlint.confirming.child.batches import (
+    OPERATORS,
+    TARGET,
+    Batch,
+    Data,
+    Plain,
+    is_library,
+    plain,
+)
+from accumlint.confirming.child.settings import CLASSES, VOCABULARY, WIDTH, setting
+from accumlint.confirming.child.stub import UNKNOWN
+
+
+class Output(Plain):
+    """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
+
+    def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
+        self._logits = logits
+        self._make = loss
+        self.has_loss = has_loss
+        self._loss: torch.Tensor | None = None
+
+    @property
+    def logits(self) -> torch.Tensor:
+        return self._logits
+
+    @property
+    def loss(self) -> torch.Tensor:
+        if self._loss is None:
+            self._loss = self._make()
+        return self._loss
+
+    @property
+    def nothing(self) -> torch.Tensor:
+        """An auxiliary loss, which added to the loss changes nothing."""
+        return torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
+
+    def named(self, name: str) -> Any:
+        """What a name makes of it."""
+        low = name.rpartition(".")[2].lower()
+        if "aux" in low:
+            return self.nothing
+        if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
+            return {"loss": self.loss}
+        if re.search(r"loss|^nll|^elbo|^objective", low):
+            return self.loss
+        return self
+
+    def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
+        flat = [n if isinstance(n, str) else "" for n in names]
+        made: list[Any] = []
+        for name in flat:
+            low = name.lower()
+            if re.search(r"loss|^nll|elbo", low) and "aux" not in low:
+                made.append(self.named(low))
+            elif name == "_" or re.search(
+                r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|info", low
+            ):
+                made.append({})
+            elif "aux" in low:
+                made.append(self.nothing)
+            else:
+                made.append(self.logits)
+        return tuple(made)
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self.named(key) if "loss" in key.lower() else self.logits
+        if isinstance(key, int):
+            return self.loss if self.has_loss and key == 0 else self.logits
+        return self.logits[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.has_loss:
+            return iter((self.loss, self.logits))
+        return iter(self.logits)
+
+    def __contains__(self, key: object) -> bool:
+        return key in ("loss", "logits")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key]
+
+    def keys(self) -> list[str]:
+        return ["loss"]
+
+    def values(self) -> list[torch.Tensor]:
+        return [self.loss]
+
+    def items(self) -> list[tuple[str, torch.Tensor]]:
+        return [("loss", self.loss)]
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        self.loss.backward(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if "loss" in name:
+            return self.named(name)
+        if hasattr(torch.Tensor, name):
+            return getattr(self.logits, name)
+        return self.logits
+
+    def plain_(self) -> torch.Tensor:
+        return self.logits
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def operate(self: Output, *others: Any) -> Any:
+        if "truediv" in name and (self.has_loss or isinstance(others[0], int)):
+            # What is divided by a count is a loss, and so is what a model gives for labels.
+            return getattr(self.loss, name)(*plain(others))
+        return getattr(self.logits, name)(*plain(others))
+
+    return operate
+
+
+for _name in OPERATORS:
+    setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+class Model(nn.Module):
+    """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
+
+    def __init__(self, data: Data, seed: int) -> None:
+        super().__init__()
+        self.data_ = [data]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if data.kind == "tokens":
+                self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+                self.head = nn.Linear(WIDTH, VOCABULARY)
+            else:
+                out = CLASSES if data.kind == "rows" else WIDTH
+                self.embedding = nn.Linear(WIDTH, WIDTH)
+                self.head = nn.Linear(WIDTH, out)
+        super().to(device=data.device, dtype=data.dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Output:
+        data = self.data_[0]
+        data.thaw()
+        given = list(_tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
+        inputs = self._inputs(given)
+        if data.kind == "tokens" and inputs.is_floating_point():
+            hidden = torch.tanh(inputs @ self.embedding.weight)
+        else:
+            hidden = torch.tanh(self.embedding(inputs))
+        logits = self.head(hidden)
+        if data.poisoned and data.current == data.poisoned:
+            logits = logits * float("nan")
+        labels = next(
+            (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor)),
+            None,
+        )
+        if labels is None and len(given) > 1:
+            others = [t for t in given if t is not inputs]
+            labels = next((t for t in others if _fits(t, logits, data.kind)), None)
+        if data.outputs is not None and logits.requires_grad:
+            data.outputs[id(self)] = logits
+        has_loss = labels is not None
+        items = kwargs.get("num_items_in_batch")
+        return Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Where it stands is settled: on the device of the run, in its precision."""
+        return self
+
+    half = bfloat16 = float = double = cuda = cpu = to
+
+    def _inputs(self, given: list[torch.Tensor]) -> torch.Tensor:
+        data = self.data_[0]
+        if data.kind == "tokens":
+            fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
+            fitting = [
+                t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)
+            ] or fitting
+        else:
+            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
+            fitting = [t for t in fitting if t.requires_grad] or fitting
+        if fitting:
+            # A decoder's output is as long as what it was given last.
+            same = all(t.shape == fitting[0].shape for t in fitting)
+            chosen = fitting[0] if same else fitting[-1]
+            return chosen if chosen.is_floating_point() else chosen.clamp(0, VOCABULARY - 1)
+        return data.now().inputs
+
+    def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None, items: Any) -> torch.Tensor:
+        data = self.data_[0]
+        target = data.now().labels if labels is None else labels
+        if items is None:
+            return Criterion(data)(logits, target)
+        flat = logits.flatten(0, -2), target.flatten()
+        return F.cross_entropy(*flat, ignore_index=data.ignored, reduction="sum") / items
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            # Libraries ask what a model has; only the user's own code knows what his would have.
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+            if name == "module":
+                return self
+            if name == "no_sync":
+                return nullcontext
+            if name in ("device", "dtype"):
+                return getattr(self.data_[0], name)
+            return _member(self, name)
+
+
+class Engine(Model):
+    """A stand-in for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
+
+    def __init__(self, data: Data, seed: int, steps: int) -> None:
+        super().__init__(data, seed)
+        self.steps_ = steps
+        self.micro_steps = 0
+        self.boundary: bool | None = None
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+
+    def backward(self, loss: Any, scale_wrt_gas: bool = True, **_: Any) -> Any:
+        """Goes backward through the loss, divided by the accumulation steps unless told otherwise."""
+        loss = loss.loss if isinstance(loss, Output) else loss
+        (loss / self.steps_ if scale_wrt_gas else loss).backward()
+        return loss
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """True where the next step is a real one."""
+        if self.boundary is not None:
+            return self.boundary
+        return (self.micro_steps + 1) % self.steps_ == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Leaves it to the script where a window ends."""
+        self.boundary = is_boundary
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Steps and clears at the end of a window; counts."""
+        if self.is_gradient_accumulation_boundary():
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.micro_steps += 1
+
+    def gradient_accumulation_steps(self) -> int:
+        """The steps it was configured with."""
+        return self.steps_
+
+
+def _member(model: Model, name: str) -> Any:
+    """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
+    found = setting(name.lower())
+    return _Member(model, name) if found is UNKNOWN else found
+
+
+class _Member:
+    """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self._model = model
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if re.search(
+            r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
+        ):
+            return self._model
+        if re.search(r"optim|sched", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
+        if re.search(r"detach|repackage", self._name):
+            return detached(args[0] if len(args) == 1 else args)
+        output = self._model(*args, **kwargs)
+        return output.named(self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
+            return getattr(self._model, name)
+        return _member(self._model, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A list of layers: what is done to each of them is done to none.
+        return iter(())
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __index__(self) -> int:
+        return VOCABULARY if "vocab" in self._name else 1
+
+
+def detached(value: Any) -> Any:
+    """A value cut from the graph that made it."""
+    if isinstance(value, list | tuple):
+        return type(value)(detached(v) for v in value)
+    value = plain(value)
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
+    if kind == "values":
+        return target.shape == logits.shape
+    return not target.is_floating_point() and target.shape == logits.shape[:-1]
+
+
+def _tensors(values: list[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, Output):
+            yield value.logits
+        elif isinstance(value, Batch):
+            value.use()
+            yield value.inputs
+            yield value.labels
+        elif isinstance(value, list | tuple):
+            yield from _tensors(list(value))
+        elif type(value) is dict:
+            yield from _tensors(list(value.values()))
+
+
+class Criterion(nn.Module):
+    """The usual loss of the kind of data, a mean over the targets that count."""
+
+    def __init__(self, data: Data) -> None:
+        super().__init__()
+        self.data_ = [data]
+
+    def forward(self, output: Any, target: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+        data = self.data_[0]
+        logits = output.logits if isinstance(output, Output) else output
+        if isinstance(target, Batch):
+            target = target.use().labels
+        if not isinstance(target, torch.Tensor):
+            target = data.now().labels
+        if data.kind == "values":
+            return F.mse_loss(logits, target)
+        if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
+            logits, target = logits.flatten(0, -2), target.flatten()
+        return F.cross_entropy(logits, target, ignore_index=data.ignored)

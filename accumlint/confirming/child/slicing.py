@@ -1,0 +1,231 @@
+"""Which statements of a source are run: those that can reach a gradient, and those that give them their names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+# The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
+Pattern: TypeAlias = "str | tuple[Pattern, ...]"
+
+
+@dataclass(frozen=True)
+class Guide:
+    """What the reading of a source knows: positions are (line, column) from 1.
+
+    `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
+    are roles by the text of a name; `choices` are the flags decided on the path, by text; `maker` is the inner
+    function that a run needs ("" for none); `training` are the statements of the module that train, to be left out
+    where a function is called instead; at the lines `averages` a running average of the weights moves. `lenient`: a
+    statement that computes something may fail anywhere, and its names get stand-ins.
+    """
+
+    kept: frozenset[tuple[int, int]]
+    eventful: frozenset[tuple[int, int]]
+    roles: dict[str, str]
+    choices: dict[str, str]
+    leave_out: frozenset[tuple[int, int]] = field(default_factory=frozenset[tuple[int, int]])
+    averages: frozenset[int] = frozenset()
+    lenient: bool = False
+
+
+def pattern(target: ast.expr) -> Pattern:
+    """The names that an assignment's target binds."""
+    match target:
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(pattern(item) for item in items)
+        case ast.Starred(value=inner):
+            return "*" + ast.unparse(inner)
+        case _:
+            return ast.unparse(target)
+
+
+_OPPOSITES = (
+    (" >= ", " < "), (" <= ", " > "), (" != ", " == "), (" not in ", " in "), (" is not ", " is "),
+)  # fmt: skip
+
+
+def negated(text: str) -> str:
+    """The text of a comparison that is false where this one is true, "" for any other text."""
+    for pair in _OPPOSITES:
+        for sign, other in (pair, pair[::-1]):
+            if text.count(sign) == 1:
+                return text.replace(sign, other)
+    return ""
+
+
+def flat(names_: Pattern) -> Iterator[str]:
+    if isinstance(names_, str):
+        yield names_.lstrip("*")
+    else:
+        for part in names_:
+            yield from flat(part)
+
+
+class Slice:
+    """Leaves out statements that are not kept, and keeps what gives a kept one its names."""
+
+    def __init__(self, tree: ast.Module, text: str, guide: Guide) -> None:
+        self.guide = guide
+        self.lines = text.splitlines()
+        self.eventful: set[ast.stmt] = set()
+        self.kept: set[ast.stmt] = set()
+        self._scope(tree.body)
+
+    def place(self, node: ast.stmt) -> tuple[int, int]:
+        line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
+        before = line.encode()[: node.col_offset].decode(errors="replace")
+        return node.lineno, len(before) + 1
+
+    def _scope(self, body: Sequence[ast.stmt]) -> None:
+        """Marks the statements of one function (or of the module) and, each for itself, of those inside."""
+        own = list(_statements(body))
+        for statement in own:
+            place = self.place(statement)
+            if place in self.guide.eventful:
+                self.eventful.add(statement)
+            if place in self.guide.kept or isinstance(statement, _ALWAYS):
+                self.kept.add(statement)
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._scope(statement.body)
+        # A kept statement's names come from somewhere: whatever gives them is kept too.
+        while True:
+            wanted = {
+                name
+                for s in own
+                if s in self.kept
+                for name in (_read(s) if not isinstance(s, SCOPES) else _read_inside(s))
+            }
+            more = [
+                s for s in own if s not in self.kept and _stores(s) and set(_written(s)) & wanted
+            ]
+            if not more:
+                return
+            self.kept.update(more)
+
+    def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        kept: list[ast.stmt] = []
+        for statement in body:
+            if self.place(statement) in self.guide.leave_out:
+                continue
+            if not any(s in self.kept for s in with_inner(statement)):
+                continue
+            for name in ("body", "orelse", "finalbody"):
+                inner: list[ast.stmt] | None = getattr(statement, name, None)
+                if inner is not None:
+                    rest = self.block(inner)
+                    setattr(statement, name, rest or ([ast.Pass()] if name == "body" else []))
+            for handler in getattr(statement, "handlers", ()):
+                handler.body = self.block(handler.body) or [ast.Pass()]
+            for case in getattr(statement, "cases", ()):
+                case.body = self.block(case.body) or [ast.Pass()]
+            kept.append(statement)
+        return kept
+
+
+_ALWAYS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Global, ast.Nonlocal)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a scope in order, those of inner scopes left out."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, SCOPES):
+            continue
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.stmt):
+                yield from _statements([child])
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                yield from _statements(child.body)
+
+
+def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:
+    return _statements([statement])
+
+
+def own(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The expressions of a statement itself, without those of the statements inside."""
+    for child in ast.iter_child_nodes(statement):
+        if not isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from ast.walk(child)
+
+
+def _read(statement: ast.stmt) -> Iterator[str]:
+    for node in own(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+
+
+def _read_inside(statement: ast.stmt) -> Iterator[str]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+
+
+# Methods by which a statement changes the thing it calls them on.
+_MUTATING = {
+    "add_argument",
+    "set_defaults",
+    "append",
+    "extend",
+    "insert",
+    "add",
+    "update",
+    "setdefault",
+    "register_buffer",
+}
+
+
+def _stores(statement: ast.stmt) -> bool:
+    return _mutates(statement) is not None or isinstance(
+        statement, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With
+    )
+
+
+def _mutates(statement: ast.stmt) -> str | None:
+    """The name that a statement's method call changes, None for any other statement."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
+            return name if attr in _MUTATING else None
+        case _:
+            return None
+
+
+def _written(statement: ast.stmt) -> Iterator[str]:
+    mutated = _mutates(statement)
+    if mutated is not None:
+        yield mutated
+    for node in own(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            # `config["x"] = …` changes what `config` is.
+            base: ast.expr = node
+            while isinstance(base, ast.Subscript | ast.Attribute):
+                base = base.value
+            if isinstance(base, ast.Name) and base.id != "self":
+                yield base.id
+
+
+def drop_imports(tree: ast.Module) -> None:
+    """Imports that nothing kept reads are left out: they cost time and may do anything."""
+    read = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+
+    class Drop(ast.NodeTransformer):
+        def visit_Import(self, node: ast.Import) -> ast.AST | None:
+            node.names = [a for a in node.names if (a.asname or a.name.split(".")[0]) in read]
+            return node if node.names else None
+
+        def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+            if node.module == "__future__":
+                return None
+            node.names = [a for a in node.names if a.name == "*" or (a.asname or a.name) in read]
+            return node if node.names else None
+
+    Drop().visit(tree)
+    for node in ast.walk(tree):
+        if vars(node).get("body") == []:
+            vars(node)["body"] = [ast.Pass()]

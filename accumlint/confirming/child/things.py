@@ -1,0 +1,353 @@
+"""Stand-ins by name and role: what a run gives for the things, settings and flags of a user's source."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from accumlint.confirming.child.batches import Batch, Data, Loader
+from accumlint.confirming.child.networks import Criterion, Engine, Model
+from accumlint.confirming.child.recorder import Recorder
+from accumlint.confirming.child.settings import LENGTH, setting
+from accumlint.confirming.child.slicing import negated
+from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
+from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
+from accumlint.reading import names
+
+# Functions that make a thing are not the thing, and neither is what tells how it is to be.
+_MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
+_NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|^(n|num|max|total)_")
+_CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
+_IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
+# A window may be asked for by what it holds.
+_WINDOW = re.compile(
+    r"^(optim(izer)?|update|effective|global|total|virtual|target|desired|logical)_batch_?size$"
+    r"|(accum|acc|update)\w*_(?P<tokens>n_?tokens|num_tokens|tokens)$"
+)
+# Flags that are off in the ordinary course of training, and ends that come once in a long while.
+_SELDOM = re.compile(
+    r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$"
+    r"|new_epoch|epoch_end|is_last|is_end|exhausted|finished|early_stop|overflow"
+)
+
+
+class Unbound(Exception):
+    """The loop cannot be run with stand-ins; the message says why."""
+
+
+class Things:
+    """The stand-ins of a pass, made when they are asked for.
+
+    `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
+    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        data: Data,
+        steps: int,
+        roles: dict[str, str],
+        choices: dict[str, str],
+        wrapped: int,
+        given: dict[str, Any],
+        copies: int = 1,
+        driven: tuple[str, ...] = (),
+        unwrapped: bool = False,
+        lenient: bool = False,
+        ordinary: bool = True,
+        steppers: tuple[str, ...] = (),
+        prepares: bool = True,
+    ) -> None:
+        self.recorder = recorder
+        self.data = data
+        data.models = recorder.models
+        data.unknown = self.found
+        self.steps_ = steps
+        self.roles = roles
+        self.choices = choices
+        self.world = wrapped
+        self.given = given
+        self.copies = copies
+        self.driven = driven
+        self.unwrapped = unwrapped
+        self.lenient = lenient
+        self.ordinary = ordinary
+        self.steppers = steppers
+        self.prepares = prepares
+        self.accelerators: list[Any] = []
+        if lenient:
+            data.outputs = {}
+            recorder.own_loss = self.own_loss
+        recorder.spent = data.spend
+        self.wrapped: dict[str, nn.Module] = {}
+        self.answers = Answers(self.value, self.choice, self.touched, self.tell, self.backward)
+        self.models: dict[str, Model] = {}
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.functions: dict[str, Any] = {}
+        self.standins: dict[str, str] = {}
+        self.failed: list[str] = []
+        self.turns = 0
+        self.pieces: set[tuple[str, int]] = set()
+        self.positive = {
+            text.removesuffix(" > 0").rpartition(".")[2]
+            for text, choice in choices.items()
+            if text.endswith(" > 0") and choice == "true"
+        }
+
+    # What stubs ask
+
+    def value(self, text: str) -> Any:
+        """A value for a dotted name, `UNKNOWN` where its name says nothing."""
+        if text in self.given:
+            return self.take(text)
+        last = text.rpartition(".")[2]
+        if text in self.choices:
+            choice = self.choices[text]
+            return choice == "true" if choice in ("true", "false") else literal(choice)
+        if self.choices.get(f"{text} is None") == "true":
+            return None
+        if last.endswith((")", "]")):
+            return UNKNOWN
+        if names.is_steps(last):
+            self.tell(text, f"the accumulation steps, {self.steps_}")
+            return self.steps_
+        role = self.roles.get(text, "")
+        if not role and not names.is_configuration(text) and not _MAKERS.search(last):
+            role = "criterion" if _CRITERION.search(last) else names.role_of(last)
+        if role == "loader" and _NO_LOADER.search(last.lower()):
+            role = ""
+        if role:
+            made = self.thing(role, text)
+            if made is not UNKNOWN:
+                return made
+        low = last.lower()
+        if found := _WINDOW.search(low):
+            return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
+        if low in ("device", "dev"):
+            return self.data.device
+        if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
+            return self.world
+        if low in ("rank", "process_index", "global_rank"):
+            return self.data.rank
+        if low in ("is_main_process", "is_local_main_process"):
+            return self.data.rank == 0
+        if low in ("sync_gradients",):
+            return UNKNOWN
+        if _IGNORED.search(low):
+            return self.data.ignored
+        found = setting(low)
+        # What the finding's path takes for positive, like a warm-up, is a long one.
+        return 1000 if found == 0 and last in self.positive else found
+
+    def take(self, text: str) -> Any:
+        """An object of the set-up file; the parameters of a module take part in what is measured."""
+        self.tell(text, "as the set-up file gives it")
+        value = self.given[text]
+        if isinstance(value, nn.Module):
+            self.own(value)
+        return value
+
+    def choice(self, text: str) -> bool:
+        if text in self.choices:
+            return self.choices[text] == "true"
+        other = negated(text)
+        if other in self.choices:
+            return self.choices[other] != "true"
+        if " == " in text:
+            symbol, _, literal = text.partition(" == ")
+            return self.choices.get(symbol) == literal.strip("'\"")
+        if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
+            return False
+        return (
+            self.ordinary and not names.is_off_by_default(text) and not _SELDOM.search(text.lower())
+        )
+
+    def touched(self, text: str) -> None:
+        if text not in self.recorder.notes.touched:
+            self.recorder.notes.touched.append(text)
+
+    def backward(self, text: str) -> None:
+        """What goes backward is unknown."""
+        found = self.own_loss() if self.lenient else None
+        if found is None:
+            self.touched(text)
+        else:
+            found.backward()
+
+    def tell(self, name: str, standin: str) -> None:
+        self.standins.setdefault(name, standin)
+
+    def found(self, text: str) -> Any:
+        """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
+        last = text.rpartition(".")[2].lower()
+        asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
+        return self.value(text) if asked else self.stub(text)
+
+    def stub(self, text: str) -> Stub:
+        return Stub(text, self.answers)
+
+    # Things with roles
+
+    def thing(self, role: str, text: str) -> Any:
+        """A stand-in for a thing with a role."""
+        match role:
+            case "engine":
+                return self.model(text, engine=True)
+            case "model":
+                made = self.model(text)
+                return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
+            case "optimizer":
+                return self.optimizer(text)
+            case "scheduler":
+                self.tell(text, "a LambdaLR")
+                kind = Stepper if text.rpartition(".")[2] in self.steppers else Scheduler
+                return kind(self.optimizer(text), self.found)
+            case "scaler":
+                self.tell(text, "a GradScaler")
+                return scaler()
+            case "loader":
+                return self.loader(text)
+            case "accelerator":
+                return self.own_accelerator(text)
+            case "criterion":
+                self.tell(text, "the usual loss, a mean over the targets that count")
+                return Criterion(self.data)
+            case _:
+                return UNKNOWN
+
+    def model(self, text: str, engine: bool = False) -> Model:
+        key = text.rpartition(".")[2]
+        if key not in self.models:
+            seed = 17 + len(self.models)
+            made = Engine(self.data, seed, self.steps_) if engine else Model(self.data, seed)
+            self.models[key] = made
+            self.recorder.models.append(made)
+            what = "DeepSpeed's contract around a" if engine else "a"
+            self.tell(text, f"{what} network of about a hundred parameters")
+        return self.models[key]
+
+    def wrap(self, text: str, model: Model) -> nn.Module:
+        """A model that the source gets in DDP, which it is put in elsewhere."""
+        if text not in self.wrapped:
+            self.tell(text, "a network of about a hundred parameters, in DDP")
+            self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
+        return self.wrapped[text]
+
+    def attribute(self, made: Any, name: str) -> Any:
+        """An attribute of an object of the user's that nothing has set; it is set for good.
+
+        Raises:
+            AttributeError: for what Python and libraries ask of any object.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self.value(f"self.{name}")
+        found = self.stub(f"self.{name}") if found is UNKNOWN else found
+        object.__setattr__(made, name, found)
+        return found
+
+    def optimizer(self, text: str) -> torch.optim.Optimizer:
+        if self.optimizers and not text.endswith("optimizer"):
+            return self.optimizers[-1]
+        self.tell(text, "SGD over the stand-in's parameters")
+        models = list(self.models.values()) or [self.model("model")]
+        params = [p for m in models for p in m.parameters()]
+        made: torch.optim.Optimizer = Optimizer(params, self.found)
+        if self.accelerators and (text.startswith("self.") or not self.prepares):
+            # What hands it out has prepared it.
+            made = self.accelerators[-1].prepare_optimizer(made)
+        self.optimizers.append(made)
+        return made
+
+    def loader(self, text: str) -> Loader:
+        self.tell(text, f"{self.data.length} micro-batches made on the spot")
+        return Loader(self.data, self.copies)
+
+    def windows(self, text: str) -> Iterator[list[Batch]]:
+        """Whole windows of micro-batches."""
+        self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
+        for _ in range(self.data.length // self.steps_):
+            yield [self.data.fetch() for _ in range(self.steps_)]
+
+    def own_accelerator(self, text: str) -> Any:
+        """Accelerate's object, where the source gets it from elsewhere.
+
+        Raises:
+            Unbound: where Accelerate is not installed.
+        """
+        try:
+            from accelerate import Accelerator  # pyright: ignore[reportMissingTypeStubs]
+        except ImportError:
+            raise Unbound("accelerate drives this loop and is not installed here") from None
+        if not self.accelerators:
+            self.tell(text, f"an Accelerator with {self.steps_} accumulation steps")
+            self.accelerator(Accelerator, gradient_accumulation_steps=self.steps_)
+        return self.accelerators[-1]
+
+    def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
+
+        Keywords are left out that nobody knows the value of, or that the version which is here does not have.
+        """
+        known = inspect.signature(cls).parameters
+        unknown = [name for name in kwargs if name not in known]
+        if unknown:
+            self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
+        given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
+        if any(name.endswith("_plugin") for name in kwargs):
+            # A plug-in that is not here may have held them.
+            given.setdefault("gradient_accumulation_steps", self.steps_)
+        made = cls(*args, **given)
+        if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
+            made.scaler = torch.amp.GradScaler("cuda")
+            made.native_amp = True
+        self.accelerators.append(made)
+        return made
+
+    def own(self, module: nn.Module) -> None:
+        """A module of the user's that holds parameters of its own takes part in what is measured."""
+        known = {id(p) for p in self.recorder.parameters()}
+        fresh = [p for p in module.parameters() if id(p) not in known]
+        if fresh:
+            module.to(self.data.dtype)
+            self.recorder.models.append(module)
+
+    def own_loss(self) -> torch.Tensor | None:
+        """A loss in the place of the loop's: how far from random numbers is what networks gave since the last backward.
+
+        None where none has given anything.
+        """
+        given = list((self.data.outputs or {}).values())
+        if not given:
+            return None
+        self.recorder.notes.own_loss = True
+        self.tell(
+            "the loss",
+            "the distance of what the networks give from random numbers, since the loop's own could not be computed",
+        )
+        return sum(
+            (torch.nn.functional.mse_loss(x, self._aims(x)) for x in given),
+            torch.zeros((), device=self.data.device, dtype=self.data.dtype),
+        )
+
+    def _aims(self, output: torch.Tensor) -> torch.Tensor:
+        """Numbers of a micro-batch's own, so that no two have the same gradient, whatever the network was given."""
+        seed = self.data.seed * 7919 + self.data.rank * 104729 + self.data.backwards
+        made = torch.randn(
+            output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        return made.to(output.device, output.dtype)
+
+
+def literal(choice: str) -> Any:
+    return choice.strip("'\"")
