@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from accumlint.reading.program import (
@@ -25,10 +26,28 @@ from ._standing import stands_for
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
 
 
+_LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
+_BY_RANKS = re.compile(
+    r" //? [\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?"
+)
+
+
 def horizon(program: Program, scheduler: Thing) -> str:
-    """The arguments that build a scheduler and what their names stand for; "" when not seen."""
-    parts = (part for argument in arguments(scheduler) for part in stands_for(program, argument))
-    return ", ".join(render(part) for part in parts)
+    """The arguments that build a scheduler and what their names stand for; "" when not seen.
+
+    How many ranks share the data is left out: a rank counts its own micro-batches.
+    """
+    given = arguments(scheduler)
+    parts = [part for argument in given for part in stands_for(program, argument)]
+    # A helper that gets all the settings takes the length that was put among them.
+    settings = {render(argument) for argument in given if isinstance(argument, Name)}
+    for node in program.nodes:
+        if isinstance(node, Assign):
+            for target in node.targets:
+                holder, _, name = render(target).rpartition(".")
+                if holder in settings and _LENGTH.search(name):
+                    parts += stands_for(program, node.value)
+    return _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
 
 
 def arguments(scheduler: Thing) -> tuple[Expr, ...]:

@@ -92,7 +92,8 @@ class SchedulerPerMicrobatch(Rule):
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
                 counts = horizon(trace.program, move.scheduler)
-                in_microbatches = "len(" in counts and "/" not in counts
+                by_data = "len(" in counts or "num_batches" in counts
+                in_microbatches = by_data and "/" not in counts
                 in_microbatches |= is_stretched(trace.program, move.scheduler)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
