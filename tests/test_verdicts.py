@@ -86,7 +86,6 @@ EXCEPTIONS = {
     "acc202/bad_policy_from_rollouts.fixed": "another loss shows a defect, and never that there is none",
     "acc202/good_two_networks": NO_STANDIN,
     "acc301/bad_tasks_by_flags.fixed": "what runs only without its flags is not refuted",
-    "acc303/bad_loss_of_a_trainer": NO_STANDIN,
     "acc204/good_one_update_for_two_steps": "nothing says that `steps` are the micro-batches of a window",
     "acc208/good_only_measured": "nothing is clipped, so nothing is clipped in the wrong place",
     "acc401/good_helper_unseen": UNSEEN,

@@ -221,7 +221,8 @@ def _plan(
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION,
         steppers=tuple(sorted(_steppers(program))),
-        scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events),
+        scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
+        and not _disables(program),
         passes=tuple(_passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
@@ -293,6 +294,17 @@ def _roles(events: Iterable[t.Event]) -> dict[str, str]:
             if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
                 roles.setdefault(thing.text, thing.role)
     return roles
+
+
+def _disables(program: p.Program) -> bool:
+    """Whether a GradScaler is switched off in so many words."""
+    return any(
+        isinstance(node, p.Call)
+        and (p.dotted(node.func) or "").endswith("GradScaler")
+        and isinstance(given := node.keyword("enabled"), p.Const)
+        and given.value is False
+        for node in program.nodes
+    )
 
 
 def _steppers(program: p.Program) -> set[str]:
