@@ -22,7 +22,7 @@ from accumlint.server import answers
 from accumlint.server.opened import Opened, notebook, script
 
 # Seconds without a key stroke after which a text is checked.
-PAUSE = 0.1
+PAUSE = 0.05
 _STACK = 256 * 1024 * 1024
 _WARM = "for i, x in enumerate(loader):\n    model(x).mean().backward()\n    optimizer.step()\n"
 
