@@ -271,6 +271,7 @@ class Batch(Plain, dict[Any, Any]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    # A batch is itself, whatever it holds.
     def __hash__(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.number
 
@@ -308,6 +309,7 @@ class Loader(DataLoader[Any]):
     """A real `DataLoader` over micro-batches made on the spot; as an iterator, it starts again at its end."""
 
     def __init__(self, data: Data, copies: int) -> None:
+        # torch's type wants a Dataset; it takes whatever has a length and items.
         super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
         self.data_ = data
         self.endless_: Iterator[Any] | None = None

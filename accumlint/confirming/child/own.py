@@ -330,6 +330,7 @@ def _settings(space: Mapping[Any, Any]) -> Iterator[int]:
 
 def _vars(value: object) -> Mapping[Any, Any]:
     if isinstance(value, dict):
+        # The user's own dict: nobody knows its types.
         return value  # pyright: ignore[reportUnknownVariableType]
     return getattr(value, "__dict__", {})
 

@@ -169,6 +169,7 @@ def _settle(job: Any, folder: Path, said: _Said, seed: int) -> None:
             os.environ[name] = str(folder.parent / "cache" / kept)
     sys.argv = [job["shown"], *job["arguments"]]
     sys.path[0:1] = job["roots"]
+    # It writes as a stream does, and is none by its type.
     sys.stderr = said  # pyright: ignore[reportAttributeAccessIssue]
     warnings.simplefilter("ignore")
     torch.manual_seed(seed)

@@ -32,6 +32,7 @@ class Reducing:
         # A part that was sharded before has its own.
         own = [p for p in module.parameters() if not hasattr(p, "reducing")]
         for number, parameter in enumerate(own):
+            # A mark of ours on a parameter of torch's.
             parameter.reducing = self  # pyright: ignore[reportAttributeAccessIssue]
             parameter.register_hook(partial(self._arriving, number))
 
