@@ -1,7 +1,8 @@
 """One rank: runs every job in a process of its own, and writes what its recorder noted.
 
-Started by torchrun with the path of a file of jobs. torch is imported once; each job is run in a fork of this process,
-so that what one loop does to the interpreter, the memory or the process group touches no other.
+Started by torchrun, in a fork of its process, with the path of a file of jobs: torch is imported once for all ranks.
+Each job is run in a fork of this process, so that what one loop does to the interpreter, the memory or the process
+group touches no other.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
@@ -48,6 +49,9 @@ _KINDS = ("tokens", "rows", "values")
 def main(path: str) -> None:
     """Runs the jobs in the file at `path`."""
     kernel.die_with_parent()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        # What torchrun does on a signal is not for its ranks to do.
+        signal.signal(number, signal.SIG_DFL)
     uncompiled.keep_out()
     order = json.loads(Path(path).read_text(encoding="utf-8"))
     # Not faulthandler's timer, whose thread a fork would wait for in vain.
@@ -65,7 +69,6 @@ def main(path: str) -> None:
             _gather(number, file, out, rank, world, store)
         if rank == 0:
             print(f"done {number}", file=sys.stderr, flush=True)
-    os._exit(0)
 
 
 def _gather(number: int, file: Path, out: Path, rank: int, world: int, store: Any) -> None:
@@ -90,6 +93,8 @@ def _in_a_fork(
             os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             _silence()
+            # Nothing is left beside the modules of the user's project.
+            sys.dont_write_bytecode = True
             faulthandler.dump_traceback_later(
                 max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
             )
@@ -504,6 +509,3 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
         cls.__getattr__ = unset
     return getattr(calls.instance(binding, cls), name)
 
-
-if __name__ == "__main__":
-    main(sys.argv[1])
