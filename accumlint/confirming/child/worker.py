@@ -508,4 +508,3 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
 
         cls.__getattr__ = unset
     return getattr(calls.instance(binding, cls), name)
-
