@@ -124,7 +124,7 @@ def _in_a_fork(
         now = time.monotonic()
         if not grace and any(store.check([f"ended/{number}/{other}"]) for other in others):
             # Another has finished: what is still running waits for a rank that will not come.
-            grace = now + 5
+            grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
             _end(child)
