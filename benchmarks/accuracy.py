@@ -33,7 +33,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from accumlint import check, packs
 from accumlint.config import Settings
@@ -41,6 +41,7 @@ from accumlint.discovery import Target
 from accumlint.report import Report
 
 NEAR = 60
+Scopes: TypeAlias = Sequence[tuple[int, int]]
 DATA = Path(__file__).parents[1] / "rules" / "accuracy.json"
 
 
@@ -101,24 +102,33 @@ def counted(
     held: Sequence[Loop], source: bytes, reports: Sequence[Report]
 ) -> Iterator[tuple[str, str]]:
     """What the findings of a file count as: the names of rules with "right", "wrong" or "missed"."""
-    scopes = list(_scopes(source))
-
-    def near(report: Report, loop: Loop) -> bool:
-        lines = report.mark.place.line, loop.line
-        together = any(all(first <= line <= last for line in lines) for first, last in scopes)
-        return together or abs(lines[0] - lines[1]) <= NEAR
-
+    scopes = scopes_of(source)
     for report in reports:
-        around = [loop for loop in held if near(report, loop)]
-        if any(report.name in names for loop in around for names in loop.defects):
-            yield report.name, "right"
-        elif any(loop.complete for loop in around) and not any(
-            report.name in loop.debatable for loop in around
-        ):
-            yield report.name, "wrong"
+        if label := judged(held, scopes, report):
+            yield report.name, label
     for loop in held:
-        found = {report.name for report in reports if near(report, loop)}
+        found = {report.name for report in reports if _near(report, loop, scopes)}
         yield from ((names[0], "missed") for names in loop.defects if found.isdisjoint(names))
+
+
+def judged(held: Sequence[Loop], scopes: Scopes, report: Report) -> str:
+    """Whether a finding is "right" or "wrong"; "" where no label says."""
+    around = [loop for loop in held if _near(report, loop, scopes)]
+    if any(report.name in names for loop in around for names in loop.defects):
+        return "right"
+    debatable = any(report.name in loop.debatable for loop in around)
+    return "wrong" if any(loop.complete for loop in around) and not debatable else ""
+
+
+def _near(report: Report, loop: Loop, scopes: Scopes) -> bool:
+    lines = report.mark.place.line, loop.line
+    together = any(all(first <= line <= last for line in lines) for first, last in scopes)
+    return together or abs(lines[0] - lines[1]) <= NEAR
+
+
+def scopes_of(source: bytes) -> Scopes:
+    """The first and last lines of functions and classes."""
+    return tuple(_scopes(source))
 
 
 def _scopes(source: bytes) -> Iterator[tuple[int, int]]:

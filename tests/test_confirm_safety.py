@@ -22,7 +22,6 @@ HOSTILE = ROOT / "fixtures" / "hostile"
 TRIED = "the loop tried what is not allowed here at line 13: "
 # Each with the reason that its finding gets.
 ALONE = {
-    "loops_for_ever": "the loop did not end within 8 s at line 13",
     "leaves": "the loop did not run with stand-ins: SystemExit at line 13: 0",
     "vanishes": "the loop ended its process, with code 3",
     "connects": f"{TRIED}connects to '192.0.2.1'",
@@ -107,11 +106,15 @@ def started_in(folder: Path) -> list[str]:
     return [p.name for p in Path("/proc").glob("[0-9]*") if mark in environment(p)]
 
 
-def leaves_nothing(folder: Path, before: set[str]) -> None:
-    until = time.monotonic() + 10
+def leaves_no_process(folder: Path) -> None:
+    until = time.monotonic() + 60
     while (left := started_in(folder)) and time.monotonic() < until:
         time.sleep(0.1)
     assert left == []
+
+
+def leaves_nothing(folder: Path, before: set[str]) -> None:
+    leaves_no_process(folder)
     assert everything(folder) == before | {str(folder / "temporary")}
     assert not (Path.home() / ".accumlint-left").exists()
 
@@ -119,7 +122,7 @@ def leaves_nothing(folder: Path, before: set[str]) -> None:
 def test_acts_of_a_process_alone(tmp_path: Path) -> None:
     files = [str(project(tmp_path, act)) for act in ALONE]
     before = everything(tmp_path)
-    ran = command(tmp_path, *files, "--timeout", "8")
+    ran = command(tmp_path, *files)
     found = verdicts(ran)
     assert {act: one["reason"] for act, one in found.items()} == {
         act: reason.format(folder=tmp_path / act) for act, reason in ALONE.items()
@@ -133,9 +136,7 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     files = [str(project(tmp_path, act)) for act in TOGETHER]
     files.append(str(Path(files[0]).with_name("train_with_revision.py")))
     before = everything(tmp_path)
-    ran = command(
-        tmp_path, *files, "--timeout", "30", "--select", "ACC102", "--nproc-per-node", "2"
-    )
+    ran = command(tmp_path, *files, "--select", "ACC102", "--nproc-per-node", "2")
     found = verdicts(ran)
     assert {act: found[act]["reason"] for act in TOGETHER} == TOGETHER
     assert {found[act]["verdict"] for act in TOGETHER} == {"undecided"}
@@ -149,14 +150,37 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     assert ran.returncode == 1
 
 
-def test_an_interrupt(tmp_path: Path) -> None:
+def test_a_loop_without_end(tmp_path: Path) -> None:
     file = project(tmp_path, "loops_for_ever")
     before = everything(tmp_path)
-    ran = command(tmp_path, str(file))
-    until = time.monotonic() + 60
-    while not list(tmp_path.glob("temporary/*/scratch/0.0")) and time.monotonic() < until:
-        time.sleep(0.1)
-    ran.send_signal(signal.SIGINT)
-    out, _ = ran.communicate(timeout=30)
-    assert (ran.returncode, out) == (130, b"")
+    ran = command(tmp_path, str(file), "--timeout", "8")
+    found = verdicts(ran)["loops_for_ever"]
+    assert found["reason"] == "the loop did not end within 8 s at line 13"
+    assert (found["verdict"], ran.returncode) == ("undecided", 4)
     leaves_nothing(tmp_path, before)
+
+
+def runs_its_loop(folder: Path) -> subprocess.Popen[bytes]:
+    """The command on a loop that does not end, once the loop's process is there."""
+    ran = command(folder, str(project(folder, "loops_for_ever")))
+    until = time.monotonic() + 120
+    while not list(folder.glob("temporary/*/scratch/0.0")) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert started_in(folder)
+    return ran
+
+
+def test_an_interrupt(tmp_path: Path) -> None:
+    ran = runs_its_loop(tmp_path)
+    ran.send_signal(signal.SIGINT)
+    out, _ = ran.communicate(timeout=120)
+    assert (ran.returncode, out) == (130, b"")
+    leaves_no_process(tmp_path)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_command_that_is_killed(tmp_path: Path) -> None:
+    ran = runs_its_loop(tmp_path)
+    ran.kill()
+    ran.communicate(timeout=120)
+    leaves_no_process(tmp_path)

@@ -194,8 +194,8 @@ def measured(hundreds: str) -> list[Case]:
     ]
 
 
-# Two tests, so that both cores have something to do; each starts torchrun once for one rank and once for two.
-@pytest.mark.parametrize("hundreds", ["13", "24567"])
+# Three tests, so that both cores have something to do; each starts torchrun once for one rank and once for two.
+@pytest.mark.parametrize("hundreds", ["13", "24", "567"])
 def test_every_fixture_gets_the_verdict_that_its_name_promises(hundreds: str) -> None:
     asked = measured(hundreds)
     answers = confirm([case.plan for case in asked], Options(), lambda _: None)

@@ -30,10 +30,13 @@ OFFLINE = {
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "WANDB_MODE": "disabled",
 }  # fmt: skip
 QUIET = {
-    "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
+    "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1",
     "TOKENIZERS_PARALLELISM": "false", "TORCH_CPP_LOG_LEVEL": "ERROR",
     "TORCHDYNAMO_DISABLE": "1", "PYTHONWARNINGS": "ignore",
 }  # fmt: skip
+
+# torchrun forks its ranks, so that torch is imported once for it and all of them.
+_RANK = Path(__file__).with_name("child") / "__main__.py"
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def _command(ranks: int, options: Options, plan: Path) -> list[str]:
     return [
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.nnodes}",
         f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", *meeting, "--max-restarts=0",
-        "--no-python", sys.executable, "-m", "accumlint.confirming.child.worker", str(plan),
+        "--monitor-interval=0.02", "--start-method=fork", "--run-path", str(_RANK), str(plan),
     ]  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 from accumlint.check import Examined
 from accumlint.discovery import Target
+from accumlint.place import Place
 from accumlint.reading import frameworks
 from accumlint.reading import program as p
-from accumlint.report import Report
+from accumlint.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t
@@ -57,10 +58,10 @@ class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
-    lines `averages` a running average of the weights moves; `graphs`:
-    what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there. `lenient`:
-    what the loop computes its loss from may fail, since the finding is about when things happen. `steppers`: names of
-    what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
+    lines `averages` a running average of the weights moves; `graphs`: what graphs keep is to be watched. `accumulates`:
+    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
+    since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
+    `steppers`: names of what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -85,6 +86,7 @@ class Job:
     unwrapped: bool
     accumulates: bool
     lenient: bool
+    stepless: bool
     steppers: tuple[str, ...]
     scaled: bool
     passes: tuple[Spec, ...]
@@ -140,6 +142,14 @@ def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
                 trace = other
     totals = plan.job.totals if plan.job else _added(trace)
     return _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
+
+
+def question(rule: Rule, trace: t.Trace, examined: Examined, target: Target, wish: Wish) -> Plan:
+    """What a rule would ask of a path on which it has found nothing."""
+    loop = trace.main.of(t.Backward)
+    mark = Mark(examined.program.place(loop[0].node) if loop else Place(1, 1, 1, 1), "")
+    report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
+    return _plan(report, rule, _added(trace), trace, examined, None, target, wish)
 
 
 def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
@@ -220,6 +230,7 @@ def _plan(
         unwrapped=_is_unwrapped(events, text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION,
+        stepless=symptom is Symptom.MISSED,
         steppers=tuple(sorted(_steppers(program))),
         scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
         and not _disables(program),
@@ -455,7 +466,8 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
     yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")
     yield Spec("ragged")
     yield Spec("trailing")
-    yield Spec("equal", pressure=True)
+    if symptom in (Symptom.CLIPPED, Symptom.RAISES):
+        yield Spec("equal", pressure=True)
     if symptom is Symptom.STUCK:
         yield Spec("overflow", inject=3, updates=8)
     if symptom is Symptom.SKIPPED:
@@ -463,15 +475,17 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("overflow", poison=STEPS)
     if symptom is Symptom.RAISES:
         yield Spec("equal", growing=True)
-    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
-    yield Spec("equal", steps=1, updates=4)
+    # What is done where the GradScaler refuses to go on.
     yield Spec("equal", unscaled=True)
+    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)
         yield Spec("equal", pressure=True, sabotage="mend")
-    yield Spec("equal", sabotage="mend")
-    yield Spec("equal", unscaled=True, sabotage="mend")
-    yield Spec("equal", unscaled=True, pressure=True)
+        yield Spec("equal", unscaled=True, pressure=True)
+    else:
+        yield Spec("equal", steps=1, updates=4)
+        yield Spec("equal", sabotage="mend")
+        yield Spec("equal", unscaled=True, sabotage="mend")
     if symptom is Symptom.HELD:
         yield Spec("equal", sabotage="free")
     if symptom in (Symptom.SIZES, Symptom.STEPS, Symptom.MISSED):

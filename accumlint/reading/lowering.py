@@ -56,6 +56,9 @@ class _Lowering:
             if isinstance(statement, cst.SimpleStatementLine):
                 for small in statement.body:
                     found.extend(self.small(small))
+            elif isinstance(statement, cst.BaseSmallStatement):
+                # On the line of its `if` or `for`, and perhaps not alone there.
+                found.extend(self.small(statement))
             else:
                 found.extend(self.statement(statement))
         return tuple(found)

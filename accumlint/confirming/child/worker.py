@@ -1,7 +1,8 @@
 """One rank: runs every job in a process of its own, and writes what its recorder noted.
 
-Started by torchrun with the path of a file of jobs. torch is imported once; each job is run in a fork of this process,
-so that what one loop does to the interpreter, the memory or the process group touches no other.
+Started by torchrun, in a fork of its process, with the path of a file of jobs: torch is imported once for all ranks.
+Each job is run in a fork of this process, so that what one loop does to the interpreter, the memory or the process
+group touches no other.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
@@ -12,6 +13,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import faulthandler
+import importlib
 import itertools
 import json
 import os
@@ -43,13 +45,22 @@ from accumlint.confirming.child.wanting import missing_names
 
 _SCALE = 1024.0
 _KINDS = ("tokens", "rows", "values")
+# What of a pass makes a difference only to some loops.
+_SETTINGS = ("pressure", "unscaled", "growing")
 
 
 def main(path: str) -> None:
     """Runs the jobs in the file at `path`."""
     kernel.die_with_parent()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        # What torchrun does on a signal is not for its ranks to do.
+        signal.signal(number, signal.SIG_DFL)
     uncompiled.keep_out()
     order = json.loads(Path(path).read_text(encoding="utf-8"))
+    if any(job.get("accelerate") for job in order["jobs"]):
+        # Accelerate asks whether models have such tensors, and their import takes half as long as torch's own.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("torch.distributed.tensor")
     # Not faulthandler's timer, whose thread a fork would wait for in vain.
     signal.alarm(int(order["timeout"]))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -65,7 +76,6 @@ def main(path: str) -> None:
             _gather(number, file, out, rank, world, store)
         if rank == 0:
             print(f"done {number}", file=sys.stderr, flush=True)
-    os._exit(0)
 
 
 def _gather(number: int, file: Path, out: Path, rank: int, world: int, store: Any) -> None:
@@ -90,6 +100,8 @@ def _in_a_fork(
             os.setpgid(0, 0)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             _silence()
+            # Nothing is left beside the modules of the user's project.
+            sys.dont_write_bytecode = True
             faulthandler.dump_traceback_later(
                 max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
             )
@@ -112,7 +124,7 @@ def _in_a_fork(
         now = time.monotonic()
         if not grace and any(store.check([f"ended/{number}/{other}"]) for other in others):
             # Another has finished: what is still running waits for a rank that will not come.
-            grace = now + 5
+            grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
             _end(child)
@@ -209,6 +221,9 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     # no part of its ordinary way may be in the way.
     ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
     for lenient, ordinary, kind in ways:
+        if tried and _ran(tried[-1], lenient, ordinary):
+            # It never steps, and would not on other data.
+            continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
         if any(refusal["inside"] for refusal in first["notes"]["refused"]):
@@ -227,12 +242,15 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
     prefixed.set(f"tells/{rank}", json.dumps(_tells(first)))
-    tells = json.loads(prefixed.get("tells/0"))
+    told = [json.loads(prefixed.get(f"tells/{r}")) for r in range(world)]
+    tells = told[0]
+    if not (job["stepless"] or any(one["more"] for one in told)):
+        return {"passes": passes}
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
-        if not all(tells[setting] for setting in tells if spec[setting]):
+        if any(spec[setting] and not tells[setting] for setting in _SETTINGS):
             continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
@@ -240,18 +258,31 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
 
 def _steps(made: dict[str, Any]) -> bool:
     """Whether a pass has shown what it is for: a loss with a gradient, and a step of an optimizer."""
+    return _trains(made) and any(e["kind"] == "step" for e in made["notes"]["events"])
+
+
+def _trains(made: dict[str, Any]) -> bool:
+    """Whether a pass came to a loss with a gradient."""
     events = made["notes"]["events"]
-    parts = (part for e in events for part in e.get("contributions", ()))
-    return any(e["kind"] == "step" for e in events) and any(any(p["gradient"]) for p in parts)
+    return any(any(part["gradient"]) for e in events for part in e.get("contributions", ()))
+
+
+def _ran(made: dict[str, Any], lenient: bool, ordinary: bool) -> bool:
+    """Whether a pass that was made in this way trained to its end."""
+    ways = made["lenient"], made["ordinary"]
+    return ways == (lenient, ordinary) and made["raised"] is None and _trains(made)
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
-    """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales."""
+    """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales.
+
+    "more": whether more passes do, since there is something to compare.
+    """
     notes = first["notes"]
     cut = first["raised"] is not None
     clips = cut or any(e["kind"] == "clip" for e in notes["events"])
     scales = cut or bool(notes["initial_scale"])
-    return {"pressure": clips, "unscaled": scales, "growing": scales}
+    return {"pressure": clips, "unscaled": scales, "growing": scales, "more": cut or _steps(first)}
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
@@ -503,7 +534,3 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
 
         cls.__getattr__ = unset
     return getattr(calls.instance(binding, cls), name)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
