@@ -245,7 +245,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
-    broken: dict[Rule, Exception] = {}
+    broken: dict[Rule, BaseException] = {}
     placed = list(
         placing.placed(
             judge.judge(program, exploration, asked, broken),
@@ -329,7 +329,7 @@ def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
     return (Problem(target.shown, message, Kind.WARNING),) if reason else ()
 
 
-def _broken(broken: Mapping[Rule, Exception], target: Target) -> Iterator[Problem]:
+def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Problem]:
     """What is told of rules that failed: the others have done their work."""
     if not broken:
         return
