@@ -369,7 +369,7 @@ def _about_ignores(
     mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
     for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
         code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
-        ignores = suppressions.silencing(code, name, line, by_name=True)
+        ignores = suppressions.naming(code, name, line)
         yield _remark_report(remark, text, target), ignores
 
 
@@ -461,7 +461,7 @@ def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
 
 def _rewording(fix: Rewording, text: Text) -> Fix | None:
     edit = text.replacing(fix.place, fix.content)
-    changed = texts.difference(text.text, texts.edited(text.text, [edit]))
+    changed = text.difference(edit)
     return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
 
 

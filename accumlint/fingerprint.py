@@ -46,8 +46,15 @@ def line_hashes(data: bytes, lines: Iterable[int]) -> Mapping[int, str]:
     starts = [0]
     for row in rows:
         starts.append(starts[-1] + len(row.encode("utf-16-le")) + 2)
-    blocks = [units[start : start + 2 * _BLOCK] for start in starts[:-1]]
-    return {line: f"{_hash(blocks[line - 1]):x}:{_rank(blocks, line)}" for line in lines}
+    asked = set(lines)
+    named: dict[int, str] = {}
+    seen: Counter[bytes] = Counter()
+    for line, start in enumerate(starts[:-1], 1):
+        block = units[start : start + 2 * _BLOCK]
+        seen[block] += 1
+        if line in asked:
+            named[line] = f"{_hash(block):x}:{seen[block]}"
+    return named
 
 
 def _hash(block: bytes) -> int:
@@ -55,7 +62,3 @@ def _hash(block: bytes) -> int:
     for index in range(0, 2 * _BLOCK, 2):
         value = value * _FACTOR + int.from_bytes(block[index : index + 2], "little")
     return value % 2**64
-
-
-def _rank(blocks: Sequence[bytes], line: int) -> int:
-    return blocks[:line].count(blocks[line - 1])

@@ -12,6 +12,7 @@ from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
 _Key = tuple[str, object]
+Assumption = tuple[str, str]
 
 
 def judge(
@@ -135,17 +136,28 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     finding = replace(finding, trace=holding[0])
     if len({id(t) for t in holding}) == len(asked):
         return finding
+    without = [set(t.assumptions) for t in asked if t not in holding]
     common = set(holding[0].assumptions).intersection(*(t.assumptions for t in holding))
-    without = [t for t in asked if t not in holding]
-    conditions = tuple(
-        (key, choice)
-        for key, choice in holding[0].assumptions
-        if (key, choice) in common
-        and any(k == key and c != choice for t in without for k, c in t.assumptions)
-    )
+    candidates = [a for a in holding[0].assumptions if a in common]
+    conditions = tuple(_telling(candidates, without))
     confidence = finding.confidence
     if asked[0] not in holding and confidence is Confidence.CERTAIN:
         confidence = Confidence.LIKELY
     # The same code is right on another path: what mends it here may break it there.
     fixes = () if _is_shared(finding, holding, asked) else finding.fixes
     return replace(finding, conditions=conditions, confidence=confidence, fixes=fixes)
+
+
+def _telling(candidates: list[Assumption], without: list[set[Assumption]]) -> Iterator[Assumption]:
+    """The fewest choices that tell the paths with a finding from those without it, in their order."""
+
+    def contradicts(choice: Assumption, path: set[Assumption]) -> bool:
+        return any(key == choice[0] and other != choice[1] for key, other in path)
+
+    open_ = [path for path in without if any(contradicts(c, path) for c in candidates)]
+    chosen: list[Assumption] = []
+    while open_:
+        best = max(candidates, key=lambda c: sum(contradicts(c, path) for path in open_))
+        chosen.append(best)
+        open_ = [path for path in open_ if not contradicts(best, path)]
+    return (c for c in candidates if c in chosen)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from accumlint import packs
 from accumlint.place import Place
 from accumlint.rule import Mention
 from accumlint.suppress import Ignore, Match, Suppressions, Word
+
+
+# Each is told with its row: so many more on one row would be told on pages over pages.
+_MOST = 100
 
 
 def in_comments(
@@ -20,7 +25,8 @@ def in_comments(
     """A mention for each rule of each list, and for each ignore without one; `rows` are the lines of the program.
 
     `silenced` counts the findings that each silences; it is None where not everything was found that there is. Rules
-    that are `unmeasured`, by code or name in lower case, are never counted.
+    that are `unmeasured`, by code or name in lower case, are never counted. Of a row that holds very many, the first
+    are mentioned.
     """
 
     def removal(ignore: Ignore, word: Word | None) -> Place:
@@ -33,12 +39,18 @@ def in_comments(
         silences = silenced.get(at, 0) if silenced is not None and counted else None
         return Mention(text, place, silences=silences, removal=removal(ignore, at.word))
 
+    on_row: Counter[int] = Counter()
     for ignore in suppressions.ignores:
+        row = ignore.place.line
+        words = (ignore.words or ())[: max(0, _MOST - on_row[row])]
+        on_row[row] += max(1, len(words))
+        if on_row[row] > _MOST:
+            continue
         if ignore.misplaced:
             out = removal(ignore, None)
             yield Mention(ignore.text, ignore.place, silences=0, misplaced=True, removal=out)
         elif ignore.words:
-            for word in ignore.words:
+            for word in words:
                 if packs.knows(word.text):
                     yield mention(ignore, word.text, Match(ignore, word))
                 elif not ignore.noqa or packs.may_be_ours(word.text):

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ def add(added: Iterable[Path]) -> None:
         spec.submodule_search_locations = [folder]
         sys.modules[name] = module_from_spec(spec)
         _ADDED[name] = folder
-        for known in (catalogue, everything, version):
+        for known in (catalogue, everything, version, meant):
             known.cache_clear()
 
 
@@ -217,6 +217,7 @@ def suggestion(selector: str) -> str:
     return f"did you mean {near!r}?" if near else "`accumlint rules` lists them"
 
 
+@lru_cache(1_000)
 def meant(selector: str) -> str:
     """The code or name that was probably meant by an unknown selector, "" where none is near."""
     from difflib import get_close_matches

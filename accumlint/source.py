@@ -9,6 +9,8 @@ import tokenize
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
+from accumlint.nesting import too_deep
+
 # No program text starts like this in UTF-8, and the byte gate would be blind to what follows.
 WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -40,13 +42,25 @@ def decode(data: bytes) -> str:
     except SyntaxError as problem:
         raise UndecodableSource(f"cannot be decoded: {problem.msg}") from None
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
     except UnicodeDecodeError as problem:
         byte = data[problem.start]
         message = (
             f"cannot be decoded as {encoding}: byte 0x{byte:02x}; is a `# coding:` line missing?"
         )
         raise UndecodableSource(message, _line(data, problem.start)) from None
+    return parsable(text)
+
+
+def parsable(text: str) -> str:
+    """The same text, if parsers may be asked about it.
+
+    Raises:
+        UndecodableSource: when it is nested too deeply for them.
+    """
+    if line := too_deep(text):
+        raise UndecodableSource("nested too deeply to be read", line)
+    return text
 
 
 def encode(text: str, like: bytes) -> bytes:

@@ -13,9 +13,11 @@ from __future__ import annotations
 import io
 import re
 import tokenize
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 from accumlint.place import Place
 from accumlint.source import lines
@@ -30,6 +32,8 @@ _NOQA = re.compile(
     r"#\s*(?P<word>noqa\b(?P<list>\s*:(?:[\s,]*[A-Z]+[0-9]+\b)*)?)(?P<reason>[^#]*)", re.IGNORECASE
 )
 _WORD = re.compile(r"[\w-]+")
+# What stands in no list.
+_UNNAMED = ""
 _LAYOUT = (
     tokenize.COMMENT,
     tokenize.NL,
@@ -47,7 +51,7 @@ class Word:
     place: Place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ignore:
     """One request to silence rules: those of its list, or all of them (`words` is None).
 
@@ -84,11 +88,6 @@ class Ignore:
             return Place(line, len(before.rstrip()) + 1, line, len(row) + 1)
         return Place(line, 1, line + 1, 1)
 
-    def naming(self, code: str, name: str) -> list[Word]:
-        """The words of the list that name a rule."""
-        asked = (code.lower(), name.lower())
-        return [word for word in self.words or () if word.text.lower() in asked]
-
 
 @dataclass(frozen=True)
 class Match:
@@ -100,37 +99,78 @@ class Match:
 
 @dataclass(frozen=True)
 class Suppressions:
-    """Every ignore of one file, its statements that spread over several lines, and the lines of comment alone."""
+    """Every ignore of one file, its statements that spread over several lines, and the lines of comment alone.
+
+    A file may hold thousands of each, so nothing here goes through all of them for one finding.
+    """
 
     ignores: tuple[Ignore, ...] = ()
     statements: tuple[tuple[int, int], ...] = ()
     comments: frozenset[int] = frozenset()
 
-    def silencing(self, code: str, name: str, line: int, *, by_name: bool = False) -> list[Match]:
-        """The ignores that cover a finding of this rule that starts on `line`; with `by_name`, those that name it."""
-        covering = [ignore for ignore in self.ignores if self._covers(ignore, line)]
-        matches = [Match(i, word) for i in covering for word in i.naming(code, name)]
-        return (
-            matches if by_name else matches + [Match(i, None) for i in covering if i.words is None]
-        )
+    def silencing(self, code: str, name: str, line: int) -> list[Match]:
+        """The ignores that cover a finding of this rule that starts on `line`, those without a list last."""
+        return [*self._naming(code, name, line), *self._matches(_UNNAMED, line)]
+
+    def naming(self, code: str, name: str, line: int) -> list[Match]:
+        """An ignore that covers such a finding and names its rule, if there is any."""
+        return [*islice(self._naming(code, name, line), 1)]
 
     def statement(self, line: int) -> tuple[int, int]:
         """First and last line of the statement, or of a compound statement's head, that a line belongs to."""
-        for first, last in self.statements:
-            if first <= line <= last:
-                return first, last
+        at = bisect_right(self.statements, line, key=lambda held: held[0])
+        if at and line <= self.statements[at - 1][1]:
+            return self.statements[at - 1]
         return line, line
 
-    def _covers(self, ignore: Ignore, line: int) -> bool:
-        if ignore.misplaced:
-            return False
+    def _naming(self, code: str, name: str, line: int) -> Iterator[Match]:
+        yield from self._matches(code.lower(), line)
+        yield from self._matches(name.lower(), line)
+
+    def _matches(self, word: str, line: int) -> Iterator[Match]:
+        """The ignores that hold a word and cover a finding on a line."""
+        yield from self._of_file.get(word, ())
+        matches = self._of_lines.get(word, [])
         first, last = self.statement(line)
-        own = ignore.place.line
-        if ignore.whole_file or first <= own <= last:
-            return True
         # An ignore on its own line may be followed by more comment: other ignores, or the reason.
-        between = range(own, first)
-        return ignore.own_line and len(between) > 0 and self.comments.issuperset(between)
+        top = self._tops.get(first - 1, first)
+        at = bisect_left(matches, top, key=lambda match: match.ignore.place.line)
+        for match in islice(matches, at, None):
+            own = match.ignore.place.line
+            if own > last:
+                return
+            if own >= first or match.ignore.own_line:
+                yield match
+
+    @cached_property
+    def _of_file(self) -> dict[str, list[Match]]:
+        return _by_word(ignore for ignore in self.ignores if ignore.whole_file)
+
+    @cached_property
+    def _of_lines(self) -> dict[str, list[Match]]:
+        held = (ignore for ignore in self.ignores if not ignore.whole_file)
+        return _by_word(sorted(held, key=lambda ignore: ignore.place.line))
+
+    @cached_property
+    def _tops(self) -> dict[int, int]:
+        """For each line of comment, the line on which that comment begins."""
+        tops: dict[int, int] = {}
+        for line in sorted(self.comments):
+            tops[line] = tops.get(line - 1, line)
+        return tops
+
+
+def _by_word(ignores: Iterable[Ignore]) -> dict[str, list[Match]]:
+    """The ignores that do something by each word of their lists, in lower case; those without a list by `_UNNAMED`."""
+    found: dict[str, list[Match]] = {}
+    for ignore in ignores:
+        if ignore.misplaced:
+            continue
+        if ignore.words is None:
+            found.setdefault(_UNNAMED, []).append(Match(ignore, None))
+        for word in ignore.words or ():
+            found.setdefault(word.text.lower(), []).append(Match(ignore, word))
+    return found
 
 
 def read(text: str) -> Suppressions:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from accumlint.source import decode, line_starts, lines
 
 if TYPE_CHECKING:
     from accumlint.notebook import Notebook
+
+_HUNK = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,14 @@ class Text:
         lines = (self.rows[place.line - 1], self.rows[place.end_line - 1])
         return Edit(place, start, end, content, lines)
 
+    def difference(self, edit: Edit) -> tuple[str, ...]:
+        """What an edit of the program changes, for people."""
+        first, last = max(1, edit.place.line - 1), edit.place.end_line + 1
+        start = self._starts[first - 1]
+        end = self._starts[last] if last < len(self.rows) else len(self.text)
+        after = self.text[start : edit.start] + edit.content + self.text[edit.end : end]
+        return difference(self.text[start:end], after, first)
+
     def fix(self, fix: Fix) -> Fix | None:
         """A fix of the program as one of the file; None where it cannot be made there."""
         return self.book.fix(fix) if self.book else fix
@@ -70,12 +81,38 @@ def read(data: bytes, is_notebook: bool) -> Text | None:
     return Text(book.text, book) if book else None
 
 
-def difference(before: str, after: str) -> tuple[str, ...]:
-    """What is different, for people: the body of a unified diff with a line around."""
+def difference(before: str, after: str, first: int = 1) -> tuple[str, ...]:
+    """What is different, for people: the body of a unified diff with a line around.
+
+    `first` is the number of the texts' first line where they are parts of longer ones.
+    """
     from difflib import unified_diff
 
-    shown = unified_diff(before.splitlines(), after.splitlines(), n=1, lineterm="")
-    return tuple(line for line in shown if not line.startswith(("--- ", "+++ ")))
+    old, new = before.splitlines(), after.splitlines()
+    # What is equal at both ends is cut off first: comparing whole files takes much longer.
+    above = _equal(old, new)
+    below = _equal(old[:above:-1], new[:above:-1])
+    above, below = max(0, above - 1), max(0, below - 1)
+    shown = unified_diff(
+        old[above : len(old) - below], new[above : len(new) - below], n=1, lineterm=""
+    )
+    return tuple(
+        _moved(line, above + first - 1) for line in shown if not line.startswith(("--- ", "+++ "))
+    )
+
+
+def _equal(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines two texts begin with in common."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _moved(line: str, down: int) -> str:
+    """A line of a difference, its numbers moved where it heads a hunk."""
+    head = _HUNK.fullmatch(line)
+    if head is None:
+        return line
+    return f"@@ -{int(head[1]) + down}{head[2]} +{int(head[3]) + down}{head[4]} @@"
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import Program
+from accumlint.reading import names
+from accumlint.reading.program import Assign, Augment, Binary, Expr, Item, Program, Slice, dotted
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Trace, Window
 
@@ -66,7 +67,9 @@ class LossNotDivided(Rule):
 
     When it stays silent: when a framework divides (Accelerate's and DeepSpeed's `backward`, Lightning's automatic
     optimisation, the Hugging Face Trainer), when the gradients are divided before the step, when the loss is a sum
-    (ACC105) or is divided by a count of the whole window, when it is multiplied by something that could not be
+    (ACC105) or is divided by a count of the whole window, when its reduction could not be seen and it is multiplied by
+    the number of ranks (it adds up on purpose) or taken in pieces over the features of a whole window (contrastive
+    losses), when it is multiplied by something that could not be
     followed, and when a call that could not be followed received the loss or the optimizer. A gradient that is never
     cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
@@ -109,6 +112,10 @@ class LossNotDivided(Rule):
                 continue
             backward = window.contributions[0].backward
             seen = reductions == {"mean"}
+            if not seen and (
+                adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
+            ):
+                continue
             yield self.at(
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided"
@@ -122,6 +129,42 @@ class LossNotDivided(Rule):
                 expected=expected(window),
                 fixes=divide(trace.program, window),
             )
+
+
+def adds_up_ranks(program: Program, loss: str) -> bool:
+    """True for a loss that is multiplied by the number of ranks somewhere: it adds up on purpose."""
+    for node in program.nodes:
+        match node:
+            case Augment(target=target, op="*", value=by) if dotted(target) == loss:
+                factors = (by,)
+            case Assign(targets=(target,), value=Binary(op="*", left=left, right=right)) if (
+                dotted(target) == loss
+            ):
+                factors = (left, right)
+            case _:
+                continue
+        if any(names.is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
+            return True
+    return False
+
+
+def is_recomputed(program: Program) -> bool:
+    """True where all features of a window but one's own are put in again, and each backward is a part of one loss.
+
+    `features[:j] + [own] + features[j + 1 :]`, as contrastive losses over a whole window are taken in pieces.
+    """
+    return any(
+        isinstance(node, Binary)
+        and node.op == "+"
+        and isinstance(node.left, Binary)
+        and _sliced(node.left.left) == _sliced(node.right) != ""
+        for node in program.nodes
+    )
+
+
+def _sliced(node: Expr) -> str:
+    """What a slice is taken of, as written; "" for anything else."""
+    return dotted(node.base) if isinstance(node, Item) and isinstance(node.index, Slice) else ""
 
 
 def divide(program: Program, window: Window) -> Iterator[Fix]:

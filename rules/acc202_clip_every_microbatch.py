@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Guard, Move
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Clip, Trace, Window
+from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
 
 from ._calls import accelerators
 from ._clips import idle_clips
@@ -94,7 +94,9 @@ class ClipEveryMicrobatch(Rule):
             # Ahead of every backward of a window: its first call bounds nothing at all, which is ACC208.
             idle = {clip.node for clip in idle_clips(trace.main, window)}
             for clip in window.of(Clip):
-                if is_partial(window, clip) and clip.node not in idle:
+                if clip.node in idle or is_for_another(trace.main, window, clip):
+                    continue
+                if is_partial(window, clip):
                     yield self.at(
                         clip,
                         "a partial sum is clipped: more micro-batches are added before "
@@ -105,6 +107,13 @@ class ClipEveryMicrobatch(Rule):
                         ],
                         fixes=clip_once(trace.program, window, clip),
                     )
+
+
+def is_for_another(run: Run, window: Window, clip: Clip) -> bool:
+    """True when another optimizer applies what is clipped before anything is added to it."""
+    later = (e for e in run.events if e.index > clip.index and isinstance(e, Step | Backward))
+    event = next(later, None)
+    return isinstance(event, Step) and event.optimizer is not window.step.optimizer
 
 
 def is_partial(window: Window, clip: Clip) -> bool:

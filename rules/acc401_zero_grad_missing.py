@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
+from accumlint.reading import names
+from accumlint.reading.program import Attr, Call, walk
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 
@@ -80,7 +82,7 @@ class ZeroGradMissing(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or run.hides("optimizer"):
+            if window is None or run.hides("optimizer") or may_be_cleared_by_callers(trace):
                 continue
             if not window.step.owned and len(run.optimizers) > 1:
                 continue
@@ -99,6 +101,16 @@ class ZeroGradMissing(Rule):
                     window=window,
                     fixes=clear_after(run, window.step),
                 )
+
+
+def may_be_cleared_by_callers(trace: Trace) -> bool:
+    """True for a step without a loop of its own, in a file that clears gradients outside of it."""
+    function = trace.entry.function if trace.entry.calls == "microbatch" else None
+    if function is None:
+        return False
+    inside = set(walk(function.body))
+    calls = (n for n in trace.program.nodes if isinstance(n, Call) and n not in inside)
+    return any(isinstance(c.func, Attr) and names.is_clearing(c.func.name) for c in calls)
 
 
 def clear_after(run: Run, step: Step) -> Iterator[Fix]:

@@ -17,23 +17,37 @@ pytestmark = pytest.mark.torch
 SCRIPT = ROOT / "docs" / "examples" / "equivalence.py"
 WINDOW = 8
 
+# Ranks meet on the loopback, whatever this machine's name resolves to.
+MEETING = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
+ALONE = {
+    "OMP_NUM_THREADS": "1",
+    **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
+}
+
 
 def trained(file: Path, ranks: int, steps: int) -> dict[str, Any]:
     """The parameters that the script ends with on some ranks, each of which takes some steps for an update."""
     import torch
 
-    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    subprocess.run(
-        [
-            sys.executable,
-            *(start if ranks > 1 else []),
-            *(SCRIPT, f"--accumulation-steps={steps}", "--save", file),
-        ],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    start = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *MEETING]
+    command = [
+        sys.executable,
+        *(start if ranks > 1 else []),
+        *(str(SCRIPT), f"--accumulation-steps={steps}", "--save", str(file)),
+    ]
+    for tries_left in (2, 1, 0):
+        run = subprocess.run(
+            command,
+            env={**os.environ, **ALONE},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        # A machine under load may end ranks that wait for one another; the experiment is about what they compute.
+        if run.returncode == 0 or not (tries_left and ranks > 1):
+            break
+    assert run.returncode == 0, run.stderr
     return torch.load(file)  # pyright: ignore[reportUnknownMemberType]
 
 

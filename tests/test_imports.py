@@ -19,6 +19,7 @@ FLOORS = [
     {
         "accumlint",
         "accumlint.place",
+        "accumlint.nesting",
         "accumlint.source",
         "accumlint.problem",
         "accumlint.prefilter",

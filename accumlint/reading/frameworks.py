@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from accumlint.reading import names
+
 
 @dataclass(frozen=True)
 class Contract:
@@ -174,13 +176,13 @@ WRAPPING_ITERABLES = frozenset(
 # Attribute names whose call or assignment makes a statement matter.
 EVENTS = frozenset(
     {
-        "backward", "manual_backward", "step", "zero_grad", "unscale_", "no_sync", "accumulate", "scale",
+        "backward", "manual_backward", "step", "unscale_", "no_sync", "accumulate", "scale",
         "no_backward_sync", "set_requires_gradient_sync", "require_backward_grad_sync", "all_reduce", "prepare",
         "sync_gradients", "grad", "clip_gradients", "optimizer_step", "scale_loss", "initialize", "setup",
         "set_gradient_accumulation_boundary", "lr_scheduler_step", "grad_scaler", "train_batch", "optimizer_zero_grad",
         "set_is_last_backward", "unscale_gradients", "gradient_accumulation_steps",
     }
-) | CLIPS | HELPER_CLIPS | frozenset(WRAPPERS) | SCALERS | NATIVE_SCALERS | {"Accelerator", "Fabric"}  # fmt: skip
+) | names.CLEARS | CLIPS | HELPER_CLIPS | frozenset(WRAPPERS) | SCALERS | NATIVE_SCALERS | {"Accelerator", "Fabric"}  # fmt: skip
 
 # Events that only tell about a gradient; the others change it, or how it is reduced.
 _WEAK = {

@@ -56,6 +56,9 @@ class _Lowering:
             if isinstance(statement, cst.SimpleStatementLine):
                 for small in statement.body:
                     found.extend(self.small(small))
+            elif isinstance(statement, cst.BaseSmallStatement):
+                # On the line of its `if` or `for`, and perhaps not alone there.
+                found.extend(self.small(statement))
             else:
                 found.extend(self.statement(statement))
         return tuple(found)
@@ -344,10 +347,15 @@ class _Lowering:
                 read = (part for part in parts if isinstance(part, cst.FormattedStringExpression))
                 return p.Text(node, tuple(self.expr(part.expression) for part in read))
             case cst.ConcatenatedString(left=left, right=right):
-                sides = [self.expr(left), self.expr(right)]
-                if all(isinstance(s, p.Const) for s in sides):
-                    return p.Const(node, node.evaluated_value)
-                return p.Text(node, tuple(sides))
+                sides = (self.expr(left), self.expr(right))
+                match sides:
+                    # The node's own `evaluated_value` would evaluate all that is below once more.
+                    case p.Const(value=str() as one), p.Const(value=str() as other):
+                        return p.Const(node, one + other)
+                    case p.Const(value=bytes() as one), p.Const(value=bytes() as other):
+                        return p.Const(node, one + other)
+                    case _:
+                        return p.Text(node, sides)
 
 
 def _constant(value: bool | None) -> Callable[[cst.CSTNode], p.Const]:

@@ -113,7 +113,7 @@ def is_data(name: str) -> bool:
 
 _NEGATIVE = re.compile(
     r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_|not_"
-    r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only"
+    r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only|evolv|sweep"
 )
 
 
@@ -180,6 +180,19 @@ _END = re.compile(
 def is_end(text: str) -> bool:
     """True when a flag's text reads like the end of an epoch."""
     return bool(_END.search(text.lower()))
+
+
+def is_length(name: str) -> bool:
+    """True for an attribute that tells how many batches a loader gives, as those without a `len` have one."""
+    return name in ("num_batches", "n_batches", "nbatches")
+
+
+CLEARS = frozenset({"zero_grad", "zero_grads", "clear_grad", "clear_grads", "clear_gradients"})
+
+
+def is_clearing(name: str) -> bool:
+    """True for a method that clears gradients, in torch and in those that read like it."""
+    return name in CLEARS
 
 
 _UPDATES = re.compile(r"(training|update|optimi[sz]\w*)_?steps_per_epoch|updates_per_epoch")

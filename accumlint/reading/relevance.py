@@ -582,7 +582,7 @@ def _receivers(
         accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
         if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
             models.add(receiver)
-        elif node.name in ("zero_grad", "param_groups"):
+        elif names.is_clearing(node.name) or node.name == "param_groups":
             cleared.add(receiver)
         elif node.name == "step":
             stepped.add(receiver)

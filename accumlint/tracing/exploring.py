@@ -131,7 +131,7 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
     }
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
-        if function not in covered:
+        if function not in covered and not _only_leads_to(covered, function, slice_):
             yield t.Entry(function)
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
@@ -145,8 +145,20 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
                 yield t.Entry(inner, outer)
     # What is called only by code that could not be followed still deserves a look.
     for function in sorted(training, key=lambda f: not _loops(f, slice_)):
-        if function not in covered and function not in nested:
+        if (
+            function not in covered
+            and function not in nested
+            and not _only_leads_to(covered, function, slice_)
+        ):
             yield t.Entry(function)
+
+
+def _only_leads_to(covered: set[p.Function], function: p.Function, slice_: Relevance) -> bool:
+    """True for a function that does nothing to gradients but call those that ran already."""
+    ran = {key(f) for f in covered}
+    calls = {called(n.func) for n in p.walk(function.body) if isinstance(n, p.Call)}
+    leading = calls & slice_.reaching_backward
+    return bool(leading) and leading <= ran and "backward" not in leading
 
 
 def _loops(function: p.Function, slice_: Relevance) -> bool:

@@ -158,11 +158,11 @@ class Guards:
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
-            taken = then > other
-            # A flag whose name says "unusual" stays off unless the other side has no event at all.
-            if taken and not negated and names.is_off_by_default(key) and other > 0:
-                taken = False
-            return taken != negated
+            on = (then > other) != negated
+            # A flag whose name says "unusual" stays off unless its other side has no event at all.
+            if on and names.is_off_by_default(key) and min(then, other) > 0:
+                return False
+            return on
         if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
             return False
         if then == 0 and not node.orelse:
@@ -197,7 +197,7 @@ class Guards:
         relevance = self.machine.relevance
         eventful = [s for s in block if s in relevance.eventful]
         calls = (n for n in p.walk(tuple(eventful)) if isinstance(n, p.Call))
-        if eventful and all(p.dotted(n.func).endswith(".zero_grad") for n in calls):
+        if eventful and all(names.is_clearing(p.dotted(n.func).rpartition(".")[2]) for n in calls):
             return -1
         return self.weight(block)
 

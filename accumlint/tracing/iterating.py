@@ -361,6 +361,9 @@ class Iterating:
             if source.kind == "count":
                 source.position += 1
                 return source.position - 1
+        if isinstance(source, Unknown) and source.parameters:
+            # The first of a model's parameters is no data.
+            return source
         return self.fetched(source, None)
 
     def length(self, value: Value) -> Value:

@@ -84,6 +84,9 @@ class Naming:
         if names.is_updates_per_epoch(name):
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
+        loader = text.removesuffix(f".{name}").rpartition(".")[2]
+        if names.is_length(name) and names.role_of(loader) == "loader":
+            return machine.iterating.length(Unknown(loader))
         if text in machine.symbols:
             return machine.symbols[text]
         value = self._symbol(text, name, node, hint)

@@ -229,7 +229,7 @@ class Things:
             if special is not None:
                 return True, special[0]
         match name:
-            case "zero_grad":
+            case _ if names.is_clearing(name):
                 self.machine.updating.wipe(base, node)
                 return True, None
             case (

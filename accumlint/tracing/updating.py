@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
@@ -44,7 +44,7 @@ class Updating:
                 if self.machine.engines.gate(base):
                     self.step(base, node, None, gated=self.machine.engines.gated(base))
                 return True, None
-            case "zero_grad" | "clear_grad":
+            case _ if names.is_clearing(name):
                 if self.machine.engines.gate(base):
                     self.clear(base, node)
                 return True, None

@@ -1,0 +1,73 @@
+"""Tells code that is nested too deeply to be parsed, without parsing it.
+
+Parsers call themselves for what is nested, and a process that runs out of stack is gone without a word.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Python itself reads no more brackets than these within each other.
+BRACKETS = 200
+# So much may stand between two commas, texts aside: `a.b.c` and `1 + 1 + 1` are deep, too.
+CHARACTERS = 4_000
+ELIFS = 1_000
+
+# Texts that are not closed end with the line or with the file, so that no search begins twice.
+_PIECE = re.compile(
+    r"""
+    [^'"\#\\\n,;()\[\]{}]+
+    | \n(?:[ \t]*(?P<afresh>def|class|import|return)\b)?
+    | '''[^'\\]*(?:(?:\\.?|'(?!''))[^'\\]*)*(?:'''|\Z)
+    | \"""[^"\\]*(?:(?:\\.?|"(?!""))[^"\\]*)*(?:\"""|\Z)
+    | '[^'\\\n]*(?:\\.?[^'\\\n]*)*'?
+    | "[^"\\\n]*(?:\\.?[^"\\\n]*)*"?
+    | \\\n?
+    | \#[^\n]*
+    | [,;()\[\]{}]
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_ELIF = re.compile(r"\belif\b")
+
+
+def too_deep(text: str) -> int:
+    """The line on which code becomes too deep, 0 where none does."""
+    elifs = list(_ELIF.finditer(text)) if text.count("elif") > ELIFS else []
+    if len(elifs) > ELIFS:
+        return _line(text, elifs[ELIFS].start())
+    # Of each open bracket: how much stands behind the last comma, and the most that is nested there.
+    lengths, nested = [0], [0]
+    for match in _PIECE.finditer(text):
+        piece = match[0]
+        match piece[0]:
+            case "\n":
+                # No expression goes on with such a word, whatever brackets seem to be open.
+                if match["afresh"]:
+                    lengths, nested = [0], [0]
+                elif len(lengths) == 1:
+                    lengths[0] = nested[0] = 0
+            case "," | ";":
+                lengths[-1] = nested[-1] = 0
+            case "(" | "[" | "{":
+                lengths.append(0)
+                nested.append(0)
+            case ")" | "]" | "}":
+                if len(lengths) > 1:
+                    inner = lengths.pop() + nested.pop()
+                    lengths[-1] += 1
+                    nested[-1] = max(nested[-1], inner)
+            case "#":
+                pass
+            case "'" | '"':
+                # One text behind another is deep as well.
+                lengths[-1] += 4
+            case _:
+                lengths[-1] += len(piece.strip())
+        if len(lengths) > BRACKETS or lengths[-1] + nested[-1] > CHARACTERS:
+            return _line(text, match.start())
+    return 0
+
+
+def _line(text: str, offset: int) -> int:
+    return text.count("\n", 0, offset) + 1
