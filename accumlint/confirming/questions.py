@@ -376,6 +376,8 @@ def _growing(evidence: Evidence, key: str = "equal") -> Answer:
 def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     found = evidence.get(key)
     before = evidence.raw[key]["notes"]["initial_scale"]
+    # A scaler that is switched off multiplies by 1, and has nothing to lower.
+    before = before if before > 1 else 0.0
     steps = len(found.updates)
     whole = len(evidence.get("equal").updates)
     lowered = not before or any(s < before for s in found.scales)
