@@ -32,6 +32,9 @@ def _whole(found: Pass) -> list[Update]:
     updates = [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
     if not updates:
         raise Undecided("no update could be compared")
+    lost = next((u for u in updates if math.isnan(u.error)), None)
+    if lost is not None:
+        raise Undecided(f"the gradient of update {lost.number} is no number")
     return updates
 
 

@@ -339,7 +339,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
-        if node in self.eventful and not self.guide.lenient:
+        if node in self.eventful and (not self.guide.lenient or _acts(node)):
             return node
         spec = _constant(bound)
         named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
@@ -356,6 +356,17 @@ class _Rewriter(ast.NodeTransformer):
         else:
             mend = ast.Expr(made)
         return _at(_tried([node], [mend]), node)
+
+
+def _acts(node: ast.stmt) -> bool:
+    """True for a statement that steps or clears: without it, another loop would be measured."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="zero_grad"))):
+            return True
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
+            return True
+        case _:
+            return False
 
 
 def _root(node: ast.Call) -> None:
