@@ -11,7 +11,6 @@ from accumlint.place import Place
 from accumlint.rule import Mention
 from accumlint.suppress import Ignore, Match, Suppressions, Word
 
-
 # Each is told with its row: so many more on one row would be told on pages over pages.
 _MOST = 100
 
