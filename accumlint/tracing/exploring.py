@@ -219,7 +219,8 @@ class _Paths:
                 run, machine = self.run(scenario, chosen)
             if not found and run.stopped.startswith("raises") and not run.of(t.Backward):
                 # Every way was refused: what refuses them asks for something that was misread.
-                self.forgiving, chosen = True, {}
+                self.forgiving = True
+                chosen = dict[str, str]()
                 run, machine = self.run(scenario, chosen)
             literal = run.literal
             if (
