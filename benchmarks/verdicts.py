@@ -23,7 +23,8 @@ from accumlint import check, packs
 from accumlint.check import Examined, Shared
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.plan import Plan, Wish, planned, question
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.plan import Plan, planned, question
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.session import confirm
 from accumlint.discovery import Target

@@ -14,8 +14,13 @@ from helpers import ROOT
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-TRAIN = ROOT / "fixtures" / "setup" / "train.py"
-OBJECTS = ROOT / "fixtures" / "setup" / "objects.py"
+LOOPS = ROOT / "fixtures" / "setup"
+# Loops that cannot be run with stand-ins alone: the file that gives what is missing, and the name that is asked for.
+WANTING = {
+    "train": ("objects", "ranking.rank_loss"),
+    "criterion_from_a_registry": ("criterion_objects", "self.criterion"),
+    "penalty_of_an_adapter": ("penalty_objects", "context.adapter.penalty"),
+}
 # Set-up files that are not usable, with the reason that the finding gets.
 WRONG = {
     "loss = None": "the set-up file defines no 'setup'",
@@ -27,36 +32,39 @@ WRONG = {
 }
 
 
-def confirmed(*arguments: str) -> dict[str, Any]:
-    """The only confirmation of the loop that wants a set-up file."""
+def confirmed(*arguments: str) -> list[dict[str, Any]]:
+    """The confirmations of the losses that are not divided."""
     command = [sys.executable, "-m", "accumlint", "confirm", "--isolated", "--select", "ACC102"]
     ran = subprocess.run(
-        [*command, "--output-format", "json", str(TRAIN), *arguments],
-        capture_output=True,
-        check=False,
+        [*command, "--output-format", "json", *arguments], capture_output=True, check=False
     )
-    (found,) = json.loads(ran.stdout)
-    return found
+    return json.loads(ran.stdout)
 
 
 def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
-    found = confirmed()
-    assert found["verdict"] == "undecided"
-    assert '"ranking.rank_loss": ...,  # read at line ' in found["setup"]
-    assert "Without them: " in found["setup"]
-    compile(found["setup"], "setup.py", "exec")
+    found = confirmed(*(str(LOOPS / f"{loop}.py") for loop in WANTING))
+    assert {Path(one["filename"]).stem: one["verdict"] for one in found} == dict.fromkeys(
+        WANTING, "undecided"
+    )
+    for one in found:
+        _, name = WANTING[Path(one["filename"]).stem]
+        assert f'"{name}": ...,  # read at line ' in one["setup"]
+        assert "Without them: " in one["setup"]
+        compile(one["setup"], "setup.py", "exec")
 
 
-def test_what_is_given_is_used() -> None:
-    found = confirmed("--setup", str(OBJECTS))
+@pytest.mark.parametrize("loop", WANTING)
+def test_what_is_given_is_used(loop: str) -> None:
+    objects, name = WANTING[loop]
+    (found,) = confirmed("--setup", str(LOOPS / f"{objects}.py"), str(LOOPS / f"{loop}.py"))
     assert found["verdict"] == "confirmed"
     assert found["measured"]["factor"] == "K"
-    assert "`rank_loss`: as the set-up file gives it" in found["standins"]
+    assert any(one.endswith("`: as the set-up file gives it") for one in found["standins"]), name
     assert found["setup"] is None
 
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) -> None:
     (tmp_path / "objects.py").write_text(text)
-    found = confirmed("--setup", str(tmp_path / "objects.py"))
+    (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
     assert (found["verdict"], found["reason"]) == ("undecided", WRONG[text])

@@ -17,7 +17,8 @@ from accumlint import check, packs
 from accumlint.check import Examined, Shared
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
-from accumlint.confirming.plan import Plan, Wish, again, planned
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Regime, Verdict
 from accumlint.confirming.session import confirm
 from accumlint.discovery import Target
@@ -53,6 +54,8 @@ EXCEPTIONS = {
     "acc102/bad_epoch_of_a_context": NO_CONTEXT,
     "acc102/bad_epoch_of_a_context.fixed": NO_CONTEXT,
     "acc102/good_epoch_of_a_context": NO_CONTEXT,
+    "acc102/good_adds_up_over_ranks": NO_STANDIN,
+    "acc102/good_contrast_over_the_window": NO_STANDIN,
     "acc102/good_divided_on_the_last_stage": UNSEEN,
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc104/good_share_of_batch": "the stand-in's batches are as small as its pieces",
@@ -85,10 +88,12 @@ EXCEPTIONS = {
     "acc308/good_sum_of_a_sum": ON_PURPOSE,
     "acc309/good_value_from_elsewhere": UNSEEN,
     "acc202/bad_policy_from_rollouts.fixed": "another loss shows a defect, and never that there is none",
+    "acc202/good_gan_clips_before_each_step": "what a model says of itself is not there when DDP is around it",
     "acc202/good_two_networks": NO_STANDIN,
     "acc301/bad_tasks_by_flags.fixed": "what runs only without its flags is not refuted",
     "acc204/good_one_update_for_two_steps": "nothing says that `steps` are the micro-batches of a window",
     "acc208/good_only_measured": "nothing is clipped, so nothing is clipped in the wrong place",
+    "acc401/good_cleared_by_the_caller": UNSEEN,
     "acc401/good_helper_unseen": UNSEEN,
     "acc402/bad_counter_of_a_base_class": NO_BASE,
     "acc402/good_engines_without_a_window": NO_STANDIN,

@@ -162,7 +162,7 @@ def command(
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
     from accumlint.confirming import launch, page, record, session, table
-    from accumlint.confirming.plan import STEPS, Wish
+    from accumlint.confirming.passes import STEPS, Wish
 
     script = _script(context, own)
     _require(own, places, allow, setup, steps, dtype)

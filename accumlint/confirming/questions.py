@@ -32,6 +32,9 @@ def _whole(found: Pass) -> list[Update]:
     updates = [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
     if not updates:
         raise Undecided("no update could be compared")
+    lost = next((u for u in updates if math.isnan(u.error)), None)
+    if lost is not None:
+        raise Undecided(f"the gradient of update {lost.number} is no number")
     return updates
 
 
@@ -376,6 +379,8 @@ def _growing(evidence: Evidence, key: str = "equal") -> Answer:
 def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     found = evidence.get(key)
     before = evidence.raw[key]["notes"]["initial_scale"]
+    # A scaler that is switched off multiplies by 1, and has nothing to lower.
+    before = before if before > 1 else 0.0
     steps = len(found.updates)
     whole = len(evidence.get("equal").updates)
     lowered = not before or any(s < before for s in found.scales)

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accumlint.confirming.plan import Plan, Spec, roots_of
+from accumlint.confirming.folders import roots_of
+from accumlint.confirming.passes import Spec
+from accumlint.confirming.plan import Plan
 from accumlint.problem import Misuse
 from accumlint.reading.imports import Imports
 from accumlint.remembering import Memory

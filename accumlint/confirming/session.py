@@ -9,7 +9,8 @@ from accumlint import check
 from accumlint.check import Examined, Shared
 from accumlint.confirming import own_verdict
 from accumlint.confirming.launch import Launched, Options, launch
-from accumlint.confirming.plan import Plan, Wish, again, planned
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation
 from accumlint.confirming.script import Run, Script, runs
 from accumlint.confirming.verdict import judged

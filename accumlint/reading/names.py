@@ -29,7 +29,7 @@ _NOT_A_THING = re.compile(
     r"state|meter|cfg|config|args?$|kwargs|name|step|_idx|type|params|groups|class|cls|_fn$|path|dict"
     r"|conf$|hparams|_id$|num_|_lr$|betas|eps|keys|_len|size|dim|file|dir|loss|_log|output|flag|use_|is_"
     r"|memory|device|dtype|str$|time|info|input|_ckpt|kind|has_|options?$|settings|version|builder|registry"
-    r"|learning_rate|weight_decay|momentum|_beta\d?$|factory|_freq|interval|_every"
+    r"|learning_rate|weight_decay|momentum|_beta\d?$|factory|_freq|interval|_every|_in_|offload|^fused_|enable|^with_|^no_|_on_"
 )
 
 _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -112,8 +112,10 @@ def is_data(name: str) -> bool:
 
 
 _NEGATIVE = re.compile(
-    r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_|not_"
+    r"debug|dry_?run|eval_only|only_eval|overfit|profil|sanity|infer|skip|resum|disable|(^|_)no_(?!sync)|not_"
     r"|smoke|load_|from_ckpt|checkpoint_path|fail|error|empty|freeze|offload|legacy|deprecated|export|only|evolv|sweep"
+    # Hardware that few have.
+    r"|(^|[_.])(tpu|xla|hpu|npu|mlu|xpu|smp|sagemaker)([_.(]|$)"
 )
 
 
@@ -185,6 +187,14 @@ def is_end(text: str) -> bool:
 def is_length(name: str) -> bool:
     """True for an attribute that tells how many batches a loader gives, as those without a `len` have one."""
     return name in ("num_batches", "n_batches", "nbatches")
+
+
+_SCORE = re.compile(r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer)(_|$)")
+
+
+def is_score(name: str) -> bool:
+    """True when a name reads like something counted from predictions, which has no gradient."""
+    return bool(_SCORE.search(name.lower()))
 
 
 CLEARS = frozenset({"zero_grad", "zero_grads", "clear_grad", "clear_grads", "clear_gradients"})

@@ -68,6 +68,8 @@ class Machine:
         self.captured: dict[p.Function, Closure] = {}
         self.returned: Value = None
         self._spoken: bool | None = None
+        # Whatever is raised before anything trains is passed over.
+        self.forgiving = False
         self._statements: dict[type, Callable[[p.Node], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
@@ -401,6 +403,9 @@ class Machine:
 
     def _raise(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Raise)
+        training = any(loop.node in self.relevance.backwards for loop in self.state.loops)
+        if self.forgiving and not training:
+            return None
         raise PythonError(node.exception.strip("()") or "Exception")
 
     def _delete(self, node: p.Node) -> str | None:

@@ -322,6 +322,11 @@ class Loader(DataLoader[Any]):
             except StopIteration:
                 self.endless_ = None
 
+    @property
+    def num_batches(self) -> int:
+        """Its length, as what wraps a stream calls it."""
+        return len(self)
+
     def __call__(self, *_: Any, **__: Any) -> Loader:
         """Itself, where what gives micro-batches is a method."""
         return self

@@ -10,12 +10,14 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Loader
+from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.networks import Model, Output
 from accumlint.confirming.child.settings import LOSS_LIKE
@@ -25,7 +27,7 @@ from accumlint.confirming.child.things import Things, Unbound
 from accumlint.reading import names
 
 DATA = re.compile(
-    r"^(?!.*(time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
+    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # The name of a class, which is not the thing that is made of it.
@@ -272,6 +274,18 @@ class Binding(Things):
             raise Unbound("a loop goes on without taking a step")
         return value
 
+    def casting(self, made: Callable[[], Any]) -> Any:
+        """An autocast, or nothing where its settings could not be read."""
+        try:
+            return made()
+        # Whatever the user's settings do.
+        except Exception:  # noqa: BLE001
+            return nullcontext()
+
+    def lasts(self, value: Any, count: Any, bound: Any) -> Any:
+        """Whether a training loop goes on, by its test: as long as it is wanted, where its bound is unknown."""
+        return value or isinstance(count, Stub) or isinstance(bound, Stub)
+
     def chosen(self, text: str, value: bool) -> bool:
         """A flag as it was decided on the path of the finding."""
         return value
@@ -279,6 +293,14 @@ class Binding(Things):
     def averaged(self) -> None:
         """The running average of the weights is about to move."""
         self.recorder.note("average")
+
+    def defined(self, cls: type) -> type:
+        """A class of the user's, whose objects have what a set-up file gives under `self`."""
+        for name in self.given:
+            owner, _, attribute = name.rpartition(".")
+            if owner == "self":
+                setattr(cls, attribute, Kept(self.take(name)))
+        return cls
 
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""

@@ -78,6 +78,8 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if re.search(r"(class|label)_weights?$", p.name):
         return [1.0] * (VOCABULARY if binding.data.kind == "tokens" else CLASSES)
     if re.search(r"^params$|parameters$", p.name):
+        if not binding.models:
+            binding.model("model")
         return [q for m in binding.models.values() for q in m.parameters()]
     return binding.stub(p.name)
 

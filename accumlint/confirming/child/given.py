@@ -35,6 +35,19 @@ class Fed:
         return getattr(self._batches, name)
 
 
+class Kept:
+    """An attribute that stays what a set-up file gives for it, whatever is assigned to it."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __get__(self, owner: object, kind: type | None = None) -> Any:
+        return self._value
+
+    def __set__(self, owner: object, value: object) -> None:
+        pass
+
+
 def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, Any]:
     """The objects that the `setup(rank, world, device)` of a file returns, by the names they are to have.
 

@@ -60,6 +60,9 @@ class Output(Plain):
             return self.nothing
         if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
             return {"loss": self.loss}
+        if re.search(r"loss(es)?_(metrics|info|outputs?)$", low):
+            # A group of losses, of which one is taken by its name.
+            return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self.loss
         return self

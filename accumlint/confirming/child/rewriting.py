@@ -8,6 +8,7 @@ that fails gives its names stand-ins instead of ending the run.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -88,6 +89,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         # The functions of a class are reached through it.
         node.body = [s for s in node.body if not _is_made(s)]
+        defined = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "defined", ast.Load())
+        node.decorator_list.insert(0, _at(defined, node))
         return self.careful(node, (node.name,))
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
@@ -132,7 +135,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_With(self, node: ast.With) -> ast.AST:
         quiet = self.quiet(node)
+        casting = [item for item in node.items if _is_autocast(item.context_expr)]
         self.generic_visit(node)
+        for item in casting:
+            # What it is set to may be unknown, and has no part in the gradient.
+            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), item.context_expr)
+            item.context_expr = _at(_runtime("casting", [later]), item.context_expr)
         return self.careful_block(node) if quiet else node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -156,8 +164,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_While(self, node: ast.While) -> ast.AST:
         quiet = self.quiet(node)
+        known = [] if quiet else _bounds(node.test)
         node.test = self.testing(node.test)
         self.generic_visit(node)
+        if known:
+            # How far training goes is often a setting that nobody knows.
+            node.test = _at(_runtime("lasts", [node.test, *known]), node)
         # A loop that never fetches must not go on for ever.
         node.test = _at(_runtime("turn", [node.test]), node)
         return self.careful_block(node) if quiet else node
@@ -327,7 +339,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
-        if node in self.eventful and not self.guide.lenient:
+        if node in self.eventful and (not self.guide.lenient or _acts(node)):
             return node
         spec = _constant(bound)
         named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
@@ -346,6 +358,17 @@ class _Rewriter(ast.NodeTransformer):
         return _at(_tried([node], [mend]), node)
 
 
+def _acts(node: ast.stmt) -> bool:
+    """True for a statement that steps or clears: without it, another loop would be measured."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="zero_grad"))):
+            return True
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
+            return True
+        case _:
+            return False
+
+
 def _root(node: ast.Call) -> None:
     """What goes backward by a call goes through the runtime, which may know better."""
     match node:
@@ -357,6 +380,28 @@ def _root(node: ast.Call) -> None:
             node.args[0] = _at(_runtime("root", [root]), node)
         case _:
             pass
+
+
+def _is_autocast(context: ast.expr) -> bool:
+    match context:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name == "autocast"
+        case _:
+            return False
+
+
+def _bounds(test: ast.expr) -> list[ast.expr]:
+    """What a loop counts and how far, where its test compares two plain names."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]) if all(
+            isinstance(part, ast.Name | ast.Attribute | ast.Constant)
+            for side in (left, right)
+            for part in ast.walk(side)
+            if isinstance(part, ast.expr)
+        ):
+            return [copy.deepcopy(left), copy.deepcopy(right)]
+        case _:
+            return []
 
 
 def _failed() -> ast.expr:

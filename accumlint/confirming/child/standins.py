@@ -28,6 +28,12 @@ class Optimizer(torch.optim.SGD):
     def __call__(self, *_: Any) -> Any:
         return self
 
+    def clear_grad(self, *_: Any, **__: Any) -> None:
+        """Clears, as libraries that are like torch call it."""
+        self.zero_grad()
+
+    clear_grads = clear_gradients = clear_grad
+
     # Where the loop has several, they are this one.
 
     def __iter__(self) -> Iterator[Any]:

@@ -25,7 +25,13 @@ from accumlint.reading import names
 
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
-_NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|^(n|num|max|total)_")
+# What a model trains, as another object keeps it.
+_TRAINED = re.compile(
+    r"^(trainable|learnable|train|model|net|network|lora|adapter|all)_(params|parameters)$"
+)
+_BY_NAME = re.compile(r"^(trainable|train|optimized|model)_(param|params|parameter)_(dict|map)$")
+_NO_MODEL = re.compile(r"count$|^(batch|data|sample)_generator$")
+_NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
 # A window may be asked for by what it holds.
@@ -126,6 +132,10 @@ class Things:
             role = "criterion" if _CRITERION.search(last) else names.role_of(last)
         if role == "loader" and _NO_LOADER.search(last.lower()):
             role = ""
+        if last.startswith(("enable_", "disable_")) and text not in self.roles:
+            role = ""
+        if role == "model" and text not in self.roles and _NO_MODEL.search(last.lower()):
+            role = ""
         if role:
             made = self.thing(role, text)
             if made is not UNKNOWN:
@@ -133,6 +143,10 @@ class Things:
         low = last.lower()
         if found := _WINDOW.search(low):
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
+        if _TRAINED.search(low) and self.models:
+            return [q for model in self.models.values() for q in model.parameters()]
+        if _BY_NAME.search(low) and self.models:
+            return {n: q for model in self.models.values() for n, q in model.named_parameters()}
         if low in ("device", "dev"):
             return self.data.device
         if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):

@@ -20,41 +20,46 @@ def missing_names(
         for frame, line in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_filename == file
     ]
-    for frame, line in reversed(steps):
-        found = list(dict.fromkeys(_made_up(frame, line, text, told)))
-        if found:
-            return [(name, line) for name in found]
-    for frame, line in reversed(steps):
-        # What is None and was to be something else.
-        found = list(dict.fromkeys(_nothing(frame, line, text)))
-        if found:
-            return [(name, line) for name in found]
+    # What is None and was to be something else is asked for first where it is what failed.
+    looks = [_made_up, _nothing]
+    if "NoneType" in str(error):
+        looks.reverse()
+    for look in looks:
+        for frame, line in reversed(steps):
+            found = list(dict.fromkeys(look(frame, line, text, told)))
+            if found:
+                return [(name, line) for name in found]
     return []
 
 
-def _nothing(frame: FrameType, line: int, text: str) -> Iterator[str]:
-    """The names that the statement at a line reads and that are None."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Name) and node.lineno == line and node.id in frame.f_locals:
-            if frame.f_locals[node.id] is None:
-                yield node.id
+def _nothing(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
+    """What the statement at a line reads that is None."""
+    for node in _read(line, text):
+        if _value(node, frame) is None:
+            yield ast.unparse(node)
 
 
 def _made_up(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
     """What the statement at a line reads that is a stand-in."""
+    for node in _read(line, text):
+        name = ast.unparse(node)
+        if isinstance(_value(node, frame), Stub | Output) or name in told:
+            yield name
+
+
+def _read(line: int, text: str) -> Iterator[ast.Name | ast.Attribute]:
+    """The names and chains of attributes that are read at a line."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name | ast.Attribute) and node.lineno == line:
-            value = _value(node, frame)
-            name = ast.unparse(node)
-            if isinstance(value, Stub | Output) or name in told:
-                yield name
+            if isinstance(node.ctx, ast.Load):
+                yield node
 
 
 def _value(node: ast.expr, frame: FrameType) -> object:
-    """What a name or a chain of attributes stands for; None where that cannot be told without running anything."""
+    """What a name or an attribute of one stands for; `...` where that cannot be told without running anything."""
     if isinstance(node, ast.Name):
-        return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
+        return frame.f_locals.get(node.id, frame.f_globals.get(node.id, ...))
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         owner = _value(node.value, frame)
-        return getattr(owner, "__dict__", {}).get(node.attr)
-    return None
+        return getattr(owner, "__dict__", {}).get(node.attr, ...)
+    return ...

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -83,6 +84,8 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
 
 def _watch_clears(recorder: Recorder, patch: Patch) -> None:
     def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
+        # Accelerate asks what the method takes.
+        @functools.wraps(clear)
         def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = clear(self, *args, **kwargs)
             if not recorder.busy:

@@ -396,7 +396,7 @@ def _pass(
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
         "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
-        "failed": binding.failed[:8], "pressure": pressure if spec.get("pressure") else 0.0,
+        "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,

@@ -1,0 +1,117 @@
+"""What the words of a file and the events of a path through it tell about how to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accumlint.reading import frameworks
+from accumlint.reading import program as p
+from accumlint.tracing import trace as t
+
+
+def is_distributed(events: Iterable[t.Event]) -> bool:
+    """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
+    for event in events:
+        if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
+            return True
+        if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
+            return True
+    return False
+
+
+def roles(events: Iterable[t.Event]) -> dict[str, str]:
+    """Roles by text, as the run saw them."""
+    found: dict[str, str] = {}
+    for event in events:
+        for name in ("model", "optimizer", "scaler", "scheduler"):
+            thing = getattr(event, name, None)
+            if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
+                found.setdefault(thing.text, thing.role)
+    return found
+
+
+def disables(program: p.Program) -> bool:
+    """Whether a GradScaler is switched off in so many words."""
+    return any(
+        isinstance(node, p.Call)
+        and (p.dotted(node.func) or "").endswith("GradScaler")
+        and isinstance(given := node.keyword("enabled"), p.Const)
+        and given.value is False
+        for node in program.nodes
+    )
+
+
+def steppers(program: p.Program) -> set[str]:
+    """Names on which both `step` and `zero_grad` are called."""
+    called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
+    for node in program.nodes:
+        if isinstance(node, p.Call):
+            owner, _, method = (p.dotted(node.func) or "").rpartition(".")
+            if owner and method in called:
+                called[method].add(owner.rpartition(".")[2])
+    return called["step"] & called["zero_grad"]
+
+
+def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
+    """True where models reduce their gradients, and no wrapper for that is in sight."""
+    if any(wrapper in text for wrapper in frameworks.WRAPPERS):
+        return False
+    return any(
+        isinstance(e, t.NoSync | t.SyncFlag)
+        or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
+        for e in events
+    )
+
+
+def kind(text: str) -> str:
+    """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
+    low = text.lower()
+    tokens = sum(
+        low.count(w)
+        for w in (
+            "input_ids",
+            "vocab",
+            "token",
+            "ignore_index",
+            "attention_mask",
+            "seq_len",
+            "block_size",
+            "-100",
+        )
+    )
+    values = sum(
+        low.count(w)
+        for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber")
+    )
+    rows = sum(low.count(w) for w in ("image", "num_classes", "pixel", "label", "bce", "softplus"))
+    if "cross_entropy" in low or "crossentropy" in low or "nll_loss" in low:
+        return "tokens" if tokens > rows else "rows"
+    if values > tokens:
+        return "values"
+    return "tokens" if tokens > rows else "rows"
+
+
+def ignored(program: p.Program) -> int:
+    """The label that losses leave out, where the source writes it as a number."""
+    constants = {
+        target.id: statement.value.value
+        for statement in program.body
+        if isinstance(statement, p.Assign) and isinstance(statement.value, p.Const)
+        for target in statement.targets
+        if isinstance(target, p.Name)
+    }
+    for node in program.nodes:
+        if isinstance(node, p.Call):
+            given = node.keyword("ignore_index")
+            value = (
+                given.value
+                if isinstance(given, p.Const)
+                else constants.get(given.id)
+                if isinstance(given, p.Name)
+                else None
+            )
+            if isinstance(given, p.Unary) and isinstance(given.operand, p.Const):
+                value = -given.operand.value if isinstance(given.operand.value, int) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return -100

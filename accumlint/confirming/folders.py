@@ -1,0 +1,29 @@
+"""The folders that a file's imports are looked for in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def package(file: Path) -> tuple[Path, str]:
+    """The folder that a file's package is imported from, and the package's dotted name."""
+    folder = file.parent
+    parts: list[str] = []
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def roots_of(file: str) -> tuple[str, ...]:
+    """The folders that a file's imports are looked for in."""
+    return tuple(_folders(package(Path(file))[0], Path(file).parent))
+
+
+def _folders(*folders: Path) -> Iterator[str]:
+    """The folders that imports are looked for in: each given one, and its `src`."""
+    for folder in dict.fromkeys(folders):
+        yield str(folder)
+        if (folder / "src").is_dir():
+            yield str(folder / "src")

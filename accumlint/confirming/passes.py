@@ -1,0 +1,104 @@
+"""The passes to make over a loop: its data, and what is changed for a control."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from accumlint.rule import Symptom
+
+STEPS = 4
+# Two epochs of two windows, and what the second brings to light.
+UPDATES = 6
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
+
+    `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
+    `growing`: the loss scale grows with every update.
+    `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
+    what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
+    "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
+    """
+
+    regime: str
+    steps: int = STEPS
+    updates: int = UPDATES
+    pressure: bool = False
+    unscaled: bool = False
+    growing: bool = False
+    inject: int = 0
+    poison: int = 0
+    sabotage: str = ""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user wants otherwise than the loop's own use suggests: ranks, accumulation steps, updates to see."""
+
+    ranks: int | None = None
+    steps: int = STEPS
+    updates: int = UPDATES
+
+
+def passes(symptom: Symptom, wish: Wish) -> Iterator[Spec]:
+    """The passes to make, with the user's steps and updates where a pass does not need its own."""
+    for spec in _usual(symptom):
+        steps = wish.steps if spec.steps == STEPS else spec.steps
+        updates = wish.updates if spec.updates == UPDATES else spec.updates
+        yield replace(spec, steps=steps, updates=updates)
+
+
+# Arms that break the loop, so that a question which no defect has answered is seen to have another answer.
+_BROKEN = {
+    Symptom.WEIGHTS: Spec("ragged", sabotage="double"),
+    Symptom.CLIPPED: Spec("equal", pressure=True, sabotage="forget"),
+    Symptom.RAISES: Spec("equal", sabotage="keep"),
+    Symptom.SPREAD: Spec("equal", sabotage="part"),
+    Symptom.REDUCTIONS: Spec("equal", sabotage="sync"),
+    Symptom.LEFT: Spec("trailing", sabotage="void"),
+    Symptom.PARTIAL: Spec("trailing", sabotage="double"),
+    Symptom.SIZES: Spec("equal", sabotage="hurry"),
+    Symptom.STEPS: Spec("equal", sabotage="hurry"),
+    Symptom.SCHEDULES: Spec("equal", sabotage="schedule"),
+    Symptom.AVERAGES: Spec("equal", sabotage="seldom"),
+    Symptom.HELD: Spec("equal", sabotage="retain"),
+    Symptom.STUCK: Spec("overflow", inject=3, updates=8, sabotage="void"),
+}
+
+
+def _usual(symptom: Symptom) -> Iterator[Spec]:
+    """The three regimes, what the symptom needs besides, and its controls."""
+    # A total may be set back with the epoch only.
+    yield Spec("equal", updates=20) if symptom is Symptom.GROWING else Spec("equal")
+    yield Spec("ragged")
+    yield Spec("trailing")
+    if symptom in (Symptom.CLIPPED, Symptom.RAISES):
+        yield Spec("equal", pressure=True)
+    if symptom is Symptom.STUCK:
+        yield Spec("overflow", inject=3, updates=8)
+    if symptom is Symptom.SKIPPED:
+        yield Spec("overflow", poison=STEPS - 1)
+        yield Spec("overflow", poison=STEPS)
+    if symptom is Symptom.RAISES:
+        yield Spec("equal", growing=True)
+    # What is done where the GradScaler refuses to go on.
+    yield Spec("equal", unscaled=True)
+    # Made right: nothing to accumulate, nothing to scale, what is applied put right.
+    if symptom is Symptom.CLIPPED:
+        yield Spec("equal", steps=1, updates=4, pressure=True)
+        yield Spec("equal", pressure=True, sabotage="mend")
+        yield Spec("equal", unscaled=True, pressure=True)
+    else:
+        yield Spec("equal", steps=1, updates=4)
+        yield Spec("equal", sabotage="mend")
+        yield Spec("equal", unscaled=True, sabotage="mend")
+    if symptom is Symptom.HELD:
+        yield Spec("equal", sabotage="free")
+    if symptom in (Symptom.SIZES, Symptom.STEPS, Symptom.MISSED):
+        yield Spec("equal", sabotage="regular")
+    if symptom is Symptom.SPREAD:
+        yield Spec("equal", sabotage="average")
+    yield _BROKEN.get(symptom, Spec("equal", sabotage="double"))
