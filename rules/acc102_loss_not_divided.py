@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading import names
+from accumlint.reading.names import is_ranks
 from accumlint.reading.program import Assign, Augment, Binary, Expr, Item, Program, Slice, dotted
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Trace, Window
@@ -143,7 +143,7 @@ def adds_up_ranks(program: Program, loss: str) -> bool:
                 factors = (left, right)
             case _:
                 continue
-        if any(names.is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
+        if any(is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
             return True
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
-from accumlint.reading import names
+from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Attr, Call, walk
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
@@ -110,7 +110,7 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
         return False
     inside = set(walk(function.body))
     calls = (n for n in trace.program.nodes if isinstance(n, Call) and n not in inside)
-    return any(isinstance(c.func, Attr) and names.is_clearing(c.func.name) for c in calls)
+    return any(isinstance(c.func, Attr) and is_clearing(c.func.name) for c in calls)
 
 
 def clear_after(run: Run, step: Step) -> Iterator[Fix]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Append
-from accumlint.reading import names
+from accumlint.reading.names import is_score
 from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Reset, Run, Step, Trace
@@ -89,7 +89,7 @@ class RunningTotalAttached(Rule):
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
             ended = add.total in bounded or not outlives_a_step(run, add.total)
-            counted = names.is_score(add.total.rpartition(".")[2])
+            counted = is_score(add.total.rpartition(".")[2])
             if add.attached and not (backwarded or ended or counted):
                 yield self.at(
                     add,
