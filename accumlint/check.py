@@ -11,9 +11,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint import packs, patterns, prefilter
@@ -68,31 +69,96 @@ _Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
 def check(
-    targets: Iterable[Target], cache: Cache | None = None, illustrate: Illustrate | None = None
+    targets: Iterable[Target],
+    cache: Cache | None = None,
+    illustrate: Illustrate | None = None,
+    spread: Sequence[Target] = (),
+    jobs: int = 1,
 ) -> Iterator[Checked]:
     """What checking each file gave, in order. A file that cannot be checked does not stop the run.
 
     What the cache knows is not checked again, and what it does not know is added to it. With `illustrate`, each report
-    holds what its loop looks like.
+    holds what its loop looks like. The files to `spread`, in their order, may be checked ahead by other processes:
+    by so many `jobs`, with 0 by as many as pay.
     """
     shared = Shared(illustrate)
-    with _without_collector(), cache or nullcontext():
+    with _without_collector(), cache or nullcontext(), ExitStack() as stack:
+        ahead = _ahead(spread, cache, shared, jobs, stack) if jobs != 1 else {}
         for target in targets:
             known = cache.find(target) if cache else None
-            yield known or _checked(target, shared, cache)
+            if known is None:
+                coming = ahead.get(target)
+                done = next(coming) if coming else _done(target, shared)
+                known = done.checked
+                if cache:
+                    cache.keep(target, known, done.read, done.met)
+            yield known
 
 
-def _checked(target: Target, shared: Shared, cache: Cache | None) -> Checked:
+@dataclass(frozen=True)
+class _Done:
+    """What checking a file gave, and the paths that this rests on."""
+
+    checked: Checked
+    read: frozenset[str] = frozenset()
+    met: frozenset[str] = frozenset()
+
+
+def _done(target: Target, shared: Shared) -> _Done:
     shared.memory.forget_paths()
     result = read(target, lambda data, target: check_bytes(data, target, shared))
     if isinstance(result, Problem):
-        return _failed(target, result)
-    if cache:
-        cache.keep(target, result, shared.memory.read, shared.memory.met)
+        return _Done(_failed(target, result))
     if shared.characters > _PILE:
         gc.collect()
         shared.characters = 0
-    return result
+    return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
+
+
+def _ahead(
+    targets: Sequence[Target], cache: Cache | None, shared: Shared, jobs: int, stack: ExitStack
+) -> dict[Target, Iterator[_Done]]:
+    """Where the results of files come from when their turn is there: what a glance told, and what others check."""
+    from accumlint import spreading
+
+    unknown = [t for t in targets if not (t.stdin or (cache and cache.find(t)))]
+    glances = {target: _glance(target) for target in unknown}
+    ahead = {target: iter([_Done(checked)]) for target, checked in glances.items() if checked}
+    hot = [target for target, checked in glances.items() if not checked]
+    count = spreading.processes(jobs, len(hot))
+    if count == 1:
+        return ahead
+    # What every process needs is imported before there are several.
+    for name in ("judge", "reading", "tracing"):
+        import_module(f"accumlint.{name}")
+    for settings in {target.settings for target in hot}:
+        assert isinstance(selection(settings).rules, tuple)
+    spread = spreading.Spread(hot, lambda target: _done(target, shared), count)
+    results = stack.enter_context(spread).results()
+
+    def told() -> Iterator[_Done]:
+        dead: set[int] = set()
+        for number, (target, result) in enumerate(zip(hot, results, strict=True)):
+            if not isinstance(result, spreading.Died):
+                yield result
+            elif number % count in dead:
+                yield _done(target, shared)
+            else:
+                dead.add(number % count)
+                message = "the process that checked this is gone; please report it with this file"
+                yield _Done(_failed(target, Problem(target.shown, message, Kind.FAULT)))
+
+    return ahead | dict.fromkeys(hot, told())
+
+
+def _glance(target: Target) -> Checked | None:
+    """What checking a file gives where its bytes tell that it holds nothing to check."""
+    try:
+        data = _bytes(target)
+    except OSError:
+        return None
+    quiet = not (data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data))
+    return Checked(target.shown) if quiet else None
 
 
 def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
@@ -245,7 +311,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
-    broken: dict[Rule, Exception] = {}
+    broken: dict[Rule, BaseException] = {}
     placed = list(
         placing.placed(
             judge.judge(program, exploration, asked, broken),
@@ -329,7 +395,7 @@ def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
     return (Problem(target.shown, message, Kind.WARNING),) if reason else ()
 
 
-def _broken(broken: Mapping[Rule, Exception], target: Target) -> Iterator[Problem]:
+def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Problem]:
     """What is told of rules that failed: the others have done their work."""
     if not broken:
         return

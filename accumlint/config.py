@@ -79,6 +79,12 @@ class Settings:
         of_severity = (rule for rule, _ in self.severity)
         return (*self.select, *self.extend_select, *self.ignore, *in_files, *of_severity)
 
+    @property
+    def rule_files(self) -> list[str]:
+        """The files that name folders of rules."""
+        held = (setting.origins for setting in self.all if setting.name == "rule-folders")
+        return [origin for origins in held for origin in origins if origin != TYPED]
+
 
 @dataclass(frozen=True)
 class Options:

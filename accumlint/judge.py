@@ -19,7 +19,7 @@ def judge(
     program: Program,
     exploration: Exploration,
     rules: Iterable[Rule],
-    broken: dict[Rule, Exception] | None = None,
+    broken: dict[Rule, BaseException] | None = None,
 ) -> list[Finding]:
     """All findings in a program, each once, with the conditions under which it holds.
 
@@ -29,7 +29,7 @@ def judge(
     for rule in rules:
         try:
             found += _by(rule, program, exploration)
-        except Exception as problem:  # noqa: PERF203
+        except (Exception, SystemExit) as problem:  # noqa: PERF203
             if broken is None:
                 raise
             broken[rule] = problem

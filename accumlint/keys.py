@@ -166,7 +166,7 @@ KEYS = {
         Key(
             "rule-folders",
             Kind.FOLDERS,
-            "Folders of rules of one's own, which are executed; asked of the current folder's settings only.",
+            "Folders of rules of one's own; executed, so the file must be named with --config.",
             adds=True,
         ),
         Key("cache-dir", Kind.FILE, "The folder of the cache; usually .accumlint_cache.", ""),

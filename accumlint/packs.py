@@ -193,7 +193,7 @@ def rule(entry: Entry) -> Rule:
     except ImportError as problem:
         raise PackError(f"{entry.module} cannot be imported: {problem}") from problem
     # Whatever a pack does when it is imported, it is the pack that has to be mended.
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         told = f"{type(problem).__name__}: {problem}"
         raise PackError(f"{entry.module} cannot be imported: {told}") from problem
     held = [

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     # Imported where a pattern is met: most runs have few, some have none.
     from pathspec import GitIgnoreSpec
+
+# What a star becomes. Several of them in one name may try each length of each: hours for one file.
+_STAR = "[^/]*"
+_PIECE = re.compile(r"\[\^/\]\*|\[\^?\]?[^\]]*\]|\\.|.", re.DOTALL)
+_DEEP = 3
 
 
 @dataclass(frozen=True)
@@ -32,14 +38,42 @@ class Patterns:
 
 
 def compiled(folder: str, patterns: Sequence[str]) -> Patterns:
-    """Patterns ready to match; like git, it passes over those that mean nothing."""
+    """Patterns ready to match; like git, it passes over those that mean nothing.
+
+    So it does with those that hold `**` more often than anyone needs, for which paths would be gone through for ever.
+    """
     from pathspec import GitIgnoreSpec
 
+    patterns = [p for p in patterns if p.count("**/") <= _DEEP]
     try:
         spec = GitIgnoreSpec.from_lines(patterns)
     except ValueError:
         spec = GitIgnoreSpec.from_lines([p for p in patterns if _means_something(p)])
+    regexes = [cast("re.Pattern[str] | None", p.regex) for p in spec.patterns]  # pyright: ignore[reportUnknownMemberType]
+    expressions = [regex.pattern if regex else "" for regex in regexes]
+    if any(expression.count(_STAR) > 2 for expression in expressions):
+        pairs = zip(spec.patterns, expressions, strict=True)
+        spec = GitIgnoreSpec(
+            [type(p)(re.compile(_quick(e)), p.include) if e else p for p, e in pairs]
+        )
     return Patterns(folder, spec)
+
+
+def _quick(expression: str) -> str:
+    """The same expression with stars that keep what they took: the first fit is as good as any for all but the last."""
+    parts: list[str] = []
+    # Of the part of a path in hand: where its last star stands among the parts.
+    star = 0
+    for piece in _PIECE.findall(expression):
+        if piece == "/":
+            star = 0
+        elif piece == _STAR:
+            if star:
+                chunk = "".join(parts[star:])
+                parts[star - 1 :] = [f"(?=(?P<star{star}>{_STAR}?{chunk}))(?P=star{star})"]
+            star = len(parts) + 1
+        parts.append(piece)
+    return "".join(parts)
 
 
 @cache

@@ -18,7 +18,7 @@ _TOKENS = (
     b"backward(",
     b".backward",
     b"compute_loss",
-    b"def training_step(",
+    b"def training_step",
     b"loss_scaler",
     b"NativeScaler",
 )

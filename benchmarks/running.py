@@ -26,10 +26,14 @@ class Cost:
 
 def measured(command: Sequence[str]) -> Cost:
     """What a command costs; what it found does not matter."""
+    # Installed tools keep their bytecode: without it, a process compiles all that it imports each time.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as said:
         start = time.perf_counter()
         try:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=said, env=environment
+            )
         except OSError as problem:
             raise Failed(f"{command[0]}: {problem.strerror}; see --help") from None
         _, _, used = os.wait4(process.pid, 0)

@@ -88,11 +88,11 @@ class ClipEveryMicrobatch(Rule):
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
+        # Ahead of every backward of some window: its first call there bounds nothing at all, which is ACC208.
+        idle = {c.node for w in trace.main.windows for c in idle_clips(trace.main, w)}
         for window in trace.main.windows:
             if is_entangled(window):
                 continue
-            # Ahead of every backward of a window: its first call bounds nothing at all, which is ACC208.
-            idle = {clip.node for clip in idle_clips(trace.main, window)}
             for clip in window.of(Clip):
                 if clip.node in idle or is_for_another(trace.main, window, clip):
                     continue

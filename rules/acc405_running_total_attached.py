@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Append
+from accumlint.reading import names
 from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Reset, Run, Step, Trace
@@ -88,7 +89,8 @@ class RunningTotalAttached(Rule):
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
             ended = add.total in bounded or not outlives_a_step(run, add.total)
-            if add.attached and not backwarded and not ended:
+            counted = names.is_score(add.total.rpartition(".")[2])
+            if add.attached and not (backwarded or ended or counted):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",

@@ -175,10 +175,10 @@ def stepping_without(run: Run) -> Step | None:
 
 
 def gives_steps(program: Program) -> bool:
-    """True when each Accelerator of the file is given its steps, and no plugin that counts by itself."""
+    """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
     calls = [n for n in program.nodes if isinstance(n, Call)]
     built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
-    return all(
+    return bool(built) and all(
         c.keyword("gradient_accumulation_steps") is not None
         and c.keyword("deepspeed_plugin") is None
         for c in built

@@ -26,6 +26,7 @@ FLOORS = [
         "accumlint.remembering",
         "accumlint.writing",
         "accumlint.progress",
+        "accumlint.spreading",
     },
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},

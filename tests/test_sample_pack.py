@@ -62,9 +62,10 @@ def test_a_folder_in_the_settings_needs_no_installation(tmp_path: Path) -> None:
     shutil.copy(DEFECT, tmp_path)
     shutil.copytree(RULES, tmp_path / "tools" / "rules")
     (tmp_path / "accumlint.toml").write_text('rule-folders = ["tools/rules"]\nselect = ["TEAM"]\n')
-    ran = run("accumlint", "check", cwd=tmp_path)
+    named = ("--config", "accumlint.toml")
+    ran = run("accumlint", "check", *named, cwd=tmp_path)
     assert (ran.returncode, ran.stdout.splitlines()[:1]) == (1, [FOUND]), ran.stderr
-    assert "TEAM001" in run("accumlint", "rules", cwd=tmp_path).stdout
+    assert "TEAM001" in run("accumlint", "rules", *named, cwd=tmp_path).stdout
 
 
 def test_the_settings_of_what_is_checked_bring_no_rules(tmp_path: Path) -> None:
@@ -81,6 +82,6 @@ def test_the_settings_of_what_is_checked_bring_no_rules(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     (tmp_path / "accumlint.toml").write_text('rule-folders = ["tools/rules"]\n')
-    ran = run("accumlint", "check", cwd=tmp_path)
+    ran = run("accumlint", "check", "--config", "accumlint.toml", cwd=tmp_path)
     assert (ran.returncode, len(ran.stderr.splitlines())) == (2, 1)
     assert "there is no such folder of rules" in ran.stderr

@@ -117,6 +117,14 @@ class _Check(click.Command):
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
 @click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Check with this many processes (0: as many as pay).",
+)
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
 @options.CACHE_DIR
@@ -150,6 +158,7 @@ def command(
     exit_zero: bool,
     watch: bool,
     statistics: bool,
+    jobs: int,
     show_files: bool,
     force_exclude: bool,
     cache_dir: Path | None,
@@ -213,6 +222,8 @@ def command(
     )
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)
-    work = Work(fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base)
+    work = Work(
+        fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base, jobs
+    )
     cache = None if no_cache else Cache(str(cache_dir or config.cache_dir(here)))
     return max(worst, checking.run(here, targets, work, delivery, cache))

@@ -31,7 +31,10 @@ FINDINGS = 1
 
 @dataclass(frozen=True)
 class Work:
-    """What is done besides checking; `reason` is that of the ignores to write (None: write none)."""
+    """What is done besides checking; `reason` is that of the ignores to write (None: write none).
+
+    `jobs` are the processes to check with, 0 as many as pay.
+    """
 
     fix: bool = False
     unsafe: bool = False
@@ -40,6 +43,7 @@ class Work:
     fail_on_fix: bool = False
     reason: str | None = None
     since: str = ""
+    jobs: int = 0
 
     @property
     def writes(self) -> bool:
@@ -85,7 +89,7 @@ def run(
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     of_settings = chain.from_iterable(map(check.check_settings, asked))
-    found = chain(of_settings, _found(coming, work, cache, drawn=delivery.draws))
+    found = chain(of_settings, _found(coming, targets, work, cache, drawn=delivery.draws))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
@@ -99,15 +103,21 @@ def run(
 
 
 def _found(
-    targets: Iterable[Target], work: Work, cache: Cache | None, *, drawn: bool
+    targets: Iterable[Target],
+    spread: Sequence[Target],
+    work: Work,
+    cache: Cache | None,
+    *,
+    drawn: bool,
 ) -> Iterator[Checked]:
-    """What there is to report once the work is done."""
+    """What there is to report once the work is done; files to `spread` may be checked ahead."""
     if work.fix:
         return _fixed(targets, work.unsafe)
     if work.reason is not None:
         return _ignored(targets, work.reason.strip())
     # What a loop looks like is not kept.
-    found = check.check(targets, None, _illustrator()) if drawn else check.check(targets, cache)
+    known, illustrate = (None, _illustrator()) if drawn else (cache, None)
+    found = check.check(targets, known, illustrate, spread, work.jobs)
     if work.since:
         from accumlint import changes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from accumlint import config, keys, packs
-from accumlint.config import Options, Settings
+from accumlint.config import ConfigError, Options, Settings
 from accumlint.reporting.look import Look
 
 # A file of settings, and settings that were typed.
@@ -101,9 +101,15 @@ def settled(configs: Configs, isolated: bool, known: Path | None = None) -> Opti
 def here(asked: Options) -> Settings:
     """The settings of the current folder, once the rules of their folders are in the catalogue.
 
-    No other settings bring rules: what is only checked must not run.
+    Raises:
+        ConfigError: when a file brings rules that nobody has named: it may be somebody else's, and rules are executed.
     """
     held = config.settings(Path.cwd(), asked)
+    if asked.config is None:
+        for file in held.rule_files:
+            raise ConfigError(
+                f"{file}: rule-folders hold code that is executed; to allow it, name the file: --config {file}"
+            )
     packs.add(held.rule_folders)
     return held
 

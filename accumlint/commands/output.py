@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from accumlint.problem import Kind, Problem
-from accumlint.reporting.look import printable
+from accumlint.problem import Kind, Misuse, Problem
+from accumlint.reporting.look import printable, printable_path
 
 
 def put(lines: Iterable[str], stream: TextIO | None = None) -> None:
@@ -19,8 +19,16 @@ def put(lines: Iterable[str], stream: TextIO | None = None) -> None:
             out.write(line + "\n")
         out.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit, which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        _close(out)
+    except OSError as problem:
+        _close(out)
+        reason = problem.strerror or problem
+        raise Misuse(f"{out.name.strip('<>')}: cannot be written: {reason}") from None
+
+
+def _close(stream: TextIO) -> None:
+    """Python flushes once more at exit, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def write(lines: Iterable[str], file: str, mode: str = "w") -> Kind:
@@ -38,5 +46,5 @@ def tell(problem: Problem) -> None:
     """Prints a problem on standard error, in one line and what traceback it has."""
     line = f":{problem.line}" if problem.line else ""
     kind = "warning: " if problem.kind is Kind.WARNING else ""
-    text = f"{printable(problem.path)}{line}: {kind}{printable(problem.message)}"
+    text = f"{printable_path(problem.path)}{line}: {kind}{printable(problem.message)}"
     print(text, problem.traceback, sep="\n" if problem.traceback else "", file=sys.stderr)

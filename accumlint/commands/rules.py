@@ -6,14 +6,14 @@ import click
 
 from accumlint import packs
 from accumlint.commands import options, output
-from accumlint.config import Options
 from accumlint.reporting import pages
 from accumlint.reporting.look import Look
 
 
 @click.command()
+@options.CONFIG
 @options.COLOR
-def command(look: Look) -> None:
+def command(configs: options.Configs, look: Look) -> None:
     """Lists the rules."""
-    options.here(Options())
+    options.here(options.settled(configs, isolated=False))
     output.put(pages.catalogue([packs.rule(entry) for entry in packs.catalogue()], look))

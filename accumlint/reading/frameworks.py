@@ -176,13 +176,14 @@ WRAPPING_ITERABLES = frozenset(
 # Attribute names whose call or assignment makes a statement matter.
 EVENTS = frozenset(
     {
+        "Accelerator", "Fabric",
         "backward", "manual_backward", "step", "unscale_", "no_sync", "accumulate", "scale",
         "no_backward_sync", "set_requires_gradient_sync", "require_backward_grad_sync", "all_reduce", "prepare",
         "sync_gradients", "grad", "clip_gradients", "optimizer_step", "scale_loss", "initialize", "setup",
         "set_gradient_accumulation_boundary", "lr_scheduler_step", "grad_scaler", "train_batch", "optimizer_zero_grad",
         "set_is_last_backward", "unscale_gradients", "gradient_accumulation_steps",
     }
-) | names.CLEARS | CLIPS | HELPER_CLIPS | frozenset(WRAPPERS) | SCALERS | NATIVE_SCALERS | {"Accelerator", "Fabric"}  # fmt: skip
+).union(names.CLEARS, CLIPS, HELPER_CLIPS, WRAPPERS, SCALERS, NATIVE_SCALERS)  # fmt: skip
 
 # Events that only tell about a gradient; the others change it, or how it is reduced.
 _WEAK = {

@@ -189,6 +189,14 @@ def is_length(name: str) -> bool:
     return name in ("num_batches", "n_batches", "nbatches")
 
 
+_SCORE = re.compile(r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer)(_|$)")
+
+
+def is_score(name: str) -> bool:
+    """True when a name reads like something counted from predictions, which has no gradient."""
+    return bool(_SCORE.search(name.lower()))
+
+
 CLEARS = frozenset({"zero_grad", "zero_grads", "clear_grad", "clear_grads", "clear_gradients"})
 
 

@@ -472,7 +472,7 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
     for fact in facts:
         for name in fact.writes:
             writers.setdefault(name, []).append(fact)
-        if fact.function is not None and isinstance(fact.statement, p.Return | p.Do):
+        if fact.function is not None and isinstance(fact.statement, p.Return | p.Do | p.Raise):
             returns.setdefault(fact.function.name, []).append(fact)
         if isinstance(fact.statement, p.Jump | p.Return | p.Raise):
             jumps.append(fact)
@@ -499,7 +499,7 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
             waiting.extend(
                 f
                 for f in returns.get(name, ())
-                if isinstance(f.statement, p.Return) or _yields(f.statement)
+                if isinstance(f.statement, p.Return) or _yields(f.statement) or _refuses(f)
             )
             if name in classes:
                 for method in (
@@ -530,6 +530,12 @@ def _is_wanted(fact: _Fact, wanted: frozenset[str]) -> bool:
     if isinstance(fact.statement, p.Return) or _yields(fact.statement):
         return True
     return function.name == "__init__" and isinstance(fact.statement, p.Assign | p.Do)
+
+
+def _refuses(fact: _Fact) -> bool:
+    """True for the end of a choice that knows no further answer; what only says that others shall answer is none."""
+    raised = fact.statement
+    return isinstance(raised, p.Raise) and bool(fact.parents) and "NotImpl" not in raised.exception
 
 
 def _yields(statement: p.Node) -> bool:

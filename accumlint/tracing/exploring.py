@@ -219,7 +219,8 @@ class _Paths:
                 run, machine = self.run(scenario, chosen)
             if not found and run.stopped.startswith("raises") and not run.of(t.Backward):
                 # Every way was refused: what refuses them asks for something that was misread.
-                self.forgiving, chosen = True, {}
+                self.forgiving = True
+                chosen = dict[str, str]()
                 run, machine = self.run(scenario, chosen)
             literal = run.literal
             if (
@@ -429,7 +430,7 @@ def _is_an_epoch(function: p.Function) -> bool:
 
 def _runs_once(function: p.Function, machine: Machine) -> bool:
     """True for a test, and for a function that makes its own optimizer: another call would train another model."""
-    if function.name.startswith("test"):
+    if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
         return True
     made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
     return any(node in made for node in p.walk(function.body))

@@ -403,7 +403,8 @@ class Machine:
 
     def _raise(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Raise)
-        if self.forgiving and not self.state.loops:
+        training = any(loop.node in self.relevance.backwards for loop in self.state.loops)
+        if self.forgiving and not training:
             return None
         raise PythonError(node.exception.strip("()") or "Exception")
 
