@@ -32,9 +32,13 @@ def _whole(found: Pass) -> list[Update]:
     updates = [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
     if not updates:
         raise Undecided("no update could be compared")
+    return updates
+
+
+def _compared(updates: list[Update]) -> list[Update]:
     lost = next((u for u in updates if math.isnan(u.error)), None)
     if lost is not None:
-        raise Undecided(f"the gradient of update {lost.number} is no number")
+        raise Undecided(f"update {lost.number} has no large batch to be compared with")
     return updates
 
 
@@ -54,7 +58,7 @@ def _decide(value: float, evidence: Evidence, what: str) -> bool:
 
 
 def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
-    updates = _whole(evidence.get(key))
+    updates = _compared(_whole(evidence.get(key)))
     if key == "equal" and evidence.has("trailing"):
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if _is_empty(u))]
@@ -112,7 +116,7 @@ def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
 
 
 def _scale(evidence: Evidence, key: str = "equal") -> Answer:
-    updates = _whole(evidence.get(key))
+    updates = _compared(_whole(evidence.get(key)))
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = _decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     figures: dict[str, float | int | str] = {
