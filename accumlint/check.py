@@ -155,10 +155,11 @@ def _glance(target: Target) -> Checked | None:
     """What checking a file gives where its bytes tell that it holds nothing to check."""
     try:
         data = _bytes(target)
-    except OSError:
+        loud = data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data)
+    # What breaks here breaks again when the file is checked, which tells it.
+    except Exception:  # noqa: BLE001
         return None
-    quiet = not (data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data))
-    return Checked(target.shown) if quiet else None
+    return None if loud else Checked(target.shown)
 
 
 def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
