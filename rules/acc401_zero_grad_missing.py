@@ -57,7 +57,8 @@ class ZeroGradMissing(Rule):
     When it stays silent: when a call that could not be followed received the optimizer, when
     several optimizers step and it is not known which parameters are whose, and where the gradients
     are cleared somewhere in the window (`model.zero_grad()`, `p.grad = None`, an engine that clears
-    in its own step). A loop that steps on every micro-batch and clears only at the end of the
+    in its own step), or outside of a function that takes one micro-batch and is called by others.
+    A loop that steps on every micro-batch and clears only at the end of the
     window is another defect (ACC504).
 
     When the fix is not offered: where the optimizer has no plain name at the step.

@@ -55,7 +55,8 @@ class ZeroGradInsideWindow(Rule):
 
     When it stays silent: when what is cleared came from another loss (a probe backward, the other
     network of a GAN), in handlers of NaN and out-of-memory, at the first micro-batch of a window,
-    where nothing is pending, and when the gradients were rescaled or copied by hand before.
+    where nothing is pending, when the gradients were rescaled or copied by hand before, and when an
+    accumulator gathers them in buffers of its own.
     Accelerate's prepared `optimizer.zero_grad()` does nothing until the boundary: after the step it
     is right, unguarded; at the start of the `accumulate` body it is not, because at the last
     micro-batch it clears the ones before. `model.zero_grad()` always clears.
@@ -86,7 +87,8 @@ class ZeroGradInsideWindow(Rule):
             if window is None or window.of(EpochEnd) or is_entangled(window):
                 continue
             kept, seen = len(window.microbatches), length(window)
-            if kept >= seen:
+            # Gradients that are gathered in buffers of somebody's own outlast those that are cleared.
+            if kept >= seen or any("accumulator" in b.subject for b in window.backwards):
                 continue
             for clear in window.of(Clear):
                 # A probe's gradient, which no step ever applies, is cleared on purpose.

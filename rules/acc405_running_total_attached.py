@@ -55,7 +55,7 @@ class RunningTotalAttached(Rule):
 
     When it stays silent: when the total itself goes backward (one backward for the whole window is
     right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
-    and under `torch.no_grad()`.
+    when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
 
     When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
     to.

@@ -66,7 +66,7 @@ class AccelerateAccumulateMisused(Rule):
                 g_optimizer.zero_grad()
     ```
 
-    When it stays silent: when the Accelerator is given one step, when two entries stand in branches
+    When it stays silent: when the Accelerator is given one step or built elsewhere, when two entries stand in branches
     of which one is taken, when a plugin or keyword arguments that cannot be read may hold the steps.
     That the steps were never given is likely at most, since `accelerate launch` can set them in the
     environment; it is reported only where the file speaks of accumulation steps.
