@@ -131,8 +131,7 @@ def _ahead(
     # What every process needs is imported before there are several.
     for name in ("judge", "reading", "tracing"):
         import_module(f"accumlint.{name}")
-    for settings in {target.settings for target in hot}:
-        assert isinstance(selection(settings).rules, tuple)
+    _ = [selection(settings).rules for settings in {target.settings for target in hot}]
     spread = spreading.Spread(hot, lambda target: _done(target, shared), count)
     results = stack.enter_context(spread).results()
 
@@ -156,8 +155,7 @@ def _glance(target: Target) -> Checked | None:
     try:
         data = _bytes(target)
         loud = data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data)
-    # What breaks here breaks again when the file is checked, which tells it.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 (what breaks here breaks again when the file is checked, which tells it)
         return None
     return None if loud else Checked(target.shown)
 
@@ -172,8 +170,7 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
         return work(data, target)
     except Misuse:
         raise
-    # Whatever breaks in here is our fault in this one file: it is told, and the other files are still checked.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 (whatever breaks is our fault in this one file: it is told, and the run goes on)
         import traceback
 
         message = "accumlint failed here, which is its own fault; please report it with this file"

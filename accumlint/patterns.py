@@ -49,6 +49,7 @@ def compiled(folder: str, patterns: Sequence[str]) -> Patterns:
         spec = GitIgnoreSpec.from_lines(patterns)
     except ValueError:
         spec = GitIgnoreSpec.from_lines([p for p in patterns if _means_something(p)])
+    # The library leaves the type of its expressions open.
     regexes = [cast("re.Pattern[str] | None", p.regex) for p in spec.patterns]  # pyright: ignore[reportUnknownMemberType]
     expressions = [regex.pattern if regex else "" for regex in regexes]
     if any(expression.count(_STAR) > 2 for expression in expressions):

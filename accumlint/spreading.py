@@ -74,7 +74,7 @@ class Spread(Generic[In, Out]):
         for number in range(len(self.items)):
             try:
                 yield pickle.load(self._pipes[number % self.count])
-            except (EOFError, pickle.UnpicklingError):  # noqa: PERF203
+            except (EOFError, pickle.UnpicklingError):  # noqa: PERF203 (each item fails by itself)
                 yield Died()
 
     def _work_off(self, number: int, writing: int) -> None:

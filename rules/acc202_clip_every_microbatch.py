@@ -63,8 +63,8 @@ class ClipEveryMicrobatch(Rule):
     Under Accelerate the clip belongs under `if accelerator.sync_gradients:`; the prepared optimizer waits for the
     boundary by itself, `accelerator.clip_grad_norm_` does not. In fp16 it also unscales, and the second call raises.
 
-    When it stays silent: when nothing is added to the clipped gradients before the step, on a window of one micro-
-    batch, on the gradients of another network, when another optimizer applies what is clipped, and on clipping by
+    When it stays silent: when nothing is added to the clipped gradients before the step, on a window of one
+    micro-batch, on the gradients of another network, when another optimizer applies what is clipped, and on clipping by
     DeepSpeed, Lightning or the Hugging Face Trainer, which clip once. A clip of gradients that are also still
     scaled is ACC201 as well; one that stands ahead of every backward is ACC208.
 

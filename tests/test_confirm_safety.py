@@ -183,4 +183,5 @@ def test_a_command_that_is_killed(tmp_path: Path) -> None:
     ran = runs_its_loop(tmp_path)
     ran.kill()
     ran.communicate(timeout=120)
+    assert ran.returncode == -signal.SIGKILL
     leaves_no_process(tmp_path)
