@@ -10,6 +10,7 @@ from accumlint.reading.program import (
     Call,
     Expr,
     Name,
+    Node,
     Program,
     dotted,
     render,
@@ -17,8 +18,12 @@ from accumlint.reading.program import (
 )
 
 
-def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
-    """An argument and all that is ever assigned or given to the names in it."""
+def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tuple[Expr, ...]:
+    """An argument and all that is ever assigned or given to the names in it.
+
+    A `number` is asked for what it is made of: `len(loader)` does not say how the loader was built, nor `args.epochs`
+    how all the settings were.
+    """
     assigned: dict[str, list[Expr]] = {}
     for node in program.nodes:
         if isinstance(node, Assign):
@@ -30,7 +35,7 @@ def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
     while waiting:
         expression = waiting.pop()
         found.append(expression)
-        for name in dict.fromkeys(_names(expression)):
+        for name in dict.fromkeys(_factors(expression) if number else _names(expression)):
             waiting.extend(assigned.pop(name, []))
             if name not in given:
                 given.add(name)
@@ -54,3 +59,27 @@ def _given(program: Program, name: str) -> Iterator[Expr]:
 
 def _names(expression: Expr) -> Iterator[str]:
     return (render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name))
+
+
+def _factors(expression: Expr) -> Iterator[str]:
+    """The names whose values make a number."""
+    inside = {
+        part
+        for node in walk_expr(expression)
+        for whole in _holders(node)
+        for part in walk_expr(whole)
+    }
+    return (
+        render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name) and n not in inside
+    )
+
+
+def _holders(node: Node) -> Iterator[Expr]:
+    """What a length is the length of, and what an attribute belongs to."""
+    match node:
+        case Call(func=Name(id="len"), args=args):
+            yield from (argument.value for argument in args)
+        case Attr(base=base):
+            yield base
+        case _:
+            pass
