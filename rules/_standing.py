@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
-    Assign,
-    Attr,
-    Call,
-    Expr,
-    Name,
-    Node,
-    Program,
-    dotted,
-    render,
-    walk_expr,
-)
+from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, render, walk_expr
 
 
 def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tuple[Expr, ...]:
@@ -24,21 +13,16 @@ def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tup
     A `number` is asked for what it is made of: `len(loader)` does not say how the loader was built, nor `args.epochs`
     how all the settings were.
     """
-    assigned: dict[str, list[Expr]] = {}
-    for node in program.nodes:
-        if isinstance(node, Assign):
-            for target in node.targets:
-                assigned.setdefault(render(target), []).append(node.value)
     found: list[Expr] = []
-    given: set[str] = set()
+    known: set[str] = set()
     waiting = [argument]
     while waiting:
         expression = waiting.pop()
         found.append(expression)
         for name in dict.fromkeys(_factors(expression) if number else _names(expression)):
-            waiting.extend(assigned.pop(name, []))
-            if name not in given:
-                given.add(name)
+            if name not in known:
+                known.add(name)
+                waiting.extend(program.assigned.get(name, ()))
                 waiting.extend(_given(program, name))
     return tuple(found)
 
@@ -49,12 +33,10 @@ def _given(program: Program, name: str) -> Iterator[Expr]:
         names = [q.name for q in function.params]
         if name in names:
             position = names.index(name) - (names[0] in ("self", "cls"))
-            for node in program.nodes:
-                if isinstance(node, Call) and dotted(node.func).rpartition(".")[2] == function.name:
-                    keyword = next((a.value for a in node.args if a.keyword == name), None)
-                    value = keyword or node.positional(position)
-                    if value is not None:
-                        yield value
+            for call in program.calls.get(function.name, ()):
+                value = call.keyword(name) or call.positional(position)
+                if value is not None:
+                    yield value
 
 
 def _names(expression: Expr) -> Iterator[str]:
