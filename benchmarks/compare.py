@@ -155,15 +155,17 @@ def _table(title: str, costs: Mapping[str, Sequence[Cost]]) -> list[str]:
 
 
 def _small(arguments: Arguments, scratch: Path) -> list[str]:
-    """One file without a loop beside an empty process, and one training script beside TorchFix."""
-    clean, loop = scratch / "clean.py", scratch / "loop.py"
+    """One file without a loop beside an empty process, and training scripts beside TorchFix."""
+    clean, loop, wrong = (scratch / f"{name}.py" for name in ("clean", "loop", "wrong"))
     clean.write_text("def add(a, b):\n    return a + b\n")
     loop.write_text(LOOP)
+    wrong.write_text(LOOP.replace(" / accumulation_steps", ""))
     torchfix = next((str(p / "torchfix") for p in arguments.bin if (p / "torchfix").exists()), "")
     commands = {
         "`python -c pass`": [sys.executable, "-c", "pass"],
         "accumlint, a file without a loop": [*OURS, "--no-cache", str(clean)],
         "accumlint, a training script": [*OURS, "--no-cache", str(loop)],
+        "accumlint, a wrong one, with a fix to try": [*OURS, "--no-cache", str(wrong)],
         **({"TorchFix, the same script": [torchfix, "-j", "1", str(loop)]} if torchfix else {}),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
@@ -239,12 +241,14 @@ import torch.nn.functional as F
 
 
 def train(model, loader, optimizer, accumulation_steps):
-    for step, (images, labels) in enumerate(loader):
-        loss = F.cross_entropy(model(images), labels) / accumulation_steps
-        loss.backward()
-        if (step + 1) % accumulation_steps == 0 or step + 1 == len(loader):
-            optimizer.step()
-            optimizer.zero_grad()
+    batches = iter(loader)
+    for _ in range(len(loader) // accumulation_steps):
+        optimizer.zero_grad()
+        for _ in range(accumulation_steps):
+            images, labels = next(batches)
+            loss = F.cross_entropy(model(images), labels) / accumulation_steps
+            loss.backward()
+        optimizer.step()
 """
 
 
