@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.tracing.losses import OF_A_MODEL
 from accumlint.tracing.trace import Contribution, Trace
 
 from ._labels import leaves_labels_out
@@ -110,16 +111,29 @@ class MeanLossNotNormalisedByTokens(Rule):
             # Whoever ignores -1 is heard only where labels are set to it.
             set_by_hand = "ignore_index=-1`" in first.varies
             shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
+            sure = Confidence.LIKELY if first.varies == OF_A_MODEL else Confidence.CERTAIN
+            if not shown and any(is_counted(c) for c in uneven):
+                shown, sure = True, Confidence.LIKELY
             yield self.at(
                 first.backward,
                 f"`{first.backward.loss}` weighs every micro-batch the same, although the count "
-                f"behind its mean differs ({first.varies})",
-                confidence=Confidence.CERTAIN if shown else Confidence.POSSIBLE,
+                f"behind its mean differs ({_counted(first)})",
+                confidence=sure if shown else Confidence.POSSIBLE,
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
                 applied=applied(window),
                 expected=" + ".join(f"n{m}/n g{m}" for m in window.microbatches) + " (n together)",
             )
+
+
+def _counted(c: Contribution) -> str:
+    """What tells that the count differs: the count itself, where it is written."""
+    return f"`{c.divisor.text}`" if c.divisor is not None and c.divisor.text else c.varies
+
+
+def is_counted(c: Contribution) -> bool:
+    """True where what divides is added up from data: the sum of a mask, or the lengths of prompts."""
+    return c.divisor is not None and ".sum(" in c.divisor.text
 
 
 def is_uneven(c: Contribution) -> bool:

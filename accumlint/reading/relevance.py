@@ -636,11 +636,14 @@ def _bounds(body: tuple[p.Stmt, ...]) -> set[str]:
 
 
 def _marks(body: tuple[p.Stmt, ...]) -> bool:
-    """True when something like `targets[mask == 0] = -1` is written."""
+    """True when something like `targets[mask == 0] = -1` is written, or rows are padded with -1 (`pad_id=-1`)."""
     for node in p.walk(body):
         match node:
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
+            case p.Call(args=args):
+                if any("pad" in a.keyword and p.render(a.value) == "-1" for a in args):
+                    return True
             case _:
                 pass
     return False

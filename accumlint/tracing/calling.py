@@ -262,6 +262,9 @@ class Calling:
                 result.count = True
                 result.counted = base.counted or Counted("some", (base,))
             return result
+        if name == "sum" and not args and not kwargs and not base.parameters:
+            # Nobody knows what it is the sum of; the loss that is multiplied by it as a mask may.
+            return Unknown(f"{base.text}.sum()", counted=Counted("some", (base,)))
         if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
             op = "/" if name.startswith(("div", "true")) else "*"
             if base.parameters:

@@ -33,6 +33,7 @@ class Guards:
         self.deciding: p.Node | None = None
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
+        self._by_test: dict[str, p.If] | None = None
 
     def text(self, value: Value, expression: p.Expr) -> str:
         """How a value is named in decisions: by itself where it is unknown, else as written."""
@@ -155,6 +156,11 @@ class Guards:
                 return False
             return not names.is_off_by_default(key) and not names.is_occasional(key)
         then, other = self.weight(node.body), self.weight(node.orelse)
+        if then == other == 0:
+            # The same flag may guard more, further on.
+            weighty = self._weighty(node)
+            if weighty is not None:
+                return self._default(value, key, _stripped(p.render(weighty.test))[1], weighty)
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
@@ -171,6 +177,15 @@ class Guards:
             divides = self.machine.engines.accelerator is None and _divides_by_steps(node)
             return negated != (told or divides)
         return True
+
+    def _weighty(self, node: p.If) -> p.If | None:
+        """Another guard with the same test, or its opposite, that has to do with training."""
+        if self._by_test is None:
+            self._by_test = {}
+            for guard in self.machine.program.nodes:
+                if isinstance(guard, p.If) and self.weight(guard.body) > self.weight(guard.orelse):
+                    self._by_test.setdefault(_stripped(p.render(guard.test))[0], guard)
+        return self._by_test.get(_stripped(p.render(node.test))[0])
 
     def weight(self, block: tuple[p.Stmt, ...]) -> int:
         """How much a branch has to do with training; below zero for one that gives up."""
@@ -207,7 +222,8 @@ class Guards:
             return bool(negated)
         where = f"{id(node)}"
         then, other = self._usual(node.body), self._usual(node.orelse)
-        ordinary = then >= other and not (then == 0 and not _carries(node, self.machine.relevance))
+        idle = then == 0 and not _carries(node, self.machine.relevance)
+        ordinary = then > other or (then == other and not idle)
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         skips = _skips(node.body) or _skips(node.orelse) or then != other
