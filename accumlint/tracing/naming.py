@@ -76,7 +76,10 @@ class Naming:
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
         machine = self.machine
-        if self.is_steps(name) or text in machine.home.relevance.window_names:
+        windows = machine.home.relevance.window_names
+        # As written, too: a helper's `args` is its caller's `train_args`.
+        written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
+        if self.is_steps(name) or text in windows or written:
             machine.state.asked = True
             return machine.scenario.steps
         if self.is_epoch(text, name):
