@@ -96,9 +96,7 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
         return True
     parts = stands_for(program, argument)
     nodes = [node for part in parts for node in walk_expr(part)]
-    divided = any(
-        isinstance(n, Binary) and n.op in ("/", "//") and not _by_rows(n) for n in nodes
-    )
+    divided = any(isinstance(n, Binary) and n.op in ("/", "//") and not _by_rows(n) for n in nodes)
     if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
         return False
     multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)

@@ -227,7 +227,6 @@ class Guards:
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         skips = _skips(node.body) or _skips(node.orelse) or then != other
-        self.asked_data[where] = self.asked_data.get(where, 0) + 1
         flags = any(
             isinstance(s, p.Assign)
             and isinstance(s.value, p.Const)
@@ -237,16 +236,7 @@ class Guards:
         matters = (
             bool(skips or flags) and bool(self.machine.state.loops) and _guards_health(value, node)
         )
-        if where not in self.decisions:
-            choice = self.machine.chosen.get(where, "ordinary")
-            self.decisions[where] = Decision(
-                where, choice, (choice, "exceptional", "at the boundary"), matters, True
-            )
-        decision = self.decisions[where]
-        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(
-            decision.choice
-        )
-        exceptional = self.asked_data[where] == when
+        exceptional = self._is_exceptional(where, matters)
         taken = ordinary != exceptional
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
@@ -258,6 +248,21 @@ class Guards:
             )
             self.machine.emit(t.Skip(*self.machine.stamp(at, key), p.render(node.test), kind))
         return taken
+
+    def _is_exceptional(self, where: str, matters: bool) -> bool:
+        """True once, where the path is one on which something that depends on the data goes wrong."""
+        self.asked_data[where] = self.asked_data.get(where, 0) + 1
+        if where not in self.decisions:
+            choice = self.machine.chosen.get(where, "ordinary")
+            options = (choice, "exceptional", "at the boundary")
+            self.decisions[where] = Decision(where, choice, options, matters, True)
+        choice = self.decisions[where].choice
+        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(choice)
+        return self.asked_data[where] == when
+
+    def fails(self, node: p.Try) -> bool:
+        """True for the micro-batch that raises, on a path where one does."""
+        return self._is_exceptional(f"{id(node)}", True)
 
 
 def _stripped(text: str) -> tuple[str, bool]:

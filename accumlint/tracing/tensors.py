@@ -356,9 +356,7 @@ class Tensors:
                 else x.atom,
                 x.factor,
                 tuple(
-                    s
-                    for s in x.symbols
-                    if "mask" not in s and s not in masks and s != t.OVER_RANKS
+                    s for s in x.symbols if "mask" not in s and s not in masks and s != t.OVER_RANKS
                 ),
                 x.ranks,
             )
