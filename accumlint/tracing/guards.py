@@ -150,6 +150,9 @@ class Guards:
         if isinstance(value.hint, bool) and not negated:
             return value.hint
         if not isinstance(node, p.If):
+            if isinstance(node, p.Bool) and node.op == "or" and names.is_off_by_default(key):
+                # The other side of the `or` will do.
+                return False
             if self.goal is not None:
                 return self.goal != negated
             if key.endswith(" is None"):

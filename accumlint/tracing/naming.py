@@ -131,7 +131,8 @@ class Naming:
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps
-            if value > 1 and not machine.state.asked:
+            # A loop's own number (`for micro_step in range(5)`) is none of the steps.
+            if value > 1 and not machine.state.asked and not isinstance(node, p.For):
                 machine.state.literal = value
             return value
         if isinstance(value, Object) and value.thing is not None and not value.used:
