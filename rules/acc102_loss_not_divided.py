@@ -84,7 +84,8 @@ class LossNotDivided(Rule):
     followed, and when a call that could not be followed received the loss or the optimizer. A gradient that is never
     cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
-    The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen.
+    The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
+    when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
     It is an error with optimizers that follow the gradient's length or could not be told, and with Adam's own
     `weight_decay`; a warning with Adam's like otherwise. A norm clip that is active in every window hides the factor
     altogether, but whether it is cannot be seen in the code.
