@@ -78,7 +78,8 @@ class MeanLossNotNormalisedByTokens(Rule):
     The finding is `certain` when the file shows that labels are left out: it pads, or it writes or looks for the
     ignored value. It is `likely` for a loss that a model works out of labels of which some are set to -100, and for a
     sum that is divided by another one over the micro-batch's own data. An `ignore_index` alone is `possible` only,
-    since many models name one and are trained on full rows. Class weights make the count differ by a little, and the finding a warning.
+    since many models name one and are trained on full rows. Class weights make the count differ by a little, and the
+    finding a warning.
 
     When the fix is not offered: always, since the count of a window must be known before its first backward. The
     suggestion is the window of the good example.
