@@ -51,6 +51,8 @@ def _tells(node: Node, ignored: set[str]) -> bool:
             last = dotted(func).rpartition(".")[2]
             if last == "pad_sequence" or "collat" in last.lower():
                 return True
+            if any("pad" in a.keyword.lower() and _text(a.value) in ignored for a in args):
+                return True
             named = {_text(a.value) for a in args if a.keyword != "ignore_index"} & ignored
             return any(last in _FILLING or not _is_number(text) for text in named)
         case Assign(targets=targets, value=value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from accumlint.reading.frameworks import SCHEDULERS
 from accumlint.reading.program import (
     Assign,
     Attr,
@@ -16,6 +17,7 @@ from accumlint.reading.program import (
     Name,
     Node,
     Program,
+    Sequence,
     dotted,
     render,
     walk_expr,
@@ -28,6 +30,7 @@ _LOADERS = ("loader", "dl", "iter", "batches", "data")
 
 
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
+_ROWS = re.compile(r"(per_device_|per_gpu_|micro_|train_|training_)*(batch_size|bs|bsz)")
 _BY_RANKS = re.compile(
     r" //? [\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?"
 )
@@ -64,6 +67,22 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
     )
 
 
+def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
+    """The arguments that build a scheduler, and those of the schedulers that it is put together from."""
+    made = {
+        render(target): node.value
+        for node in program.nodes
+        if isinstance(node, Assign) and isinstance(node.value, Call)
+        for target in node.targets
+    }
+    for argument in arguments(scheduler):
+        yield argument
+        for item in argument.items if isinstance(argument, Sequence) else ():
+            part = made.get(render(item), item)
+            if isinstance(part, Call) and dotted(part.func).rpartition(".")[2] in SCHEDULERS:
+                yield from (a.value for a in part.args if a.value is not part.positional(0))
+
+
 def is_stretched(program: Program, scheduler: Thing) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
     parts = (
@@ -81,13 +100,31 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     nodes = [node for part in parts for node in walk_expr(part)]
     if _is_redefined(program, nodes):
         return False
-    divided = any(isinstance(n, Binary) and n.op in ("/", "//") for n in nodes)
+    if isinstance(argument, Binary) and argument.op == "*" and _by_steps(argument):
+        # Whatever it counts before, it is multiplied last.
+        return True
+    divided = any(isinstance(n, Binary) and n.op in ("/", "//") and not _by_rows(n) for n in nodes)
     if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
         return False
     multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
-    lengths = any(isinstance(n, Call) and _is_length(n) for n in nodes)
+    lengths = any(
+        (isinstance(n, Call) and _is_length(n)) or (isinstance(n, Binary) and _by_rows(n))
+        for n in nodes
+    )
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
+    )
+
+
+def _by_rows(quotient: Binary) -> bool:
+    """`len(dataset) / batch_size`: the micro-batches of an epoch."""
+    by = dotted(quotient.right).rpartition(".")[2].lower()
+    rows = quotient.left
+    return (
+        quotient.op in ("/", "//")
+        and _ROWS.fullmatch(by) is not None
+        and isinstance(rows, Call)
+        and dotted(rows.func) == "len"
     )
 
 
@@ -127,5 +164,5 @@ def _is_length(call: Call) -> bool:
 
 def _works_out(node: Node) -> bool:
     """True for a call that may do anything with the numbers it gets."""
-    harmless = {"len", "int", "round", "float", "max", "min"}
+    harmless = {"len", "int", "round", "float", "max", "min", "ceil", "floor"}
     return isinstance(node, Call) and dotted(node.func).rpartition(".")[2] not in harmless

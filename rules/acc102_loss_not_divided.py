@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from accumlint.editing import Replace
 from accumlint.reading.names import is_ranks
-from accumlint.reading.program import Assign, Augment, Binary, Expr, Item, Program, Slice, dotted
+from accumlint.reading.program import (
+    Assign,
+    Augment,
+    Binary,
+    Expr,
+    Item,
+    Node,
+    Program,
+    Slice,
+    dotted,
+)
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import divided, loss_of, window_sizes
 from ._partial import lengths
@@ -73,7 +84,8 @@ class LossNotDivided(Rule):
     followed, and when a call that could not be followed received the loss or the optimizer. A gradient that is never
     cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
-    The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen.
+    The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
+    when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
     It is an error with optimizers that follow the gradient's length or could not be told, and with Adam's own
     `weight_decay`; a warning with Adam's like otherwise. A norm clip that is active in every window hides the factor
     altogether, but whether it is cannot be seen in the code.
@@ -104,7 +116,16 @@ class LossNotDivided(Rule):
             return
         for window in steady_windows(trace):
             reductions = {c.reduction for c in window.contributions}
-            if reductions & {"sum", "window"} or divisions(trace, window) != 0:
+            divided = divisions(trace, window)
+            if divided is None and (other := forgotten(trace, window)) is not None:
+                yield self.at(
+                    other,
+                    f"`{other.loss}` is never divided, though another loss of the same window is",
+                    confidence=Confidence.LIKELY,
+                    severity=Severity.ERROR,
+                    window=window,
+                )
+            if reductions & {"sum", "window"} or divided != 0:
                 continue
             if foreign_divisor(trace, window) is not None:
                 continue
@@ -129,6 +150,37 @@ class LossNotDivided(Rule):
                 expected=expected(window),
                 fixes=divide(trace.program, window),
             )
+
+
+def forgotten(trace: Trace, window: Window) -> Backward | None:
+    """The second backward of every micro-batch, whose loss keeps its factor where that of the first shrinks."""
+    if len(trace.runs) < 2 or not trace.main.asked or trace.main.guessed:
+        return None
+    if len(trace.main.optimizers) > 1:
+        # What another optimizer applies has a window of its own.
+        return None
+    step = window.step.optimizer
+    twins = [o for o in trace.runs[1].optimizers if (o.text, o.node) == (step.text, step.node)]
+    other = trace.runs[1].steady(twins[0]) if twins else None
+    here, there = _factors(window), _factors(other) if other is not None else {}
+    shares = {n: here[n] / there[n] for n in here.keys() & there.keys() if here[n] and there[n]}
+    steps = Fraction(trace.runs[1].steps, trace.main.steps)
+    kept = [n for n, share in shares.items() if share == 1]
+    divided = [n for n, share in shares.items() if share == steps]
+    if len(kept) != 1 or not divided or len(shares) != len({b.node for b in window.backwards}):
+        return None
+    found = [b for b in window.backwards if b.node is kept[0]]
+    return found[0] if {b.microbatch for b in found} == {*window.microbatches} else None
+
+
+def _factors(window: Window) -> dict[Node, Fraction]:
+    """The factor of each backward that has the same one for every micro-batch and loss."""
+    by_backward: dict[Node, set[Fraction | None]] = {}
+    for c in window.contributions:
+        known = c.weight if not c.symbols and c.reduction in ("mean", "unknown") else None
+        by_backward.setdefault(c.backward.node, set()).add(known)
+    one = {n: found.pop() for n, found in by_backward.items() if len(found) == 1}
+    return {n: factor for n, factor in one.items() if factor is not None}
 
 
 def adds_up_ranks(program: Program, loss: str) -> bool:

@@ -81,7 +81,6 @@ class ZeroGradInsideWindow(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        applied = {c.backward.node for w in run.windows for c in w.contributions}
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
             if window is None or window.of(EpochEnd) or is_entangled(window):
@@ -91,8 +90,8 @@ class ZeroGradInsideWindow(Rule):
             if kept >= seen or any("accumulator" in b.subject for b in window.backwards):
                 continue
             for clear in window.of(Clear):
-                # A probe's gradient, which no step ever applies, is cleared on purpose.
-                wiped = {(c.origin, c.network) for c in clear.wiped if c.backward.node in applied}
+                # A probe's gradient, of a loss that no step ever applies, is cleared on purpose.
+                wiped = {(c.origin, c.network) for c in clear.wiped}
                 by_hand = any(e.index < clear.index and not e.reduced for e in window.of(Rescale))
                 if (
                     clear.index < window.backwards[-1].index

@@ -8,7 +8,7 @@ from accumlint.reading.program import render
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace
 
-from ._schedules import arguments, counts_microbatches
+from ._schedules import counts_microbatches, every_argument
 from ._windows import accumulating_windows
 
 
@@ -96,7 +96,7 @@ class ScheduleLengthInMicrobatches(Rule):
             for scheduler, events in moves.items():
                 if len(events) != steps:
                     continue
-                for argument in arguments(scheduler):
+                for argument in every_argument(trace.program, scheduler):
                     if counts_microbatches(trace.program, argument):
                         gated = any(e.gated for e in events)
                         yield self.at(

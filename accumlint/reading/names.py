@@ -214,7 +214,7 @@ def is_updates_per_epoch(name: str) -> bool:
 
 
 _AVERAGE = re.compile(
-    r"(^|_)ema(_|$)|^ema(model|net|unet|updater|helper)|(model|net|unet|params|weights)ema$|averaged_?model"
+    r"(^|_)e[mw]a(_|$)|(^|_)averager$|^ema(model|net|unet|updater|helper)|(model|net|unet|params|weights)ema$|averaged_?model"
     r"|weights?_average|model_average|swa_model"
 )
 _AVERAGES = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})

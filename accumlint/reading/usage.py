@@ -77,11 +77,14 @@ def bounds(nodes: Iterable[p.Node]) -> set[str]:
 
 
 def marks(nodes: Iterable[p.Node]) -> bool:
-    """True when something like `targets[mask == 0] = -1` is written."""
+    """True when something like `targets[mask == 0] = -1` is written, or rows are padded with -1 (`pad_id=-1`)."""
     for node in nodes:
         match node:
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
+            case p.Call(args=args):
+                if any("pad" in a.keyword and p.render(a.value) == "-1" for a in args):
+                    return True
             case _:
                 pass
     return False

@@ -58,7 +58,7 @@ class Calling:
                 return self.machine.invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
-            receiver = p.dotted(func.base)
+            receiver = p.dotted(_unwrapped(func.base))
             if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
@@ -257,6 +257,9 @@ class Calling:
                 result.count = True
                 result.counted = base.counted or Counted("some", (base,))
             return result
+        if name == "sum" and not args and not kwargs and not base.parameters:
+            # Nobody knows what it is the sum of; the loss that is multiplied by it as a mask may.
+            return Unknown(f"{base.text}.sum()", counted=Counted("some", (base,)))
         if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
             op = "/" if name.startswith(("div", "true")) else "*"
             if base.parameters:
@@ -454,6 +457,13 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
+
+
+def _unwrapped(receiver: p.Expr) -> p.Expr:
+    """`model` for `accelerator.unwrap_model(model)`."""
+    if isinstance(receiver, p.Call) and p.dotted(receiver.func).endswith("unwrap_model"):
+        return receiver.positional(0) or receiver
+    return receiver
 
 
 def _are_parameters(value: Value) -> bool:

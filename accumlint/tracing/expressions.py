@@ -217,6 +217,10 @@ class Expressions:
         found = Unknown(key, batches | more, networks | further)
         if isinstance(left, Unknown) and batches:
             found.counted = Counted("some", (left,))
+        if not negated and op in _COMPARISONS and isinstance(right, Number):
+            # What is -1 is set only where a run is to be limited (`max_steps=-1`).
+            if isinstance(left, Unknown) and isinstance(left.hint, int) and left.hint < 0:
+                found.hint = _COMPARISONS[op](left.hint, right)
         return found
 
     def _beyond(

@@ -33,6 +33,7 @@ class Guards:
         self.deciding: p.Node | None = None
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
+        self._by_test: dict[str, p.If] | None = None
 
     def text(self, value: Value, expression: p.Expr) -> str:
         """How a value is named in decisions: by itself where it is unknown, else as written."""
@@ -149,12 +150,20 @@ class Guards:
         if isinstance(value.hint, bool) and not negated:
             return value.hint
         if not isinstance(node, p.If):
+            if isinstance(node, p.Bool) and node.op == "or" and names.is_off_by_default(key):
+                # The other side of the `or` will do.
+                return False
             if self.goal is not None:
                 return self.goal != negated
             if key.endswith(" is None"):
                 return False
             return not names.is_off_by_default(key) and not names.is_occasional(key)
         then, other = self.weight(node.body), self.weight(node.orelse)
+        if then == other == 0:
+            # The same flag may guard more, further on.
+            weighty = self._weighty(node)
+            if weighty is not None:
+                return self._default(value, key, _stripped(p.render(weighty.test))[1], weighty)
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
@@ -171,6 +180,15 @@ class Guards:
             divides = self.machine.engines.accelerator is None and _divides_by_steps(node)
             return negated != (told or divides)
         return True
+
+    def _weighty(self, node: p.If) -> p.If | None:
+        """Another guard with the same test, or its opposite, that has to do with training."""
+        if self._by_test is None:
+            self._by_test = {}
+            for guard in self.machine.program.nodes:
+                if isinstance(guard, p.If) and self.weight(guard.body) > self.weight(guard.orelse):
+                    self._by_test.setdefault(_stripped(p.render(guard.test))[0], guard)
+        return self._by_test.get(_stripped(p.render(node.test))[0])
 
     def weight(self, block: tuple[p.Stmt, ...]) -> int:
         """How much a branch has to do with training; below zero for one that gives up."""
@@ -207,11 +225,11 @@ class Guards:
             return bool(negated)
         where = f"{id(node)}"
         then, other = self._usual(node.body), self._usual(node.orelse)
-        ordinary = then >= other and not (then == 0 and not _carries(node, self.machine.relevance))
+        idle = then == 0 and not _carries(node, self.machine.relevance)
+        ordinary = then > other or (then == other and not idle)
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         skips = _skips(node.body) or _skips(node.orelse) or then != other
-        self.asked_data[where] = self.asked_data.get(where, 0) + 1
         flags = any(
             isinstance(s, p.Assign)
             and isinstance(s.value, p.Const)
@@ -221,16 +239,7 @@ class Guards:
         matters = (
             bool(skips or flags) and bool(self.machine.state.loops) and _guards_health(value, node)
         )
-        if where not in self.decisions:
-            choice = self.machine.chosen.get(where, "ordinary")
-            self.decisions[where] = Decision(
-                where, choice, (choice, "exceptional", "at the boundary"), matters, True
-            )
-        decision = self.decisions[where]
-        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(
-            decision.choice
-        )
-        exceptional = self.asked_data[where] == when
+        exceptional = self._is_exceptional(where, matters)
         taken = ordinary != exceptional
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
@@ -242,6 +251,21 @@ class Guards:
             )
             self.machine.emit(t.Skip(*self.machine.stamp(at, key), p.render(node.test), kind))
         return taken
+
+    def _is_exceptional(self, where: str, matters: bool) -> bool:
+        """True once, where the path is one on which something that depends on the data goes wrong."""
+        self.asked_data[where] = self.asked_data.get(where, 0) + 1
+        if where not in self.decisions:
+            choice = self.machine.chosen.get(where, "ordinary")
+            options = (choice, "exceptional", "at the boundary")
+            self.decisions[where] = Decision(where, choice, options, matters, True)
+        choice = self.decisions[where].choice
+        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(choice)
+        return self.asked_data[where] == when
+
+    def fails(self, node: p.Try) -> bool:
+        """True for the micro-batch that raises, on a path where one does."""
+        return self._is_exceptional(f"{id(node)}", True)
 
 
 def _stripped(text: str) -> tuple[str, bool]:

@@ -141,6 +141,9 @@ class Invoking:
     def parameter(self, param: p.Param, function: p.Function) -> Value:
         """A parameter that nobody gives: known by its name, with its default as a hint."""
         default = param.default
+        if default is not None and p.render(default) == "-1":
+            # Unset, as limits are.
+            return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
                 return self.machine.naming.symbol(

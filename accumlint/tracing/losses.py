@@ -23,6 +23,7 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+OF_A_MODEL = "labels of -100 are left out"
 _TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
@@ -92,7 +93,20 @@ class Losses:
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
+            if "labels" in kwargs and "num_items_in_batch" not in kwargs:
+                self._labelled(value)
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+
+    def _labelled(self, value: Unknown) -> None:
+        """A model that is given labels returns their loss first, by custom a mean over those that are not -100."""
+        if not self.machine.relevance.ignores:
+            return
+        for name in ("loss", "['loss']", "[0]"):
+            loss = derived(f"{value.text}.loss", value, node=value.origin)
+            loss.loss = True
+            loss.reduction = "mean"
+            loss.varies = OF_A_MODEL
+            value.attributes[name] = loss
 
     def _piece(self, given: list[Value]) -> Batch:
         """The micro-batch of a forward on data that nobody followed.

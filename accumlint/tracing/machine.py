@@ -376,6 +376,9 @@ class Machine:
     def _try(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Try)
         try:
+            failing = self._failing(node)
+            if failing is not None:
+                return self.block(failing)
             try:
                 signal = self.block(node.body)
                 if signal is None:
@@ -391,6 +394,22 @@ class Machine:
         finally:
             if node.final:
                 self.block(node.final)
+
+    def _failing(self, node: p.Try) -> tuple[p.Stmt, ...] | None:
+        """The handler that gives a micro-batch up (out of memory), where the path is one on which that happens once."""
+        if not self.state.loops or node not in self.relevance.backwards:
+            return None
+        for kind, name, body in node.handlers:
+            jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
+            if jump is None or jump.kind != "continue" or not _clears(body):
+                continue
+            if not self.guards.fails(node):
+                return None
+            self.emit(t.Skip(*self.stamp(jump, kind), f"except {kind}".strip(), jump.kind))
+            if name:
+                self.store(name, Unknown(name))
+            return body
+        return None
 
     def _return(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Return)
@@ -559,3 +578,8 @@ def _written(node: p.Node) -> tuple[str, ...]:
             return tuple(q.name for q in params)
         case _:
             return ()
+
+
+def _clears(body: tuple[p.Stmt, ...]) -> bool:
+    calls = (n for n in p.walk(body) if isinstance(n, p.Call))
+    return any(names.is_clearing(p.dotted(call.func).rpartition(".")[2]) for call in calls)

@@ -242,6 +242,8 @@ class Members:
             return Unknown(f"{base.text}[…]")
         if base.parameters:
             return base
+        if isinstance(index, int) and f"[{index}]" in base.attributes:
+            return base.attributes[f"[{index}]"]
         cut = self._cuts(index, node)
         if base.networks or not cut:
             found = derived(f"{base.text}[…]", base, node=node)
@@ -307,6 +309,9 @@ class Members:
         if isinstance(value, Unknown):
             found: list[Value] = []
             for i, item in enumerate(items):
+                if f"[{i}]" in value.attributes and starred is None:
+                    found.append(value.attributes[f"[{i}]"])
+                    continue
                 name = p.dotted(item.value if isinstance(item, p.Star) else item).rpartition(".")[2]
                 part = derived(f"{value.text}[{i}]", value, node=node)
                 part.loss = "loss" in name.lower() and value.tensor

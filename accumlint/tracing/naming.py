@@ -76,7 +76,10 @@ class Naming:
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
         machine = self.machine
-        if self.is_steps(name) or text in machine.home.relevance.window_names:
+        windows = machine.home.relevance.window_names
+        # As written, too: a helper's `args` is its caller's `train_args`.
+        written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
+        if self.is_steps(name) or text in windows or written:
             machine.state.asked = True
             return machine.scenario.steps
         if self.is_epoch(text, name):
@@ -128,7 +131,8 @@ class Naming:
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps
-            if value > 1 and not machine.state.asked:
+            # A loop's own number (`for micro_step in range(5)`) is none of the steps.
+            if value > 1 and not machine.state.asked and not isinstance(node, p.For):
                 machine.state.literal = value
             return value
         if isinstance(value, Object) and value.thing is not None and not value.used:

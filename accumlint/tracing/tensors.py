@@ -322,9 +322,14 @@ class Tensors:
         if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
             return by_ranks(value, share, node)
         if by.batches and not _gradient(by):
+            if by.counted is None and not by.count and _is_unreduced(value):
+                # Each element by one of its own (an importance weight, a probability): no mean is taken.
+                return scaled(value, Fraction(1), f"* 1 / {by.text}", node)
             return self._normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)
+        if _is_masked(value, by):
+            return self._normalised(value, by, node)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
     def _normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
@@ -338,6 +343,7 @@ class Tensors:
             bool(by.total) or (own and len(whole) > len(own)) or (wider and whole <= own and own)
         )
         reduction = "window" if window else "mean"
+        masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
         terms = tuple(
             Term(
                 replace(
@@ -351,7 +357,9 @@ class Tensors:
                 if reduction == "window" or x.atom.reduction != "mean"
                 else x.atom,
                 x.factor,
-                tuple(s for s in x.symbols if "mask" not in s and s != t.OVER_RANKS),
+                tuple(
+                    s for s in x.symbols if "mask" not in s and s not in masks and s != t.OVER_RANKS
+                ),
                 x.ranks,
             )
             for x in value.linear
@@ -441,6 +449,18 @@ class Tensors:
             and any(s in relevance.stepping for s in node.body)
             and not any(s in relevance.backwards for s in node.body)
         )
+
+
+def _is_unreduced(value: Unknown) -> bool:
+    return all(x.atom.reduction == "none" for x in value.linear)
+
+
+def _is_masked(value: Unknown, by: Unknown) -> bool:
+    """True for `(loss * mask).sum() / mask.sum()`, wherever the mask comes from."""
+    if by.counted is None or by.counted.kind != "some":
+        return False
+    masks = {f"* {of.text}" for of in by.counted.of}
+    return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
 
 
 def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
