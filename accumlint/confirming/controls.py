@@ -14,6 +14,7 @@ _MENDED = {
     "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
     "equal average": "gradients averaged over the ranks before each step",
     "equal regular": "a step after as many micro-batches as were asked for, and no other",
+    "equal mute": "no backward made to reduce",
     "equal free": "every graph freed in its backward",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",

@@ -20,7 +20,7 @@ class Spec:
     `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
     what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
-    "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
+    "retain") or mends ("mend", "average", "regular", "free", "mute"); the verdict has words for each.
     """
 
     regime: str
@@ -101,4 +101,6 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", sabotage="regular")
     if symptom is Symptom.SPREAD:
         yield Spec("equal", sabotage="average")
+    if symptom is Symptom.REDUCTIONS:
+        yield Spec("equal", sabotage="mute")
     yield _BROKEN.get(symptom, Spec("equal", sabotage="double"))

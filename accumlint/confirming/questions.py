@@ -225,6 +225,8 @@ def _spread(evidence: Evidence, key: str = "equal") -> Answer:
 def _reductions(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
     updates = _whole(found)
+    if key == "equal mute":
+        return Answer(False, 0.0, "gradients are never all-reduced", {})
     if found.ranks < 2 or not any(u.reductions for u in updates):
         raise Undecided("nothing was reduced over ranks")
     most = max(updates, key=lambda u: u.reductions)

@@ -291,6 +291,10 @@ class _Member:
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
             return detached(args[0] if len(args) == 1 else args)
+        given = next((a for a in args if isinstance(a, nn.Module)), None)
+        if given is not None and "loss" in self._name:
+            # What computes a loss from the network that it is given; the name that it gets says what it is.
+            return given(*(a for a in args if a is not given))
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 

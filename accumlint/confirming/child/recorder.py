@@ -279,6 +279,8 @@ class Recorder(TorchFunctionMode):
             zip(self.losses, grads_of(root, [x.elements for x in self.losses]), strict=True)
         )
         by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+        known: list[tuple[Loss, torch.Tensor]] = []
+        share, line, microbatches = 0.0, 0, set[int]()
         for loss, weights in weighed:
             if loss.by_hand != by_hand:
                 continue
@@ -299,6 +301,11 @@ class Recorder(TorchFunctionMode):
                 grad = everything.get(id(p))
                 vector.extend(_flat(grad, p))
             mean = float(weights[counted].double().mean()) if count else 0.0
+            known.append((loss, weights))
+            line = line or loss.line
+            if loss.line == line:
+                share += mean * count
+                microbatches.add(loss.microbatch)
             yield {
                 "microbatch": loss.microbatch,
                 "loss": loss.line,
@@ -307,6 +314,42 @@ class Recorder(TorchFunctionMode):
                 "weight": mean,
                 "gradient": vector,
             }
+        if share:
+            yield from self._penalty(root, params, known, share, microbatches)
+
+    def _penalty(
+        self,
+        root: torch.Tensor,
+        params: list[torch.Tensor],
+        known: list[tuple[Loss, torch.Tensor]],
+        share: float,
+        microbatches: set[int],
+    ) -> Iterator[dict[str, Any]]:
+        """What a root brings besides its losses, like a penalty on the weights.
+
+        It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
+        `share` is what that loss's elements weigh together.
+        """
+        rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
+        grads, whole = grads_of(rest, params), grads_of(root, params)
+        vector: list[float] = []
+        everything = dict(zip(map(id, params), grads, strict=True))
+        for p in self.parameters():
+            vector.extend(_flat(everything.get(id(p)), p))
+        size = max((float(g.abs().max()) for g in whole if g is not None), default=0.0)
+        rounding = 1e4 * torch.finfo(root.dtype).eps
+        if max(map(abs, vector), default=0.0) <= rounding * size:
+            return
+        count = len(microbatches)
+        yield {
+            "microbatch": min(microbatches),
+            "loss": 0,
+            # Each root's is its own.
+            "number": -1 - self.backwards,
+            "count": count,
+            "weight": share / count**2,
+            "gradient": [x * count / share for x in vector],
+        }
 
     def _moves(self, root: torch.Tensor) -> bool:
         """Whether a loss has a gradient."""

@@ -185,8 +185,12 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
         text = ast.unparse(node.test)
+        refusing = _refusing(node)
         node.test = self.testing(node.test)
         self.generic_visit(node)
+        if refusing is not None:
+            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), node.test)
+            node.test = _at(_runtime("allowed", [later, ast.Constant(refusing)]), node.test)
         if quiet:
             return self.careful_block(node)
         return self.careful_test(node, text) if self.guide.lenient else node
@@ -228,7 +232,14 @@ class _Rewriter(ast.NodeTransformer):
         return self.decided(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self.decided(node)
+        if _normal(ast.unparse(node)) in self.choices:
+            return self.decided(node)
+        text = ast.unparse(node.left)
+        _count(node)
+        self.generic_visit(node)
+        if _is_of_words(node):
+            node.left = _at(_runtime("word", [node.left, ast.Constant(text)]), node)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         text = ast.unparse(node.func)
@@ -402,6 +413,47 @@ def _bounds(test: ast.expr) -> list[ast.expr]:
             return [copy.deepcopy(left), copy.deepcopy(right)]
         case _:
             return []
+
+
+def _refusing(node: ast.If) -> bool | None:
+    """The side of a guard that only raises, None where neither does."""
+    for side, body in ((True, node.body), (False, node.orelse)):
+        if body and isinstance(body[-1], ast.Raise):
+            return side
+    return None
+
+
+def _is_of_words(node: ast.Compare) -> bool:
+    """True for a comparison with words: `x == "adam"`, `x in ("sgd", "adam")`."""
+    match node.comparators:
+        case [ast.Constant(value=str())]:
+            return True
+        case [ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items)]:
+            return all(isinstance(i, ast.Constant) and isinstance(i.value, str) for i in items)
+        case _:
+            return False
+
+
+def _count(node: ast.Compare) -> None:
+    """Sends the count in a window's guard, as in `(step + 1) % accumulation_steps == 0`, through the runtime."""
+    match node:
+        case ast.Compare(left=ast.BinOp(left=count, op=ast.Mod(), right=steps), comparators=[end]):
+            known = isinstance(steps, ast.Constant)
+            if not known and not names.is_steps(ast.unparse(steps).rpartition(".")[2]):
+                return
+        case _:
+            return
+    at_zero = isinstance(end, ast.Constant) and end.value == 0
+    match count:
+        case ast.BinOp(
+            left=ast.Name() | ast.Attribute(), op=ast.Add(), right=ast.Constant(value=1)
+        ):
+            count.left = _at(_runtime("reached", [count.left, ast.Constant(1)]), node)
+        case ast.Name() | ast.Attribute():
+            ahead = ast.Constant(0 if at_zero else 1)
+            node.left.left = _at(_runtime("reached", [count, ahead]), node)  # pyright: ignore[reportAttributeAccessIssue]
+        case _:
+            pass
 
 
 def _failed() -> ast.expr:

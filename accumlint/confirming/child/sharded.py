@@ -41,8 +41,9 @@ class Reducing:
         if self.recorder.busy:
             return None
         grad = grad + self.kept.pop(number, 0.0)
-        # The control makes every backward reduce.
-        if not self.on and self.recorder.settings.sabotage != "sync":
+        # Controls make every backward reduce, or none.
+        control = self.recorder.settings.sabotage
+        if control == "mute" or (not self.on and control != "sync"):
             self.kept[number] = grad
             return torch.zeros_like(grad)
         if dist.is_initialized():

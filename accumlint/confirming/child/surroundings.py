@@ -170,6 +170,9 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
             if recorder.settings.sabotage == "sync":
                 # The control: every backward reduces.
                 self.require_backward_grad_sync = True
+            if recorder.settings.sabotage == "mute":
+                # The control: none does.
+                self.require_backward_grad_sync = False
             return super().forward(*args, **kwargs)
 
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)

@@ -46,6 +46,10 @@ _SELDOM = re.compile(
 )
 
 
+# What a term of the loss weighs is above zero where the term is in use.
+_WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
+
+
 class Unbound(Exception):
     """The loop cannot be run with stand-ins; the message says why."""
 
@@ -80,7 +84,9 @@ class Things:
         data.unknown = self.found
         self.steps_ = steps
         self.roles = roles
-        self.choices = choices
+        # What is found out on the way is this run's own.
+        self.choices = dict(choices)
+        self.asked: list[str] = []
         self.world = wrapped
         self.given = given
         self.copies = copies
@@ -96,7 +102,9 @@ class Things:
             recorder.own_loss = self.own_loss
         recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
-        self.answers = Answers(self.value, self.choice, self.touched, self.tell, self.backward)
+        self.answers = Answers(
+            self.value, self.choice, self.touched, self.tell, self.backward, self.trained
+        )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
@@ -174,12 +182,15 @@ class Things:
     def choice(self, text: str) -> bool:
         if text in self.choices:
             return self.choices[text] == "true"
+        self.asked.append(text)
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
+        if _WEIGHT.search(text):
+            return self.ordinary
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return (
@@ -197,6 +208,13 @@ class Things:
             self.touched(text)
         else:
             found.backward()
+
+    def trained(self, text: str) -> nn.Module | None:
+        """The model that an unknown object holds, where the loop trains no other."""
+        held = f"{text}.model"
+        known = self.roles.get(held) == "model" or set(self.models) <= {"model"}
+        found = self.value(held) if known else None
+        return found if isinstance(found, nn.Module) else None
 
     def tell(self, name: str, standin: str) -> None:
         self.standins.setdefault(name, standin)
