@@ -35,11 +35,16 @@ class Evidence:
         self.raw: dict[str, Mapping[str, Any]] = {}
         # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
         self.made_up = False
+        # What is not here and could put right what is asked about.
+        self.handed: set[str] = set()
+        self.wrapped: set[str] = set()
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
             key = key_of(ranks[0]["spec"])
             self.raw[key] = ranks[0]
+            self.handed |= {text for r in ranks for text in r["notes"]["handed"]}
+            self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
             self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)

@@ -68,12 +68,27 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
     low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
     # What lies below is rounding.
     shows = not worst.error <= low and _decide(worst.error, evidence, "the relative error")
+    if shows and key == "equal":
+        _explained(updates, evidence)
     figures: dict[str, float | int | str] = {
         "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
     }  # fmt: skip
     if worst.factor:
         figures["factor"] = worst.factor
     return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+
+
+def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
+    """Refuses gradients that are off by a factor which no number of steps, ranks or targets explains.
+
+    Raises:
+        Undecided: where all that are off are such multiples, since a loss may have a weight on purpose.
+    """
+    off = [u for u in updates if not u.error <= evidence.low]
+    if all(u.direction < evidence.low and u.scale > 0 and not u.factor for u in off):
+        raise Undecided(
+            f"{_said(off[0], evidence)}, which may be a weight that the loss has on purpose"
+        )
 
 
 def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
@@ -119,6 +134,8 @@ def _scale(evidence: Evidence, key: str = "equal") -> Answer:
     updates = _compared(_whole(evidence.get(key)))
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = _decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
+    if shows and key == "equal":
+        _explained(updates, evidence)
     figures: dict[str, float | int | str] = {
         "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
     }  # fmt: skip

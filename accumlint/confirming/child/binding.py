@@ -87,6 +87,9 @@ class Binding(Things):
             if value._text.endswith(ITEM):
                 return self._unknown(bound, value)
             found = self.value(bound)
+            if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
+                # It may have put the model in a wrapper that reduces.
+                self.recorder.notes.wrapped.append(value._text)
             if found is not UNKNOWN:
                 return found
             if DATA.search(last.lower()) and not names.is_configuration(bound):

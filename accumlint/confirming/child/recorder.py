@@ -107,6 +107,8 @@ class Notes:
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
     own_loss: bool = False
+    handed: list[str] = field(default_factory=list)
+    wrapped: list[str] = field(default_factory=list)
     graphs: int = 0
 
 
@@ -129,6 +131,7 @@ class Recorder(TorchFunctionMode):
         self.schedulers: list[Any] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.seen: list[Any] = []
+        self.stepping: list[Any] = []
         self.own_step = False
         self.asked = 0
         self.saved: WeakSet[_Saved] = WeakSet()
@@ -311,6 +314,7 @@ class Recorder(TorchFunctionMode):
                 "loss": loss.line,
                 "number": loss.number,
                 "count": count,
+                "elements": loss.elements.numel(),
                 "weight": mean,
                 "gradient": vector,
             }
@@ -347,6 +351,7 @@ class Recorder(TorchFunctionMode):
             # Each root's is its own.
             "number": -1 - self.backwards,
             "count": count,
+            "elements": count,
             "weight": share / count**2,
             "gradient": [x * count / share for x in vector],
         }
@@ -419,6 +424,10 @@ class Recorder(TorchFunctionMode):
         if not owned & {id(p) for p in params}:
             return
         self.look()
+        self.stepping.append(optimizer)
+        if self.stepping.count(optimizer) > 1:
+            # A step of the user's class ends in torch's, and is one step.
+            return
         self.asked += 1
         if self._is_withheld():
             self._withhold([p for p in params if id(p) in owned])
@@ -439,6 +448,16 @@ class Recorder(TorchFunctionMode):
             totals=self._totals(),
             **self.applied(params, owned),
         )
+
+    def _reread(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+        """A step of the user's own class may change the gradients before it applies them."""
+        step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
+        if step.__code__.co_filename != self.settings.file or not self.holds():
+            return
+        last = next(e for e in reversed(self.notes.events) if e["kind"] == "step")
+        last.update(self.applied(params, owned))
+        if self.settings.sabotage == "part" and self.data.rank:
+            last["applied"] = [1.5 * x for x in last["applied"]]
 
     def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
         """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
@@ -495,11 +514,16 @@ class Recorder(TorchFunctionMode):
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if self.busy or not owned & {id(p) for p in self.parameters()}:
             return
+        if optimizer in self.stepping:
+            self.stepping.remove(optimizer)
+        if optimizer in self.stepping:
+            return
         if self._is_withheld():
             for p, grad in self.withheld:
                 p.grad = grad
             self.withheld = []
             return
+        self._reread(optimizer, self.parameters(), owned)
         self.stepped += 1
 
     def turn(self) -> None:
@@ -543,7 +567,12 @@ class Recorder(TorchFunctionMode):
 
     def _save(self, tensor: torch.Tensor) -> _Saved:
         """What a graph keeps for its backward, by the micro-batch that it belongs to."""
-        saved = _Saved(tensor, self.data.current)
+        # A node's own result would keep the node.
+        saved = _Saved(tensor.detach(), self.data.current)
+        if self.settings.sabotage == "drop":
+            # The control: what earlier micro-batches have left is let go.
+            for other in [s for s in self.saved if s.microbatch < saved.microbatch]:
+                self.saved.discard(other)
         self.saved.add(saved)
         self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
         return saved

@@ -28,6 +28,8 @@ from accumlint.confirming.child.slicing import (
 from accumlint.reading import frameworks, names
 
 RUNTIME = "__accumlint__"
+# What optimizers want a number for.
+_RATES = {"lr", "weight_decay", "momentum", "eps"}
 N = TypeVar("N", bound=ast.AST)
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
@@ -259,7 +261,7 @@ class _Rewriter(ast.NodeTransformer):
             node.func = _runtime("accelerator", []).func
             _at(node, node)
         for keyword in node.keywords:
-            if keyword.arg and names.is_steps(keyword.arg):
+            if keyword.arg and (names.is_steps(keyword.arg) or keyword.arg in _RATES):
                 keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
         return self.decided(node)
 

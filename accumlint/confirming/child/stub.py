@@ -29,7 +29,11 @@ class Answers:
         told: Callable[[str, str], None],
         backward: Callable[[str], None],
         trained: Callable[[str], Any],
+        handed: Callable[[str], None],
+        took: Callable[[str], None],
     ) -> None:
+        self.took = took
+        self.handed = handed
         self.trained = trained
         self.backward = backward
         self.told = told
@@ -96,11 +100,15 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
+        if any(isinstance(a, torch.optim.Optimizer) for a in (*args, *kwargs.values())):
+            self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.
             return nullcontext(args[0])
         if method == "master_params" and args:
             return [p for group in args[0].param_groups for p in group["params"]]
+        if model is not None:
+            self._answers.took(self._text)
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if method in CLIPS | HELPER_CLIPS and args:
@@ -120,6 +128,8 @@ class Stub:
             self._answers.told(self._text, "the loss of the model that it holds")
             return found(*args, **kwargs)
         if method == "backward":
+            if args:
+                self._answers.handed(self._text)
             # What goes backward is not the user's loss.
             self._answers.backward(source or method)
         return self._other(f"{self._text}()")
@@ -140,7 +150,8 @@ class Stub:
         return []
 
     def __len__(self) -> int:
-        return 2
+        # As many as there are micro-batches in an epoch of windows of four, when each takes two.
+        return 16
 
     def __contains__(self, item: object) -> bool:
         return self._answers.choice(f"{_text(item)} in {self._text}")
@@ -149,6 +160,8 @@ class Stub:
         return self._answers.choice(self._text)
 
     def __enter__(self) -> Stub:
+        if "sync" in self._text.lower():
+            self._answers.handed(self._text)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -46,6 +46,10 @@ _SELDOM = re.compile(
 )
 
 
+# What looks at an optimizer, or moves its learning rate.
+_HARMLESS = re.compile(
+    r"save|load|checkpoint|ckpt|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+)
 # What a term of the loss weighs is above zero where the term is in use.
 _WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
 
@@ -77,6 +81,7 @@ class Things:
         ordinary: bool = True,
         steppers: tuple[str, ...] = (),
         prepares: bool = True,
+        tells_steps: bool = True,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -96,14 +101,18 @@ class Things:
         self.ordinary = ordinary
         self.steppers = steppers
         self.prepares = prepares
+        self.tells_steps = tells_steps
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
             recorder.own_loss = self.own_loss
         recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
+        # What got a model and is not here.
+        self.takers: set[str] = set()
         self.answers = Answers(
-            self.value, self.choice, self.touched, self.tell, self.backward, self.trained
+            self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
+            self.takers.add,
         )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -216,6 +225,11 @@ class Things:
         found = self.value(held) if known else None
         return found if isinstance(found, nn.Module) else None
 
+    def handed(self, text: str) -> None:
+        """What is not here gets what it takes to change a gradient, while the loop trains."""
+        if self.data.fetched and not _HARMLESS.search(text.rpartition(".")[2].lower()):
+            self.recorder.notes.handed.append(text)
+
     def tell(self, name: str, standin: str) -> None:
         self.standins.setdefault(name, standin)
 
@@ -322,8 +336,10 @@ class Things:
         except ImportError:
             raise Unbound("accelerate drives this loop and is not installed here") from None
         if not self.accelerators:
-            self.tell(text, f"an Accelerator with {self.steps_} accumulation steps")
-            self.accelerator(Accelerator, gradient_accumulation_steps=self.steps_)
+            # Whoever made it told it of steps that the loop speaks of too.
+            steps = self.steps_ if self.tells_steps else 1
+            self.tell(text, f"an Accelerator with {steps} accumulation steps")
+            self.accelerator(Accelerator, gradient_accumulation_steps=steps)
         return self.accelerators[-1]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -43,6 +43,7 @@ from accumlint.confirming.child.surroundings import Scaling, surroundings
 from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
+_STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 _SCALE = 1024.0
 _KINDS = ("tokens", "rows", "values")
 # What of a pass makes a difference only to some loops.
@@ -375,6 +376,7 @@ def _pass(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
+        bool(_STEPS.search(job["text"])),
     )  # fmt: skip
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
@@ -400,7 +402,8 @@ def _pass(
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused, "own_loss": notes.own_loss,
+            "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
+            "wrapped": notes.wrapped,
         },
     }  # fmt: skip
 
