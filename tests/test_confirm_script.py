@@ -35,6 +35,16 @@ WAYS = {
     ),
     "evaluates": "line 18 was not reached: the script ended after 0 updates",
 }
+# One script for each kind of claim, and the verdicts on its finding as it is and, where it has a fix, mended.
+CLAIMS = {
+    "averaging": ("ACC508", "confirmed", "refuted"),
+    "clearing": ("ACC402", "confirmed", "refuted"),
+    "clipping": ("ACC202", "confirmed", "refuted"),
+    "infinite": ("ACC207", "confirmed", "refuted"),
+    "kept": ("ACC209", "confirmed", ""),
+    "sharded": ("ACC309", "undecided", "undecided"),
+    "skipping": ("ACC408", "confirmed", ""),
+}
 # Wrong usage, and what is said of it.
 MISUSES = {
     "--run": "--run wants the script behind --: accumlint confirm --run -- train.py --lr 0.1",
@@ -128,6 +138,24 @@ def test_two_ranks_that_meet_by_their_environment(folder: Path) -> None:
     assert found["ACC302", "fixed"]["verdict"] == "refuted"
     assert {one["passes"][0]["ranks"] for one in found.values()} == {2}
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_what_a_script_says_to_each_claim(name: str, folder: Path) -> None:
+    code, before, after = CLAIMS[name]
+    done = ran(folder, "--output-format", "json", "--fixed", "--run", "--", f"{name}.py")
+    found = verdicts(done)
+    assert found[code, "found"]["verdict"] == before, found[code, "found"]["reason"]
+    assert not after or found[code, "fixed"]["verdict"] == after, found[code, "fixed"]["reason"]
+    decided = [one for one in found.values() if one["verdict"] != "undecided"]
+    assert all(one["control"] for one in decided)
+
+
+def test_what_is_sharded_is_not_compared(folder: Path) -> None:
+    one = verdicts(ran(folder, "--output-format", "json", "--run", "--", "sharded.py"))[
+        "ACC309", "found"
+    ]
+    assert one["reason"] == "parameters are sharded over ranks, whose gradients are not compared"
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -188,7 +188,11 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
                 pending.add(event["line"])
                 seen.setdefault(optimizer, set()).add(event["line"])
             elif event["kind"] == "clear":
-                own = next(e["parameters"] for e in events if e.get("optimizer") == optimizer)
+                own = next(
+                    e["parameters"]
+                    for e in events
+                    if e["kind"] == "step" and e["optimizer"] == optimizer
+                )
                 if set(event["parameters"]) >= set(own):
                     pending.clear()
             elif event["kind"] == "step" and event["optimizer"] == optimizer:

@@ -79,11 +79,13 @@ def _gradient(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
-    """Refuses gradients that are off by a factor which no number of steps, ranks or targets explains.
+    """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
 
     Raises:
-        Undecided: where all that are off are such multiples, since a loss may have a weight on purpose.
+        Undecided: where all that are off are such multiples, since what a sum is to be divided by may be on purpose.
     """
+    if not evidence.summed:
+        return
     off = [u for u in updates if not u.error <= evidence.low]
     if all(u.direction < evidence.low and u.scale > 0 and not u.factor for u in off):
         raise Undecided(
@@ -405,7 +407,7 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     # A scaler that is switched off multiplies by 1, and has nothing to lower.
     before = before if before > 1 else 0.0
     steps = len(found.updates)
-    whole = len(evidence.get("equal").updates)
+    whole = len(evidence.get("own" if key.startswith("own") else "equal").updates)
     lowered = not before or any(s < before for s in found.scales)
     finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
     shows = not lowered or steps < whole / 2
@@ -418,7 +420,7 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     )
     if shows and lowered:
         sentence = f"after an overflow {steps} steps are taken where there are {whole} without one"
-    if not key.startswith("overflow"):
+    if "overflow" not in key:
         shows = not finite
         sentence = "without an overflow every step is taken"
     return Answer(
@@ -430,10 +432,10 @@ def _stuck(evidence: Evidence, key: str = "overflow") -> Answer:
 
 
 def _skipped(evidence: Evidence, key: str = "overflow") -> Answer:
-    if key != "overflow":
+    if not key.endswith("overflow"):
         return _gradient(evidence, key)
     answers: list[Answer] = []
-    for name, which in (("overflow", "inside a window"), ("overflow last", "at a window's end")):
+    for name, which in ((key, "inside a window"), (f"{key} last", "at a window's end")):
         updates = evidence.get(name).updates
         broken = next((u for u in updates if not math.isfinite(u.applied)), None)
         if broken is not None:

@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -89,6 +90,8 @@ class Settings:
     totals: tuple[str, ...] = ()
     sabotage: str = ""
     inject: int = 0
+    # The micro-batch whose losses are no number.
+    poison: int = 0
     graphs: bool = False
     as_is: bool = False
     # Micro-batches after which a script has been seen enough, whatever it has done.
@@ -107,6 +110,8 @@ class Notes:
     touched: list[str] = field(default_factory=list)
     refused: list[dict[str, Any]] = field(default_factory=list)
     own_loss: bool = False
+    tampered: bool = False
+    summed: bool = False
     handed: list[str] = field(default_factory=list)
     wrapped: list[str] = field(default_factory=list)
     graphs: int = 0
@@ -227,9 +232,18 @@ class Recorder(TorchFunctionMode):
             result, elements, counted = evaluated(func, args, kwargs)
         finally:
             self.busy = False
+        self.notes.summed |= kwargs.get("reduction") == "sum"
+        if self.active() == self.settings.poison and not self.notes.tampered:
+            # Once: where nobody counts micro-batches, one that does not go backward is not counted.
+            result = result * math.nan
+            self.notes.tampered = True
         if elements.requires_grad:
             self.remember(Loss(self.data.current, elements, counted, self.line(), False))
         return result
+
+    def active(self) -> int:
+        """The micro-batch that a loss belongs to."""
+        return self.data.current
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """A mean or a sum written by hand, used where no loss function of torch was seen."""
@@ -247,9 +261,6 @@ class Recorder(TorchFunctionMode):
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses
-        if self.settings.inject and loss.microbatch == self.settings.inject:
-            # An overflow: this micro-batch's gradient is not finite.
-            loss.elements.register_hook(lambda grad: grad * float("inf"))
 
     # Backward
 
@@ -387,6 +398,12 @@ class Recorder(TorchFunctionMode):
         return {}
 
     def after_backward(self) -> None:
+        if self.active() == self.settings.inject and not self.notes.tampered:
+            # An overflow: a gradient is not finite from here to the next clear.
+            for p in self.parameters():
+                if p.grad is not None:
+                    p.grad.view(-1)[:1] = math.inf
+                    self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
             # The control: what every other micro-batch brought is lost, as if it had been cleared.

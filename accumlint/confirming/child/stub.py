@@ -100,7 +100,8 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
-        if any(isinstance(a, torch.optim.Optimizer) for a in (*args, *kwargs.values())):
+        given = (*args, *kwargs.values())
+        if method != "master_params" and any(isinstance(a, torch.optim.Optimizer) for a in given):
             self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.

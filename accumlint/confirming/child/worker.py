@@ -403,7 +403,7 @@ def _pass(
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
-            "wrapped": notes.wrapped,
+            "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip
 
