@@ -294,7 +294,7 @@ class Recorder(TorchFunctionMode):
         )
         by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
         known: list[tuple[Loss, torch.Tensor]] = []
-        share, line, microbatches = 0.0, 0, set[int]()
+        share, line, microbatches, size = 0.0, 0, set[int](), 0.0
         for loss, weights in weighed:
             if loss.by_hand != by_hand:
                 continue
@@ -316,6 +316,7 @@ class Recorder(TorchFunctionMode):
                 vector.extend(_flat(grad, p))
             mean = float(weights[counted].double().mean()) if count else 0.0
             known.append((loss, weights))
+            size = max(size, abs(mean) * max(map(abs, vector), default=0.0))
             line = line or loss.line
             if loss.line == line:
                 share += mean * count
@@ -330,7 +331,7 @@ class Recorder(TorchFunctionMode):
                 "gradient": vector,
             }
         if share:
-            yield from self._penalty(root, params, known, share, microbatches)
+            yield from self._penalty(root, params, known, share, microbatches, size)
 
     def _penalty(
         self,
@@ -339,19 +340,19 @@ class Recorder(TorchFunctionMode):
         known: list[tuple[Loss, torch.Tensor]],
         share: float,
         microbatches: set[int],
+        size: float,
     ) -> Iterator[dict[str, Any]]:
         """What a root brings besides its losses, like a penalty on the weights.
 
         It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
-        `share` is what that loss's elements weigh together.
+        `share` is what that loss's elements weigh together, `size` how large the losses' own gradients are.
         """
         rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
-        grads, whole = grads_of(rest, params), grads_of(root, params)
+        grads = grads_of(rest, params)
         vector: list[float] = []
         everything = dict(zip(map(id, params), grads, strict=True))
         for p in self.parameters():
             vector.extend(_flat(everything.get(id(p)), p))
-        size = max((float(g.abs().max()) for g in whole if g is not None), default=0.0)
         rounding = 1e4 * torch.finfo(root.dtype).eps
         if max(map(abs, vector), default=0.0) <= rounding * size:
             return
