@@ -35,7 +35,7 @@ WAYS = {
     ),
     "evaluates": "line 18 was not reached: the script ended after 0 updates",
 }
-# Scripts for the kinds of claim, and the verdicts on their findings; those that are run mended as well are refuted then.
+# Scripts for the kinds of claim, and the verdicts on their findings; those that are run mended too are refuted then.
 CLAIMS = {
     "clearing": {"ACC402": "confirmed"},
     "infinite --fixed": {"ACC207": "confirmed"},

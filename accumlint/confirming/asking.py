@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from accumlint.confirming.answers import Answer, listed
 from accumlint.confirming.controls import counted
 from accumlint.confirming.evidence import LIMITS, Evidence, Undecided, key_of
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.measuring import Unmeasurable
 from accumlint.confirming.owned import Measured, measured
-from accumlint.confirming.questions import QUESTIONS, Answer, listed
+from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Control, Pass, Update
 from accumlint.confirming.script import CONTROLS
 from accumlint.rule import Symptom

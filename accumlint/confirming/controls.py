@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from accumlint.confirming.answers import Question
 from accumlint.confirming.evidence import Evidence, Undecided
-from accumlint.confirming.questions import Question
 from accumlint.confirming.result import Control
 from accumlint.rule import Symptom
 

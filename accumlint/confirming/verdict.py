@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from accumlint.confirming.answers import Answer
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
-from accumlint.confirming.questions import QUESTIONS, Answer
+from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
 from accumlint.reading import names
 from accumlint.rule import Symptom

@@ -22,7 +22,8 @@ import torch.distributed as dist
 
 from accumlint.confirming.child.feeding import Counted
 from accumlint.confirming.child.losses import Loss, grads_of
-from accumlint.confirming.child.recorder import Recorder, Settings
+from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child.recorder import Recorder
 from accumlint.reading import names
 
 # Up to the first, every parameter is compared; beyond it, about as many as the second says.

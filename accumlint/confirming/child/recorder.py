@@ -14,13 +14,11 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -34,6 +32,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.contributions import contributions, flat
+from accumlint.confirming.child.held import Graphs, totals, unsaved
 from accumlint.confirming.child.losses import (
     ELEMENTWISE,
     REDUCTIONS,
@@ -42,79 +42,13 @@ from accumlint.confirming.child.losses import (
     fitted,
     grads_of,
 )
+from accumlint.confirming.child.notes import Feed, Notes, Settings
 from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
-
-
-@dataclass(eq=False)
-class _Saved:
-    """A tensor that a graph keeps; it is gone when the graph is."""
-
-    tensor: torch.Tensor
-    microbatch: int
-
-
-def _unsaved(saved: _Saved) -> torch.Tensor:
-    return saved.tensor
-
-
-class Feed(Protocol):
-    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
-
-    @property
-    def fetched(self) -> int: ...
-    @property
-    def current(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-
-
-@dataclass
-class Settings:
-    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted.
-
-    `as_is`: the loop runs on the user's own things, so devices, precision, shapes and clipping stay as they are.
-    """
-
-    file: str
-    line: int
-    device: torch.device
-    dtype: torch.dtype
-    pressure: float | None = None
-    steps: int = 1
-    updates: int = 6
-    totals: tuple[str, ...] = ()
-    sabotage: str = ""
-    inject: int = 0
-    # The micro-batch whose losses are no number.
-    poison: int = 0
-    graphs: bool = False
-    as_is: bool = False
-    # Micro-batches after which a script has been seen enough, whatever it has done.
-    most: int = 0
-
-
-@dataclass
-class Notes:
-    """What one rank noted in one pass, as plain values."""
-
-    events: list[dict[str, Any]] = field(default_factory=list)
-    reached: bool = False
-    losses: int = 0
-    scales: list[float] = field(default_factory=list)
-    initial_scale: float = 0.0
-    touched: list[str] = field(default_factory=list)
-    refused: list[dict[str, Any]] = field(default_factory=list)
-    own_loss: bool = False
-    tampered: bool = False
-    summed: bool = False
-    handed: list[str] = field(default_factory=list)
-    wrapped: list[str] = field(default_factory=list)
-    graphs: int = 0
 
 
 class Recorder(TorchFunctionMode):
@@ -139,7 +73,7 @@ class Recorder(TorchFunctionMode):
         self.stepping: list[Any] = []
         self.own_step = False
         self.asked = 0
-        self.saved: WeakSet[_Saved] = WeakSet()
+        self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
@@ -278,95 +212,14 @@ class Recorder(TorchFunctionMode):
         try:
             for root in roots:
                 if isinstance(root, torch.Tensor) and root.requires_grad:
-                    found.extend(self._contributions(root, params))
+                    every = self.parameters()
+                    found.extend(contributions(root, self.losses, every, self.backwards))
         finally:
             self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
         self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
         self.note("backward", contributions=found, scale=self.scale)
-
-    def _contributions(
-        self, root: torch.Tensor, params: list[torch.Tensor]
-    ) -> Iterator[dict[str, Any]]:
-        weighed = list(
-            zip(self.losses, grads_of(root, [x.elements for x in self.losses]), strict=True)
-        )
-        by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
-        known: list[tuple[Loss, torch.Tensor]] = []
-        share, line, microbatches, size = 0.0, 0, set[int](), 0.0
-        for loss, weights in weighed:
-            if loss.by_hand != by_hand:
-                continue
-            if weights is None or not bool(weights.abs().sum() > 0):
-                continue
-            counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
-            count = int(counted.sum())
-            try:
-                grads = torch.autograd.grad(
-                    (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
-                )
-            except RuntimeError:
-                # The user's own backward will meet the same.
-                continue
-            everything = dict(zip(map(id, params), grads, strict=True))
-            vector: list[float] = []
-            for p in self.parameters():
-                grad = everything.get(id(p))
-                vector.extend(_flat(grad, p))
-            mean = float(weights[counted].double().mean()) if count else 0.0
-            known.append((loss, weights))
-            size = max(size, abs(mean) * max(map(abs, vector), default=0.0))
-            line = line or loss.line
-            if loss.line == line:
-                share += mean * count
-                microbatches.add(loss.microbatch)
-            yield {
-                "microbatch": loss.microbatch,
-                "loss": loss.line,
-                "number": loss.number,
-                "count": count,
-                "elements": loss.elements.numel(),
-                "weight": mean,
-                "gradient": vector,
-            }
-        if share:
-            yield from self._penalty(root, params, known, share, microbatches, size)
-
-    def _penalty(
-        self,
-        root: torch.Tensor,
-        params: list[torch.Tensor],
-        known: list[tuple[Loss, torch.Tensor]],
-        share: float,
-        microbatches: set[int],
-        size: float,
-    ) -> Iterator[dict[str, Any]]:
-        """What a root brings besides its losses, like a penalty on the weights.
-
-        It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
-        `share` is what that loss's elements weigh together, `size` how large the losses' own gradients are.
-        """
-        rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
-        grads = grads_of(rest, params)
-        vector: list[float] = []
-        everything = dict(zip(map(id, params), grads, strict=True))
-        for p in self.parameters():
-            vector.extend(_flat(everything.get(id(p)), p))
-        rounding = 1e4 * torch.finfo(root.dtype).eps
-        if max(map(abs, vector), default=0.0) <= rounding * size:
-            return
-        count = len(microbatches)
-        yield {
-            "microbatch": min(microbatches),
-            "loss": 0,
-            # Each root's is its own.
-            "number": -1 - self.backwards,
-            "count": count,
-            "elements": count,
-            "weight": share / count**2,
-            "gradient": [x * count / share for x in vector],
-        }
 
     def _moves(self, root: torch.Tensor) -> bool:
         """Whether a loss has a gradient."""
@@ -463,7 +316,7 @@ class Recorder(TorchFunctionMode):
             optimizer=self.index(optimizer),
             parameters=[i for i, p in enumerate(params) if id(p) in owned],
             epoch=self.epoch,
-            totals=self._totals(),
+            totals=list(totals(self.settings.totals, self.is_own)),
             **self.applied(params, owned),
         )
 
@@ -482,7 +335,7 @@ class Recorder(TorchFunctionMode):
         vector: list[float] = []
         mask: list[bool] = []
         for p in params:
-            vector.extend(_flat(p.grad if id(p) in owned else None, p))
+            vector.extend(flat(p.grad if id(p) in owned else None, p))
             mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
         return {"applied": vector, "owned": own}
@@ -556,45 +409,6 @@ class Recorder(TorchFunctionMode):
         self.seen.append(optimizer)
         return len(self.seen) - 1
 
-    def _totals(self) -> list[dict[str, Any]]:
-        """The running totals that were asked for, read in the user's frames."""
-        found: list[dict[str, Any]] = []
-        for name in self.settings.totals:
-            value = self._read(name)
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                nodes = _nodes(value)
-                found.append({"name": name, "value": float(value.detach()), "nodes": nodes})
-            elif isinstance(value, int | float):
-                found.append({"name": name, "value": float(value), "nodes": 0})
-        return found
-
-    def _read(self, name: str) -> Any:
-        frame = sys._getframe(1)
-        first = name.split(".")[0].split("[")[0]
-        while frame is not None:
-            if self.is_own(frame) and first in frame.f_locals:
-                try:
-                    return eval(name, frame.f_globals, frame.f_locals)
-                # Reading may run the user's own code, which may raise anything: then the total was not seen.
-                except Exception:  # noqa: BLE001
-                    return None
-            frame = frame.f_back
-        return None
-
-    # Graphs
-
-    def _save(self, tensor: torch.Tensor) -> _Saved:
-        """What a graph keeps for its backward, by the micro-batch that it belongs to."""
-        # A node's own result would keep the node.
-        saved = _Saved(tensor.detach(), self.data.current)
-        if self.settings.sabotage == "drop":
-            # The control: what earlier micro-batches have left is let go.
-            for other in [s for s in self.saved if s.microbatch < saved.microbatch]:
-                self.saved.discard(other)
-        self.saved.add(saved)
-        self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
-        return saved
-
     # Everything together
 
     @contextmanager
@@ -629,7 +443,7 @@ class Recorder(TorchFunctionMode):
             patch(torch.autograd, "backward", recorded)
             watch(self, patch)
             if self.settings.graphs:
-                stack.enter_context(saved_tensors_hooks(self._save, _unsaved))
+                stack.enter_context(saved_tensors_hooks(self.graphs.save, unsaved))
             handles: list[RemovableHandle] = [
                 register_optimizer_step_pre_hook(self.before_step),
                 register_optimizer_step_post_hook(self.after_step),
@@ -658,22 +472,3 @@ def _moved(value: Any, settings: Settings) -> Any:
 
 def _doubled(tensors: Any) -> Any:
     return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
-
-
-def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
-    if grad is None:
-        return [0.0] * like.numel()
-    return grad.detach().double().cpu().flatten().tolist()
-
-
-def _nodes(value: torch.Tensor, limit: int = 10_000) -> int:
-    """How many nodes of the autograd graph a value keeps alive."""
-    seen: set[Any] = set()
-    waiting = [value.grad_fn]
-    while waiting and len(seen) < limit:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting.extend(n for n, _ in node.next_functions)
-    return len(seen)

@@ -29,8 +29,8 @@ import torch.distributed as dist
 
 from accumlint.confirming import owned
 from accumlint.confirming.child import guard, marking, mirror, own_world, uncompiled
+from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.own import OwnRecorder
-from accumlint.confirming.child.recorder import Settings
 from accumlint.confirming.passes import STEPS
 
 # Micro-batches after which a script that never steps has been seen enough, for each update that was asked for.
@@ -97,7 +97,7 @@ def run(
                     "reached": sorted(reached),
                     "notes": {
                         "events": notes.events, "losses": notes.losses, "scales": notes.scales,
-                        "graphs": notes.graphs, "initial_scale": notes.initial_scale, "refused": notes.refused,
+                        "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "refused": notes.refused,
                         "tampered": notes.tampered,
                     },
                 }

@@ -44,6 +44,8 @@ class Answers:
 
 UNKNOWN = object()
 _LOSSES = re.compile(r"loss")
+# Functions of Apex's that are known here.
+_APEX = {"initialize", "master_params", "scale_loss"}
 _STEPS = re.compile(
     r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
 )
@@ -101,7 +103,7 @@ class Stub:
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
         given = (*args, *kwargs.values())
-        if method != "master_params" and any(isinstance(a, torch.optim.Optimizer) for a in given):
+        if method not in _APEX and any(isinstance(a, torch.optim.Optimizer) for a in given):
             self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.

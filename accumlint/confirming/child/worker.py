@@ -36,7 +36,8 @@ from accumlint.confirming.child import calls, contracts, guard, kernel, script, 
 from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
-from accumlint.confirming.child.recorder import Recorder, Settings
+from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.rewriting import RUNTIME, rewritten
 from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.surroundings import Scaling, surroundings
@@ -401,7 +402,7 @@ def _pass(
         "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
             "wrapped": notes.wrapped, "summed": notes.summed,
         },
