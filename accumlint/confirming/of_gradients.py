@@ -44,14 +44,19 @@ def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
     """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
 
     Raises:
-        Undecided: where all that are off are one such multiple, since what a sum is to be divided by may be on purpose.
+        Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
     """
     if not evidence.summed:
         return
     off = [u for u in updates if not u.error <= evidence.low]
     scales = [u.scale for u in off]
+    # What is meant is the same in every update.
     same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
-    if same and all(u.direction < evidence.low and not u.factor for u in off):
+    if (
+        same
+        and len(off) == len(updates)
+        and all(u.direction < evidence.low and not u.factor for u in off)
+    ):
         raise Undecided(
             f"{_said(off[0], evidence)}, which may be a weight that the loss has on purpose"
         )
