@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accumlint import editing, report
+from accumlint import report
+from accumlint.editing.edits import Edit, applied
+from accumlint.editing.layout import Layout
+from accumlint.editing.resolving import edits
 from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.text import difference
@@ -57,35 +60,35 @@ def offers(
     examine: Callable[[str], Health | None],
 ) -> list[report.Fix | None]:
     """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
-    layout = editing.Layout(program)
+    layout = Layout(program)
     start = time.process_time()
     found: list[report.Fix | None] = []
     for finding in findings:
         offer = None
         for fix in finding.fixes:
-            edits = editing.edits(fix.verbs, layout)
-            if not edits or time.process_time() - start > SECONDS:
+            made = edits(fix.verbs, layout)
+            if not made or time.process_time() - start > SECONDS:
                 continue
-            after = examine(editing.applied(program.text, edits))
+            after = examine(applied(program.text, made))
             if after is not None and after.improves_on(before, finding.rule.code):
-                offer = _plain(fix, edits, layout)
+                offer = _plain(fix, made, layout)
                 break
         found.append(offer)
     return found
 
 
-def _plain(fix: Fix, edits: Sequence[editing.Edit], layout: editing.Layout) -> report.Fix:
+def _plain(fix: Fix, made: Sequence[Edit], layout: Layout) -> report.Fix:
     """A fix as plain values, with its difference for people."""
-    new = editing.applied(layout.text, edits)
+    new = applied(layout.text, made)
     return report.Fix(
         fix.applicability.value,
         fix.message,
-        tuple(_edit(edit, layout) for edit in edits),
+        tuple(_edit(edit, layout) for edit in made),
         difference(layout.text, new),
     )
 
 
-def _edit(edit: editing.Edit, layout: editing.Layout) -> report.Edit:
+def _edit(edit: Edit, layout: Layout) -> report.Edit:
     start, end = layout.position(edit.start), layout.position(edit.end)
     lines = (layout.program.lines[start[0] - 1], layout.program.lines[end[0] - 1])
     return report.Edit(Place(*start, *end), edit.start, edit.end, edit.content, lines)

@@ -13,3 +13,8 @@ class Place:
     column: int
     end_line: int
     end_column: int
+
+    def is_within(self, other: Place) -> bool:
+        """True when all of it stands in another one."""
+        begins = (other.line, other.column) <= (self.line, self.column)
+        return begins and (self.end_line, self.end_column) <= (other.end_line, other.end_column)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from accumlint.nesting import too_deep
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
     import ast
 
 _LINE_END = re.compile("\r\n|\r|\n")
+
+
+class UnreadableSource(Exception):
+    """The source is no Python that can be read; `line` is where (0 when unknown)."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
 
 
 class UndecodableSource(Exception):
@@ -73,8 +84,13 @@ def encode(text: str, like: bytes) -> bytes:
     return text.encode(encoding)
 
 
-def tree(text: str) -> ast.Module | None:
-    """Python's own syntax tree of a program; None for one that it cannot read."""
+@lru_cache(maxsize=1)
+def parsed(text: str) -> ast.Module:
+    """Python's own syntax tree of a program. Whoever asks next for the same text is given the same tree.
+
+    Raises:
+        UnreadableSource: for a text that this Python cannot read.
+    """
     import ast
     import warnings
 
@@ -83,7 +99,20 @@ def tree(text: str) -> ast.Module | None:
             # What Python thinks of a backslash in somebody's string is no news of ours.
             warnings.simplefilter("ignore")
             return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except SyntaxError as problem:
+        version = ".".join(map(str, sys.version_info[:2]))
+        message = f"syntax error: {problem.msg} (read by Python {version})"
+        raise UnreadableSource(message, problem.lineno or 0) from None
+    except (ValueError, RecursionError, MemoryError) as problem:
+        message = "nested too deeply to be read"
+        raise UnreadableSource(message, 0) from problem
+
+
+def tree(text: str) -> ast.Module | None:
+    """The same; None for a program that Python cannot read."""
+    try:
+        return parsed(text)
+    except UnreadableSource:
         return None
 
 

@@ -8,9 +8,7 @@ from time import process_time
 from typing import ParamSpec, TypeVar
 from unittest.mock import patch
 
-import libcst as cst
-
-from accumlint import judge, reading, tracing
+from accumlint import judge, reading, source, tracing
 from accumlint.reading.program import Class, Function, Program
 
 STAGES: tuple[str, ...] = ("parse", "lower", "trace", "judge", "positions", "rest")
@@ -63,7 +61,7 @@ def pipeline() -> Generator[Stopwatch]:
             timed = watch.timed(stage, getattr(owner, name))
             patches.enter_context(patch.object(owner, name, timed))
 
-        put("parse", cst, "parse_module")
+        put("parse", source, "parsed")
         put("lower", reading, "read")
         # Bodies are lowered when the tracer first asks for them.
         put("lower", Function.body, "func")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumlint.reading.program import Attr, Name, Program
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
 
 _AVERAGING = {
@@ -59,20 +59,12 @@ def is_sure(contribution: Contribution) -> bool:
 
 def averages_its_own_way(program: Program) -> bool:
     """True when a file changes what the reduction of its wrapper divides by."""
-    return any(_name(node) in _OWN_AVERAGE for node in program.nodes)
+    return bool(program.words & _OWN_AVERAGE)
 
 
 def gathers(program: Program) -> bool:
     """True when a file gathers tensors over ranks: a loss made of these has a gradient on every rank."""
-    return any(part in _name(node).lower() for node in program.nodes for part in _GATHERING)
-
-
-def _name(node: object) -> str:
-    match node:
-        case Attr(name=name) | Name(id=name):
-            return name
-        case _:
-            return ""
+    return any(part in word.lower() for word in program.words for part in _GATHERING)
 
 
 def due_ranks(contribution: Contribution) -> int | None:

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
-    Assign,
-    Attr,
-    Call,
-    Expr,
-    Name,
-    Program,
-    dotted,
-    render,
-    walk_expr,
-)
+from accumlint.reading.program import Attr, Expr, Name, Program, render, walk_expr
 
 
 def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
     """An argument and all that is ever assigned or given to the names in it."""
-    assigned: dict[str, list[Expr]] = {}
-    for node in program.nodes:
-        if isinstance(node, Assign):
-            for target in node.targets:
-                assigned.setdefault(render(target), []).append(node.value)
     found: list[Expr] = []
-    given: set[str] = set()
+    known: set[str] = set()
     waiting = [argument]
     while waiting:
         expression = waiting.pop()
         found.append(expression)
         for name in dict.fromkeys(_names(expression)):
-            waiting.extend(assigned.pop(name, []))
-            if name not in given:
-                given.add(name)
+            if name not in known:
+                known.add(name)
+                waiting.extend(program.assigned.get(name, ()))
                 waiting.extend(_given(program, name))
     return tuple(found)
 
@@ -44,12 +29,10 @@ def _given(program: Program, name: str) -> Iterator[Expr]:
         names = [q.name for q in function.params]
         if name in names:
             position = names.index(name) - (names[0] in ("self", "cls"))
-            for node in program.nodes:
-                if isinstance(node, Call) and dotted(node.func).rpartition(".")[2] == function.name:
-                    keyword = next((a.value for a in node.args if a.keyword == name), None)
-                    value = keyword or node.positional(position)
-                    if value is not None:
-                        yield value
+            for call in program.calls.get(function.name, ()):
+                value = call.keyword(name) or call.positional(position)
+                if value is not None:
+                    yield value
 
 
 def _names(expression: Expr) -> Iterator[str]:

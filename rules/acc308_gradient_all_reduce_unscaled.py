@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Comprehension, walk
+from accumlint.reading.program import Attr, Comprehension
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
@@ -121,7 +121,7 @@ def lists_gradients(trace: Trace) -> bool:
         isinstance(node, Comprehension)
         and isinstance(node.element, Attr)
         and node.element.name == "grad"
-        for node in walk(trace.program.body)
+        for node in trace.program.nodes
     )
 
 

@@ -21,6 +21,10 @@ READ = {
     "no newline at the end": LOOP.rstrip("\n").encode(),
     "latin-1": b"# coding: latin-1\n# \xe9\n" + LOOP.encode(),
     "form feed": LOOP.replace("def train", "\f\ndef train").encode(),
+    "PEP 654": (LOOP + "try:\n    y = 1\nexcept* OSError:\n    y = 2\n").encode(),
+    "PEP 695": (
+        LOOP + "type Y[T] = list[T]\ndef f[T: (\n    int,\n    str)](x: T): ...\n"
+    ).encode(),
     "PEP 701": (LOOP + 'y = f"{x["a"]} {f"{1 + 1}"}"\n').encode(),
     "wide characters": (LOOP + "größe = '梯度'\n").encode(),
 }

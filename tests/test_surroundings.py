@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import libcst as cst
 import pytest
 
 from accumlint import reading
@@ -45,7 +44,6 @@ DIFFERENT = [("notx", "not x"), ("f(' ')", "f('')"), ("a.b", "ab"), ("f('a,)')",
 def test_scope_and_statement(source: str, end: str) -> None:
     program = reading.read(source.replace("\n", end) + end, "train.py", Project())
     (node,) = (n for n in walk(program.body) if isinstance(n, Name) and n.id == "here")
-    assert isinstance(node.at, cst.CSTNode)
     around = program.surroundings(node)
     assert (around.scope, around.statement) == SOURCES[source]
 

@@ -185,7 +185,7 @@ BAD = [
     (("missing.py",), "missing.py: no such file or folder"),
     (("train.py:99",), "train.py:99: no training loop there; there are some at lines 7-11"),
     (("plain.py",), "plain.py: holds no training loop that can be read"),
-    (("broken.py",), "broken.py:2: syntax error"),
+    (("broken.py",), "broken.py:1: syntax error: '(' was never closed"),
     ((".",), ".: is a folder; name one of its files"),
     (("train.py", "--output", "png"), "'png' is not one of text, svg, html, json"),
 ]

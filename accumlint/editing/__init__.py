@@ -1,8 +1,8 @@
-"""Turns what a fix does, said in a few verbs, into edits of the file's text."""
+"""Turns what a fix does, said in a few verbs, into edits of the file's text.
 
-from accumlint.editing.edits import Edit, applied
-from accumlint.editing.layout import Layout
-from accumlint.editing.resolving import edits
+Here are the verbs, which rules use. What makes edits of them needs libcst, and is imported when a fix is tried.
+"""
+
 from accumlint.editing.verbs import (
     After,
     Append,
@@ -27,18 +27,14 @@ __all__ = [
     "Before",
     "Delete",
     "DropArgument",
-    "Edit",
     "Enclose",
     "Guard",
     "Import",
     "Insert",
-    "Layout",
     "Move",
     "Rename",
     "Replace",
     "Sink",
     "Verb",
     "Where",
-    "applied",
-    "edits",
 ]

@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
 import libcst as cst
+from libcst.metadata import CodeRange
 
-from accumlint.reading.program import Program
+from accumlint.reading import concrete
+from accumlint.reading.program import Node, Program
 from accumlint.source import line_starts
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
+_STATEMENTS = cst.BaseSmallStatement | cst.BaseCompoundStatement
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
 
 class Layout:
-    """The statements of a program, as lines of its text."""
+    """The statements of a program, as lines of its text.
+
+    Python's tree, from which programs are made, knows nothing of comments and brackets. libcst's does.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.text = program.text
 
     @cached_property
+    def module(self) -> cst.Module:
+        """libcst's tree of the file.
+
+        Raises:
+            ParserSyntaxError: for a syntax that libcst does not know yet.
+        """
+        return cst.parse_module(self.text)
+
+    @cached_property
+    def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
+        return concrete.ranges(self.module)
+
+    @cached_property
+    def _starting(self) -> Mapping[tuple[int, int], list[cst.CSTNode]]:
+        """The statements and expressions that start at a line and column."""
+        found: dict[tuple[int, int], list[cst.CSTNode]] = defaultdict(list)
+        for node, place in self.ranges.items():
+            if isinstance(node, _STATEMENTS | cst.BaseExpression):
+                found[place.start.line, place.start.column].append(node)
+        return found
+
+    def node(self, node: Node) -> cst.CSTNode | None:
+        """libcst's node for one of the program's, None where it has no such, or for one of another file."""
+        if not self.program.source.holds(node):
+            return None
+        place = self.program.place(node)
+        wanted = cst.BaseExpression if isinstance(node.at, ast.expr) else _STATEMENTS
+        for found in self._starting[place.line, place.column - 1]:
+            end = self.ranges[found].end
+            ends = (end.line, end.column + 1) == (place.end_line, place.end_column)
+            # No statement begins where another one does, and trees differ about where a block ends.
+            if isinstance(found, wanted) and (ends or wanted is _STATEMENTS):
+                return found
+        return None
+
+    @cached_property
     def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
         found: dict[cst.CSTNode, cst.CSTNode] = {}
-        waiting: list[cst.CSTNode] = [self.program.module]
+        waiting: list[cst.CSTNode] = [self.module]
         while waiting:
             node = waiting.pop()
             for child in node.children:
@@ -84,9 +128,9 @@ class Layout:
 
     def span(self, node: cst.CSTNode) -> tuple[int, int]:
         """The offsets between which a node's own text stands, without parentheses around it."""
-        place = self.program.places(node)
-        start = self.starts[place.line - 1] + place.column - 1
-        return start, self.starts[place.end_line - 1] + place.end_column - 1
+        place = self.ranges[node]
+        start = self.starts[place.start.line - 1] + place.start.column
+        return start, self.starts[place.end.line - 1] + place.end.column
 
     def parenthesised(self, node: cst.CSTNode) -> tuple[int, int] | None:
         """The offsets of an expression with the parentheses around it, None when these cannot be told."""
@@ -124,7 +168,7 @@ class Layout:
         line = self._line(offset)
         held = self.text[self.starts[line] : self.starts[line + 1]]
         return next((e for e in ("\r\n", "\n", "\r") if held.endswith(e)), None) or (
-            self.program.module.default_newline
+            self.module.default_newline
         )
 
     def is_blank(self, offset: int) -> bool:

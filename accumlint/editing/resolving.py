@@ -28,6 +28,7 @@ from accumlint.editing.verbs import (
     Sink,
     Verb,
 )
+from accumlint.reading.program import Node
 
 
 class _Uncertain(Exception):
@@ -59,44 +60,57 @@ def _made(verb: Verb) -> frozenset[str]:
 def _edits(verb: Verb, made: frozenset[str], layout: Layout) -> Iterator[Edit]:
     match verb:
         case Insert(text=text, where=where):
-            anchor = _statement(where.node.at, layout)
+            anchor = _statement(where.node, layout)
             if not in_reach(text, anchor, layout, made) or _is_asked_for(text, anchor, layout):
                 raise _Uncertain
             yield _placed([text], anchor, type(where), layout)
         case Move():
             yield from _moved(verb, layout)
         case Sink(node=node, loop=loop):
-            yield from _sunk(_statement(node.at, layout), _statement(loop.at, layout), layout)
+            yield from _sunk(_statement(node, layout), _statement(loop, layout), layout)
         case DropArgument(call=call, keyword=keyword):
-            yield _without_argument(call.at, keyword, layout)
+            yield _without_argument(_found(call, layout), keyword, layout)
         case Guard(node=node, test=test):
-            yield from _guarded(_statement(node.at, layout), test, layout)
+            yield from _guarded(_statement(node, layout), test, layout)
         case Enclose(first=first, last=last, header=header):
-            ends = _statement(first.at, layout), _statement(last.at, layout)
+            ends = _statement(first, layout), _statement(last, layout)
             yield from _enclosed(*ends, header, made, layout)
         case Rename(node=node, name=name):
-            yield _renamed(node.at, name, layout)
+            yield _renamed(_found(node, layout), name, layout)
         case Delete(node=node, bound=bound):
-            statement = _statement(node.at, layout)
+            statement = _statement(node, layout)
             if len(layout.siblings(statement)) == 1 or (names_of([statement]).writes and not bound):
                 raise _Uncertain
             # What a comment above says may be about what follows, too.
             start = layout.line_of(layout.span(statement)[0])
             yield _removed(start, layout.lines(statement)[1], layout)
         case Replace(node=node, text=text):
-            if node.at not in layout.parents or not in_reach(text, node.at, layout, made):
+            replaced = _found(node, layout)
+            if not in_reach(text, replaced, layout, made):
                 raise _Uncertain
-            span = layout.parenthesised(node.at)
+            span = layout.parenthesised(replaced)
             if span is None:
                 raise _Uncertain
             yield Edit(*span, text)
         case Append(node=node, text=text):
-            yield _appended(node.at, text, layout)
+            yield _appended(_found(node, layout), text, layout)
         case Import(module=module, name=name):
             yield from _imported(module, name, layout)
 
 
-def _statement(node: cst.CSTNode, layout: Layout) -> Statement:
+def _found(node: Node, layout: Layout) -> cst.CSTNode:
+    found = layout.node(node)
+    if found is None:
+        raise _Uncertain
+    return found
+
+
+def _statement(node: Node, layout: Layout) -> Statement:
+    return _alone(_found(node, layout), layout)
+
+
+def _alone(node: cst.CSTNode, layout: Layout) -> Statement:
+    """The statement that holds a node, on lines of its own."""
     statement = layout.statement(node)
     if statement is None:
         raise _Uncertain
@@ -104,8 +118,8 @@ def _statement(node: cst.CSTNode, layout: Layout) -> Statement:
 
 
 def _moved(verb: Move, layout: Layout) -> Iterator[Edit]:
-    statement = _statement(verb.node.at, layout)
-    anchor = _statement(verb.where.node.at, layout)
+    statement = _statement(verb.node, layout)
+    anchor = _statement(verb.where.node, layout)
     after = not isinstance(verb.where, Before)
     if statement is anchor:
         raise _Uncertain
@@ -152,13 +166,13 @@ def _sunk(statement: Statement, loop: Statement, layout: Layout) -> Iterator[Edi
         asked = node not in inside and node is not statement and names.disturbs(other)
         if asked or (node in inside and Names(writes=other.writes).disturbs(Names(names.reads))):
             raise _Uncertain
-    first = _statement(loop.body.body[0], layout)
+    first = _alone(loop.body.body[0], layout)
     yield _placed([_piece(statement, first, layout)], first, Before, layout)
     yield _removed(*layout.lines(statement), layout)
 
 
 def _without_argument(node: cst.CSTNode, keyword: str, layout: Layout) -> Edit:
-    if not isinstance(node, cst.Call) or node not in layout.parents:
+    if not isinstance(node, cst.Call):
         raise _Uncertain
     kept = [arg for arg in node.args if arg.keyword is None or arg.keyword.value != keyword]
     if len(kept) != len(node.args) - 1:
@@ -167,7 +181,7 @@ def _without_argument(node: cst.CSTNode, keyword: str, layout: Layout) -> Edit:
         kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     bare = node.with_changes(args=kept, lpar=(), rpar=())
     start, end = layout.span(node)
-    return Edit(start, end, layout.program.module.code_for_node(bare))
+    return Edit(start, end, layout.module.code_for_node(bare))
 
 
 def _guarded(statement: Statement, test: str, layout: Layout) -> Iterator[Edit]:
@@ -197,7 +211,7 @@ def _enclosed(
     if texts or not in_reach(f"{header} pass", first, layout, made):
         raise _Uncertain
     line, end = layout.line_of(layout.span(first)[0]), layout.lines(last)[1]
-    deeper = layout.program.module.default_indent
+    deeper = layout.module.default_indent
     yield Edit(line, line, layout.indentation(first) + header + layout.newline(line) + deeper)
     while (line := layout.line_end(line)) < end:
         if not layout.is_blank(line):
@@ -205,8 +219,6 @@ def _enclosed(
 
 
 def _renamed(node: cst.CSTNode, name: str, layout: Layout) -> Edit:
-    if node not in layout.parents:
-        raise _Uncertain
     old = layout.code(node)
     scope = layout.scope(node)
     everything = [names_of(parts) for _, parts in units(scope)]
@@ -275,7 +287,7 @@ def _removed(start: int, end: int, layout: Layout) -> Edit:
 
 
 def _appended(node: cst.CSTNode, text: str, layout: Layout) -> Edit:
-    span = layout.parenthesised(node) if node in layout.parents else None
+    span = layout.parenthesised(node)
     if span is None:
         raise _Uncertain
     code = layout.text[slice(*span)]
@@ -287,18 +299,18 @@ def _appended(node: cst.CSTNode, text: str, layout: Layout) -> Edit:
 def _imported(module: str, name: str, layout: Layout) -> Iterator[Edit]:
     if layout.program.imports.get(name) == f"{module}.{name}":
         return
-    found = [s for s in layout.program.module.body if _origin(s) not in ("", "__future__")]
+    found = [s for s in layout.module.body if _origin(s) not in ("", "__future__")]
     if name in layout.program.imports or not found:
         raise _Uncertain
     text = f"from {module} import {name}"
     own = [s for s in found if _origin(s).partition(".")[0] in sys.stdlib_module_names]
     if not own:
-        start, _ = layout.lines(_statement(found[0], layout))
+        start, _ = layout.lines(_alone(found[0], layout))
         newline = layout.newline(start)
         yield Edit(start, start, text + 2 * newline)
         return
     later = [s for s in own if not _is_plain(s) and _origin(s) > module]
-    anchor = _statement(later[0] if later else own[-1], layout)
+    anchor = _alone(later[0] if later else own[-1], layout)
     yield _placed([text], anchor, Before if later else After, layout)
 
 

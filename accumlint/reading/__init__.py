@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+
 from accumlint.reading import reducing
-from accumlint.reading.parsing import UnreadableSource, parsed
+from accumlint.reading.lowering import lowered
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Project
-from accumlint.source import lines
+from accumlint.source import UnreadableSource
 
 __all__ = ["UnreadableSource", "read"]
 
@@ -17,8 +19,8 @@ def read(text: str, path: str, project: Project) -> Program:
     Raises:
         UnreadableSource: on a syntax error.
     """
-    source = Source(path, lines(text))
-    # What is left out of a long file has no say in training: `text` and the source's lines are whole all the same.
-    is_long = len(source.lines) > reducing.LONG
-    read = reducing.reduced(text, source.lines) if is_long else text
-    return Program(source, parsed(read, source), text, read_import=project.imported)
+    source = Source(path, text)
+    module, lines = source.tree, source.lines
+    # What is left out of a long file has no say in training.
+    silent = reducing.silent(module, lines) if len(lines) > reducing.LONG else frozenset[ast.AST]()
+    return Program(source, lowered(module.body, source, silent), read_import=project.imported)

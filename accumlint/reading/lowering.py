@@ -1,196 +1,160 @@
-"""libcst's tree into a `Program`."""
+"""Python's own syntax tree into a `Program`."""
 
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterable, Sequence
-
-import libcst as cst
+from typing import TypeAlias
 
 from accumlint.reading import program as p
 
-_BINARY: dict[type[cst.BaseBinaryOp], str] = {
-    cst.Add: "+", cst.Subtract: "-", cst.Multiply: "*", cst.Divide: "/", cst.FloorDivide: "//",
-    cst.Modulo: "%", cst.Power: "**", cst.MatrixMultiply: "@", cst.BitAnd: "&", cst.BitOr: "|",
-    cst.BitXor: "^", cst.LeftShift: "<<", cst.RightShift: ">>",
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
-_AUGMENTED: dict[type[cst.BaseAugOp], str] = {
-    cst.AddAssign: "+", cst.SubtractAssign: "-", cst.MultiplyAssign: "*", cst.DivideAssign: "/",
-    cst.FloorDivideAssign: "//", cst.ModuloAssign: "%", cst.PowerAssign: "**",
-    cst.MatrixMultiplyAssign: "@", cst.BitAndAssign: "&", cst.BitOrAssign: "|",
-    cst.BitXorAssign: "^", cst.LeftShiftAssign: "<<", cst.RightShiftAssign: ">>",
+_COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "is",
+    ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
-_COMPARED: dict[type[cst.BaseCompOp], str] = {
-    cst.Equal: "==", cst.NotEqual: "!=", cst.LessThan: "<", cst.LessThanEqual: "<=",
-    cst.GreaterThan: ">", cst.GreaterThanEqual: ">=", cst.Is: "is", cst.IsNot: "is not",
-    cst.In: "in", cst.NotIn: "not in",
-}  # fmt: skip
-_UNARY: dict[type[cst.BaseUnaryOp], str] = {
-    cst.Not: "not",
-    cst.Minus: "-",
-    cst.Plus: "+",
-    cst.BitInvert: "~",
+_UNARY: dict[type[ast.unaryop], str] = {
+    ast.Not: "not",
+    ast.USub: "-",
+    ast.UAdd: "+",
+    ast.Invert: "~",
 }
+if sys.version_info >= (3, 11):
+    _Try: TypeAlias = ast.Try | ast.TryStar
+else:
+    _Try: TypeAlias = ast.Try
+_NO_NODES: frozenset[ast.AST] = frozenset()
 
 
-def lowered(module: cst.Module, source: p.Source) -> tuple[p.Stmt, ...]:
-    """The statements of a module, or of a part of one, that stands in `source`."""
-    return _Lowering(module, source).block(module.body)
+def lowered(
+    statements: Sequence[ast.stmt], source: p.Source, left_out: frozenset[ast.AST] = _NO_NODES
+) -> tuple[p.Stmt, ...]:
+    """The statements of a module, or some of them, that stand in `source`, without the functions to be `left_out`."""
+    return _Lowering(source, left_out).block(statements)
 
 
 class _Lowering:
     """Turns nodes into the program's; `owner` is the class whose body is being lowered."""
 
-    def __init__(self, module: cst.Module, source: p.Source, owner: p.Class | None = None) -> None:
-        self.module = module
+    def __init__(
+        self, source: p.Source, left_out: frozenset[ast.AST], owner: p.Class | None = None
+    ) -> None:
         self.source = source
+        self.left_out = left_out
         self.owner = owner
 
     # Statements
 
-    def block(
-        self, statements: Sequence[cst.BaseStatement | cst.BaseSmallStatement]
-    ) -> tuple[p.Stmt, ...]:
-        found: list[p.Stmt] = []
-        for statement in statements:
-            if isinstance(statement, cst.SimpleStatementLine):
-                for small in statement.body:
-                    found.extend(self.small(small))
-            elif isinstance(statement, cst.BaseSmallStatement):
-                # On the line of its `if` or `for`, and perhaps not alone there.
-                found.extend(self.small(statement))
-            else:
-                found.extend(self.statement(statement))
-        return tuple(found)
+    def block(self, statements: Sequence[ast.stmt]) -> tuple[p.Stmt, ...]:
+        return tuple(found for statement in statements for found in self.statement(statement))
 
-    def suite(self, body: cst.BaseSuite) -> tuple[p.Stmt, ...]:
-        return self.block(body.body)
-
-    def small(self, node: cst.BaseSmallStatement) -> Iterable[p.Stmt]:
+    def statement(self, node: ast.stmt) -> Iterable[p.Stmt]:
         match node:
-            case cst.Expr(value=value):
-                if not isinstance(value, cst.BaseString):
+            case ast.Expr(value=value):
+                # A text by itself is a remark.
+                if not _is_text(value):
                     yield p.Do(node, self.expr(value))
-            case cst.Assign(targets=targets, value=value):
-                yield p.Assign(node, tuple(self.expr(t.target) for t in targets), self.expr(value))
-            case cst.AnnAssign(target=target, value=value) if value is not None:
+            case ast.Assign(targets=targets, value=value):
+                yield p.Assign(node, self.exprs(targets), self.expr(value))
+            case ast.AnnAssign(target=target, value=value) if value is not None:
                 yield p.Assign(node, (self.expr(target),), self.expr(value))
-            case cst.AugAssign(target=target, operator=operator, value=value):
-                op = _AUGMENTED[type(operator)]
-                yield p.Augment(node, self.expr(target), op, self.expr(value))
-            case cst.Return(value=value):
+            case ast.AugAssign(target=target, op=op, value=value):
+                yield p.Augment(node, self.expr(target), _OPERATORS[type(op)], self.expr(value))
+            case ast.Return(value=value):
                 yield p.Return(node, self.expr(value) if value is not None else None)
-            case cst.Break():
+            case ast.Break():
                 yield p.Jump(node, "break")
-            case cst.Continue():
+            case ast.Continue():
                 yield p.Jump(node, "continue")
-            case cst.Raise(exc=exc):
+            case ast.Raise(exc=exc):
                 yield p.Raise(node, p.dotted(self.expr(exc)) if exc is not None else "")
-            case cst.Del(target=target):
-                lowered_target = self.expr(target)
-                items = (
-                    lowered_target.items
-                    if isinstance(lowered_target, p.Sequence)
-                    else (lowered_target,)
-                )
-                yield p.Delete(node, items)
-            case cst.Global(names=names):
-                yield p.Scope(node, "global", tuple(n.name.value for n in names))
-            case cst.Nonlocal(names=names):
-                yield p.Scope(node, "nonlocal", tuple(n.name.value for n in names))
-            case cst.Import(names=names):
+            case ast.Delete(targets=targets):
+                yield p.Delete(node, self.exprs(targets))
+            case ast.Global(names=names):
+                yield p.Scope(node, "global", tuple(names))
+            case ast.Nonlocal(names=names):
+                yield p.Scope(node, "nonlocal", tuple(names))
+            case ast.Import(names=names):
                 yield p.Import(node, tuple(_imported(alias) for alias in names))
-            case cst.ImportFrom(names=names, module=module, relative=relative):
-                origin = "." * len(relative) + (_path(module) if module is not None else "")
-                if isinstance(names, cst.ImportStar):
-                    # No name that a program can write, so that several of them stand side by side.
-                    yield p.Import(node, ((f"*{origin}", origin),))
-                    return
+            case ast.ImportFrom(names=names, module=module, level=level):
+                origin = "." * level + (module or "")
                 yield p.Import(node, tuple(_imported_from(origin, alias) for alias in names))
-            case _:
-                return
-
-    def statement(self, node: cst.BaseStatement | cst.BaseSmallStatement) -> Iterable[p.Stmt]:
-        match node:
-            case cst.If(test=test, body=body, orelse=orelse):
-                yield p.If(node, self.expr(test), self.suite(body), self.orelse(orelse))
-            case cst.For(target=target, iter=iterable, body=body, orelse=orelse):
-                yield p.For(
-                    node,
-                    self.expr(target),
-                    self.expr(iterable),
-                    self.suite(body),
-                    self.orelse(orelse),
-                )
-            case cst.While(test=test, body=body, orelse=orelse):
-                yield p.While(node, self.expr(test), self.suite(body), self.orelse(orelse))
-            case cst.With(items=items, body=body):
+            case ast.If(test=test, body=body, orelse=orelse):
+                yield p.If(node, self.expr(test), self.block(body), self.block(orelse))
+            case ast.For() | ast.AsyncFor():
+                target, iterable = self.expr(node.target), self.expr(node.iter)
+                yield p.For(node, target, iterable, self.block(node.body), self.block(node.orelse))
+            case ast.While(test=test, body=body, orelse=orelse):
+                yield p.While(node, self.expr(test), self.block(body), self.block(orelse))
+            case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
                 entered = tuple(
-                    (self.expr(i.item), self.expr(i.asname.name) if i.asname else None)
-                    for i in items
+                    (self.expr(i.context_expr), self.maybe(i.optional_vars)) for i in items
                 )
-                yield p.With(node, entered, self.suite(body))
-            case cst.Try() | cst.TryStar():
-                yield self.tried(node)
-            case cst.FunctionDef():
-                yield self.function(node)
-            case cst.ClassDef():
+                yield p.With(node, entered, self.block(body))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if node not in self.left_out:
+                    yield self.function(node)
+            case ast.ClassDef():
                 yield self.class_(node)
-            case cst.Match(subject=subject, cases=cases):
-                yield from self.matched(node, self.expr(subject), cases)
+            case ast.Match(subject=subject, cases=cases):
+                yield from self.matched(self.expr(subject), cases)
+            case ast.Try():
+                yield self.tried(node)
             case _:
-                return
+                # Python 3.10 has no `except*`.
+                if sys.version_info >= (3, 11) and isinstance(node, ast.TryStar):
+                    yield self.tried(node)
 
-    def orelse(self, node: cst.If | cst.Else | None) -> tuple[p.Stmt, ...]:
-        if node is None:
-            return ()
-        return self.suite(node.body) if isinstance(node, cst.Else) else tuple(self.statement(node))
-
-    def tried(self, node: cst.Try | cst.TryStar) -> p.Try:
+    def tried(self, node: _Try) -> p.Try:
         handlers = tuple(
             (
                 p.dotted(self.expr(h.type)) if h.type is not None else "",
-                h.name.name.value if h.name and isinstance(h.name.name, cst.Name) else "",
-                self.suite(h.body),
+                h.name or "",
+                self.block(h.body),
             )
             for h in node.handlers
         )
-        orelse = self.suite(node.orelse.body) if node.orelse else ()
-        final = self.suite(node.finalbody.body) if node.finalbody else ()
-        return p.Try(node, self.suite(node.body), handlers, orelse, final)
+        body, orelse, final = map(self.block, (node.body, node.orelse, node.finalbody))
+        return p.Try(node, body, handlers, orelse, final)
 
-    def matched(
-        self, node: cst.Match, subject: p.Expr, cases: Sequence[cst.MatchCase]
-    ) -> Iterable[p.Stmt]:
+    def matched(self, subject: p.Expr, cases: Sequence[ast.match_case]) -> Iterable[p.Stmt]:
         """`match` as a chain of comparisons; a pattern that is no value is an unknown test."""
         chain: tuple[p.Stmt, ...] = ()
         for case in reversed(cases):
-            body = self.suite(case.body)
-            match case.pattern:
-                case cst.MatchValue(value=value):
-                    test: p.Expr = p.Compare(case, subject, (("==", self.expr(value)),))
-                case cst.MatchAs(pattern=None):
-                    chain = body
-                    continue
+            # A case has no place of its own, its pattern has.
+            at = case.pattern
+            test: p.Expr | None
+            match at:
+                case ast.MatchValue(value=value):
+                    test = p.Compare(at, subject, (("==", self.expr(value)),))
+                case ast.MatchAs(pattern=None):
+                    test = None
                 case _:
-                    test = p.Opaque(case)
-            chain = (p.If(case, test, body, chain),)
+                    test = p.Opaque(at)
+            guard = self.maybe(case.guard)
+            if test is not None and guard is not None:
+                test = p.Bool(at, "and", test, guard)
+            test = test or guard
+            body = self.block(case.body)
+            chain = body if test is None else (p.If(at, test, body, chain),)
         return chain
 
-    def function(self, node: cst.FunctionDef) -> p.Function:
+    def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> p.Function:
+        decorators = self.dotted(node.decorator_list)
+        inside = _Lowering(self.source, self.left_out)
         return self.callable(
-            node,
-            node.name.value,
-            node.params,
-            tuple(p.dotted(self.expr(d.decorator)) for d in node.decorators),
-            lambda: _Lowering(self.module, self.source).suite(node.body),
+            node, node.name, node.args, decorators, lambda: inside.block(node.body)
         )
 
     def callable(
         self,
-        node: cst.CSTNode,
+        node: ast.AST,
         name: str,
-        params: cst.Parameters,
+        arguments: ast.arguments,
         decorators: tuple[str, ...],
         lower: Callable[[], tuple[p.Stmt, ...]],
     ) -> p.Function:
@@ -198,7 +162,7 @@ class _Lowering:
         return p.Function(
             node,
             name,
-            tuple(self.params(params)),
+            tuple(self.params(arguments)),
             decorators,
             owner.name if owner else "",
             owner.bases if owner else (),
@@ -207,197 +171,142 @@ class _Lowering:
             lower,
         )
 
-    def params(self, params: cst.Parameters) -> Iterable[p.Param]:
-        for param in (*params.posonly_params, *params.params):
-            yield self.param(param, "", False)
-        if isinstance(params.star_arg, cst.Param):
-            yield self.param(params.star_arg, "*", False)
-        for param in params.kwonly_params:
-            yield self.param(param, "", True)
-        if params.star_kwarg is not None:
-            yield self.param(params.star_kwarg, "**", False)
+    def params(self, found: ast.arguments) -> Iterable[p.Param]:
+        plain = [*found.posonlyargs, *found.args]
+        defaults = [*[None] * (len(plain) - len(found.defaults)), *found.defaults]
+        for param, default in zip(plain, defaults, strict=True):
+            yield p.Param(param.arg, self.maybe(default), "", False)
+        if found.vararg is not None:
+            yield p.Param(found.vararg.arg, None, "*", False)
+        for param, default in zip(found.kwonlyargs, found.kw_defaults, strict=True):
+            yield p.Param(param.arg, self.maybe(default), "", True)
+        if found.kwarg is not None:
+            yield p.Param(found.kwarg.arg, None, "**", False)
 
-    def param(self, param: cst.Param, star: str, keyword_only: bool) -> p.Param:
-        default = self.expr(param.default) if param.default is not None else None
-        text = self.module.code_for_node(param.default) if param.default is not None else None
-        return p.Param(param.name.value, default, star, keyword_only, text)
-
-    def class_(self, node: cst.ClassDef) -> p.Class:
-        bases = tuple(p.dotted(self.expr(b.value)) for b in node.bases)
-        decorators = tuple(p.dotted(self.expr(d.decorator)) for d in node.decorators)
-        found = p.Class(node, node.name.value, bases, decorators, self.source, lambda: ())
-        found.lower = lambda: _Lowering(self.module, self.source, found).suite(node.body)
+    def class_(self, node: ast.ClassDef) -> p.Class:
+        bases, decorators = self.dotted(node.bases), self.dotted(node.decorator_list)
+        found = p.Class(node, node.name, bases, decorators, self.source, lambda: ())
+        found.lower = lambda: _Lowering(self.source, self.left_out, found).block(node.body)
         return found
 
     # Expressions
 
-    def expr(self, node: cst.BaseExpression | cst.BaseElement) -> p.Expr:
+    def exprs(self, nodes: Iterable[ast.expr]) -> tuple[p.Expr, ...]:
+        return tuple(map(self.expr, nodes))
+
+    def maybe(self, node: ast.expr | None) -> p.Expr | None:
+        return self.expr(node) if node is not None else None
+
+    def dotted(self, nodes: Iterable[ast.expr]) -> tuple[str, ...]:
+        return tuple(map(p.dotted, self.exprs(nodes)))
+
+    def expr(self, node: ast.expr) -> p.Expr:
         match node:
-            case cst.Name(value=value):
-                return _CONSTANTS[value](node) if value in _CONSTANTS else p.Name(node, value)
-            case cst.Attribute(value=value, attr=attr):
-                return p.Attr(node, self.expr(value), attr.value)
-            case cst.Call(func=func, args=args):
-                return p.Call(node, self.expr(func), tuple(self.argument(a) for a in args))
-            case cst.Integer(value=value) | cst.Float(value=value):
-                return p.Const(node, _number(value))
-            case cst.SimpleString() | cst.ConcatenatedString() | cst.FormattedString():
-                return self.string(node)
-            case cst.BinaryOperation(left=left, operator=operator, right=right):
-                return p.Binary(node, _BINARY[type(operator)], self.expr(left), self.expr(right))
-            case cst.UnaryOperation(operator=operator, expression=operand):
-                return p.Unary(node, _UNARY[type(operator)], self.expr(operand))
-            case cst.BooleanOperation(left=left, operator=operator, right=right):
-                op = "and" if isinstance(operator, cst.And) else "or"
-                return p.Bool(node, op, self.expr(left), self.expr(right))
-            case cst.Comparison(left=left, comparisons=comparisons):
-                rest = tuple(
-                    (_COMPARED[type(c.operator)], self.expr(c.comparator)) for c in comparisons
-                )
+            case ast.Name(id=name):
+                return p.Name(node, name)
+            case ast.Attribute(value=value, attr=attr):
+                return p.Attr(node, self.expr(value), attr)
+            case ast.Call(func=func, args=args, keywords=keywords):
+                given = (*map(self.argument, args), *map(self.keyword, keywords))
+                return p.Call(node, self.expr(func), given)
+            case ast.Constant(value=value):
+                # In an index, `...` takes all of each dimension that the others leave.
+                return p.Slice(node, None, None, None) if value is ... else p.Const(node, value)
+            case ast.BinOp(left=left, op=op, right=right):
+                return p.Binary(node, _OPERATORS[type(op)], self.expr(left), self.expr(right))
+            case ast.UnaryOp(op=op, operand=operand):
+                return p.Unary(node, _UNARY[type(op)], self.expr(operand))
+            case ast.BoolOp(op=op, values=values):
+                word = "and" if isinstance(op, ast.And) else "or"
+                first, *others = self.exprs(values)
+                for other in others:
+                    first = p.Bool(node, word, first, other)
+                return first
+            case ast.Compare(left=left, ops=ops, comparators=comparators):
+                words = (_COMPARED[type(op)] for op in ops)
+                rest = tuple(zip(words, self.exprs(comparators), strict=True))
                 return p.Compare(node, self.expr(left), rest)
-            case cst.IfExp(test=test, body=body, orelse=orelse):
+            case ast.IfExp(test=test, body=body, orelse=orelse):
                 return p.Choice(node, self.expr(test), self.expr(body), self.expr(orelse))
-            case cst.Subscript(value=value, slice=elements):
-                return p.Item(node, self.expr(value), self.index(node, elements))
-            case cst.Tuple(elements=elements):
-                return p.Sequence(node, "tuple", tuple(self.element(e) for e in elements))
-            case cst.List(elements=elements):
-                return p.Sequence(node, "list", tuple(self.element(e) for e in elements))
-            case cst.Set(elements=elements):
-                return p.Sequence(node, "set", tuple(self.element(e) for e in elements))
-            case cst.Dict(elements=elements):
-                return p.Table(node, tuple(self.entry(e) for e in elements))
-            case cst.ListComp(elt=elt, for_in=for_in):
-                return p.Comprehension(node, "list", self.expr(elt), self.clauses(for_in))
-            case cst.SetComp(elt=elt, for_in=for_in):
-                return p.Comprehension(node, "set", self.expr(elt), self.clauses(for_in))
-            case cst.GeneratorExp(elt=elt, for_in=for_in):
-                return p.Comprehension(node, "generator", self.expr(elt), self.clauses(for_in))
-            case cst.DictComp(key=key, value=value, for_in=for_in):
-                pair = p.Sequence(node, "tuple", (self.expr(key), self.expr(value)))
-                return p.Comprehension(node, "dict", pair, self.clauses(for_in))
-            case cst.Lambda(params=params, body=body):
-                function = self.callable(
-                    node, "<lambda>", params, (), lambda: (p.Return(body, self.expr(body)),)
+            case ast.Subscript(value=value, slice=index):
+                return p.Item(node, self.expr(value), self.expr(index))
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return p.Slice(node, *map(self.maybe, (lower, upper, step)))
+            case ast.Tuple(elts=items):
+                return p.Sequence(node, "tuple", self.exprs(items))
+            case ast.List(elts=items):
+                return p.Sequence(node, "list", self.exprs(items))
+            case ast.Set(elts=items):
+                return p.Sequence(node, "set", self.exprs(items))
+            case ast.Dict(keys=keys, values=values):
+                return p.Table(
+                    node, tuple(zip(map(self.maybe, keys), self.exprs(values), strict=True))
                 )
-                return p.Lambda(node, function)
-            case cst.Yield(value=value):
-                if isinstance(value, cst.From):
-                    return p.Yield(node, self.expr(value.item), True)
-                return p.Yield(node, self.expr(value) if value is not None else None, False)
-            case cst.Await(expression=expression):
-                return self.expr(expression)
-            case cst.NamedExpr(target=target, value=value):
-                return p.Walrus(node, self.expr(target), self.expr(value))
-            case cst.Element(value=value):
+            case ast.ListComp(elt=item, generators=clauses):
+                return p.Comprehension(node, "list", self.expr(item), self.clauses(clauses))
+            case ast.SetComp(elt=item, generators=clauses):
+                return p.Comprehension(node, "set", self.expr(item), self.clauses(clauses))
+            case ast.GeneratorExp(elt=item, generators=clauses):
+                return p.Comprehension(node, "generator", self.expr(item), self.clauses(clauses))
+            case ast.DictComp(key=key, value=value, generators=clauses):
+                pair = p.Sequence(node, "tuple", self.exprs((key, value)))
+                return p.Comprehension(node, "dict", pair, self.clauses(clauses))
+            case ast.Lambda(args=params, body=body):
+                lower = lambda: (p.Return(body, self.expr(body)),)  # noqa: E731
+                return p.Lambda(node, self.callable(node, "<lambda>", params, (), lower))
+            case ast.Yield(value=value):
+                return p.Yield(node, self.maybe(value), False)
+            case ast.YieldFrom(value=value):
+                return p.Yield(node, self.expr(value), True)
+            case ast.Await(value=value):
                 return self.expr(value)
-            case cst.StarredElement(value=value):
+            case ast.NamedExpr(target=target, value=value):
+                return p.Walrus(node, self.expr(target), self.expr(value))
+            case ast.Starred(value=value):
                 return p.Star(node, self.expr(value))
-            case cst.Ellipsis():
-                # In an index it takes all of each dimension that the others leave.
-                return p.Slice(node, None, None, None)
+            case ast.JoinedStr(values=values):
+                read = [part.value for part in values if isinstance(part, ast.FormattedValue)]
+                return p.Text(node, self.exprs(_placed(part, node) for part in read))
             case _:
                 return p.Opaque(node)
 
-    def argument(self, node: cst.Arg) -> p.Argument:
-        keyword = node.keyword.value if node.keyword is not None else ""
-        return p.Argument(self.expr(node.value), keyword, node.star)
+    def argument(self, node: ast.expr) -> p.Argument:
+        if isinstance(node, ast.Starred):
+            return p.Argument(self.expr(node.value), "", "*")
+        return p.Argument(self.expr(node), "", "")
 
-    def element(self, node: cst.BaseElement) -> p.Expr:
-        return self.expr(node)
+    def keyword(self, node: ast.keyword) -> p.Argument:
+        return p.Argument(self.expr(node.value), node.arg or "", "" if node.arg else "**")
 
-    def entry(self, node: cst.BaseDictElement) -> tuple[p.Expr | None, p.Expr]:
-        if isinstance(node, cst.DictElement):
-            return self.expr(node.key), self.expr(node.value)
-        return None, self.expr(node.value)
-
-    def index(self, node: cst.CSTNode, elements: Sequence[cst.SubscriptElement]) -> p.Expr:
-        found: list[p.Expr] = []
-        for element in elements:
-            match element.slice:
-                case cst.Index(value=value):
-                    found.append(self.expr(value))
-                case cst.Slice() as part:
-                    lower, upper, step = (
-                        self.expr(bound) if bound is not None else None
-                        for bound in (part.lower, part.upper, part.step)
-                    )
-                    found.append(p.Slice(part, lower, upper, step))
-                case part:
-                    found.append(p.Opaque(part))
-        return found[0] if len(found) == 1 else p.Sequence(node, "tuple", tuple(found))
-
-    def clauses(self, node: cst.CompFor) -> tuple[tuple[p.Expr, p.Expr, tuple[p.Expr, ...]], ...]:
-        clause = (
-            self.expr(node.target),
-            self.expr(node.iter),
-            tuple(self.expr(i.test) for i in node.ifs),
-        )
-        inner = self.clauses(node.inner_for_in) if node.inner_for_in is not None else ()
-        return (clause, *inner)
-
-    def string(
-        self, node: cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
-    ) -> p.Expr:
-        match node:
-            case cst.SimpleString():
-                value = node.evaluated_value
-                return p.Const(node, value)
-            case cst.FormattedString(parts=parts):
-                read = (part for part in parts if isinstance(part, cst.FormattedStringExpression))
-                return p.Text(node, tuple(self.expr(part.expression) for part in read))
-            case cst.ConcatenatedString(left=left, right=right):
-                sides = (self.expr(left), self.expr(right))
-                match sides:
-                    # The node's own `evaluated_value` would evaluate all that is below once more.
-                    case p.Const(value=str() as one), p.Const(value=str() as other):
-                        return p.Const(node, one + other)
-                    case p.Const(value=bytes() as one), p.Const(value=bytes() as other):
-                        return p.Const(node, one + other)
-                    case _:
-                        return p.Text(node, sides)
+    def clauses(
+        self, clauses: Iterable[ast.comprehension]
+    ) -> tuple[tuple[p.Expr, p.Expr, tuple[p.Expr, ...]], ...]:
+        return tuple((self.expr(c.target), self.expr(c.iter), self.exprs(c.ifs)) for c in clauses)
 
 
-def _constant(value: bool | None) -> Callable[[cst.CSTNode], p.Const]:
-    return lambda node: p.Const(node, value)
-
-
-_CONSTANTS: dict[str, Callable[[cst.CSTNode], p.Const]] = {
-    "True": _constant(True),
-    "False": _constant(False),
-    "None": _constant(None),
-}
-
-
-def _number(text: str) -> int | float:
-    # A literal such as 0777 of Python 2 is refused by libcst itself, so this cannot fail on what it parsed.
-    value = ast.literal_eval(text)
-    return value if isinstance(value, int | float) else 0
-
-
-def _path(node: cst.BaseExpression) -> str:
-    match node:
-        case cst.Name(value=value):
-            return value
-        case cst.Attribute(value=value, attr=attr):
-            return f"{_path(value)}.{attr.value}"
-        case _:
-            return ""
-
-
-def _imported(alias: cst.ImportAlias) -> tuple[str, str]:
-    path = _path(alias.name)
-    if alias.asname is not None and isinstance(alias.asname.name, cst.Name):
-        return alias.asname.name.value, path
-    top = path.split(".")[0]
-    return top, top
-
-
-def _imported_from(origin: str, alias: cst.ImportAlias) -> tuple[str, str]:
-    name = _path(alias.name)
-    bound = (
-        alias.asname.name.value
-        if alias.asname is not None and isinstance(alias.asname.name, cst.Name)
-        else name
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
     )
-    return bound, origin + name if origin.endswith(".") else f"{origin}.{name}"
+
+
+def _placed(part: ast.expr, text: ast.JoinedStr) -> ast.expr:
+    """A part of an f-string: before Python 3.12 it does not know where it stands, so it stands where the text does."""
+    if sys.version_info < (3, 12):
+        for node in ast.walk(part):
+            if isinstance(node, ast.expr | ast.keyword | ast.arg):
+                ast.copy_location(node, text)
+    return part
+
+
+def _imported(alias: ast.alias) -> tuple[str, str]:
+    top = alias.name.partition(".")[0]
+    return (alias.asname, alias.name) if alias.asname else (top, top)
+
+
+def _imported_from(origin: str, alias: ast.alias) -> tuple[str, str]:
+    if alias.name == "*":
+        # No name that a program can write, so that several of them stand side by side.
+        return f"*{origin}", origin
+    dot = "" if origin.endswith(".") else "."
+    return alias.asname or alias.name, f"{origin}{dot}{alias.name}"

@@ -1,4 +1,4 @@
-"""A module's outline: what it binds at its top level and on which lines, without reading what stands there."""
+"""A module's outline: what it binds at its top level, without reading what stands there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from accumlint.source import nodes, tree
+from accumlint.source import nodes
 
 
 @dataclass(eq=False)
 class Block:
-    """One definition or assignment: its first and last line (from 1), how far it is indented, its text."""
+    """One definition or assignment."""
 
-    first: int
-    last: int
-    indent: int
-    text: str
     tree: ast.stmt
 
     @property
@@ -73,12 +69,9 @@ class Outline:
         return tuple(found)
 
 
-def outline(text: str, lines: list[str]) -> Outline:
-    """The outline of a module; empty for one that Python itself cannot read."""
+def outline(module: ast.Module) -> Outline:
+    """The outline of a module."""
     found = Outline({}, {}, ())
-    module = tree(text)
-    if module is None:
-        return found
     stars: list[str] = []
     for statement in _top_level(module.body):
         match statement:
@@ -98,7 +91,7 @@ def outline(text: str, lines: list[str]) -> Outline:
                     found.imports.setdefault(alias.asname or alias.name, start + dot + alias.name)
             case _:
                 for name in _bound(statement):
-                    found.blocks[name] = _block(statement, lines)
+                    found.blocks[name] = Block(statement)
     return Outline(found.blocks, found.imports, tuple(stars))
 
 
@@ -127,13 +120,3 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield name
         case _:
             return
-
-
-def _block(statement: ast.stmt, lines: list[str]) -> Block:
-    first = statement.lineno
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        first = min([first, *(decorator.lineno for decorator in statement.decorator_list)])
-    last = statement.end_lineno or first
-    indent = statement.col_offset
-    text = "\n".join(line[indent:] for line in lines[first - 1 : last]) + "\n"
-    return Block(first, last, indent, text, statement)

@@ -1,48 +1,77 @@
 """A source file as a small program: statements, expressions, functions and classes, without syntax's details.
 
-Built from libcst by `lowering`, executed by `accumlint.tracing`. Bodies of functions and classes are lowered when
-somebody asks for them. A node keeps the libcst node it came from; its place is worked out only when it is reported.
+Built from Python's own tree by `lowering`, executed by `accumlint.tracing`. Bodies of functions and classes are lowered
+when somebody asks for them. A node keeps the tree's node that it came from, which knows where it stands.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-import libcst as cst
-
+from accumlint import source as text
 from accumlint.place import Place
 from accumlint.reading import names
-from accumlint.reading.surroundings import Surroundings
-
-
-class Part(Protocol):
-    """A part of a file that was parsed by itself."""
-
-    module: cst.Module
-
-    def of(self, node: cst.CSTNode) -> Place | None:
-        """Where a node of this part stands in the file."""
-        ...
-
-    def around(self, node: cst.CSTNode) -> Surroundings:
-        """The function or class and the statement around a node of this part."""
-        ...
+from accumlint.reading.surroundings import Surroundings, surroundings
 
 
 @dataclass(eq=False)
 class Source:
-    """A file that is read, whole or in parts. `path` is as given, `lines` are without their ends."""
+    """A file that is read. `path` is as given, `text` what it holds."""
 
     path: str
-    lines: list[str] = field(repr=False)
-    parts: list[Part] = field(default_factory=list[Part], repr=False)
+    text: str = field(repr=False)
 
-    def place(self, node: Node) -> Place | None:
-        """Where a node stands in this file; None for one of another file."""
-        return next((place for part in self.parts if (place := part.of(node.at))), None)
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines without their ends."""
+        return text.lines(self.text)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Python's own tree.
+
+        Raises:
+            UnreadableSource: on a syntax error.
+        """
+        try:
+            return text.parsed(self.text)
+        except text.UnreadableSource:
+            from accumlint.reading import concrete
+
+            # The code may be for a newer Python than the one that runs here.
+            older = concrete.older(self.text)
+            if older is None:
+                raise
+            return text.parsed(older)
+
+    @cached_property
+    def _nodes(self) -> frozenset[ast.AST]:
+        return frozenset(text.nodes(self.tree))
+
+    def holds(self, node: Node) -> bool:
+        """True for a node of this file."""
+        return node.at in self._nodes
+
+    def place(self, node: ast.AST) -> Place:
+        """Where a node of this file's tree stands; all of it for a node without a place."""
+        if not isinstance(node, ast.expr | ast.stmt | ast.pattern):
+            return Place(1, 1, len(self.lines), len(self.lines[-1]) + 1)
+        last = node.end_lineno or node.lineno
+        return Place(
+            node.lineno,
+            self._column(node.lineno, node.col_offset),
+            last,
+            self._column(last, node.end_col_offset or node.col_offset),
+        )
+
+    def _column(self, line: int, offset: int) -> int:
+        """The column of an offset that Python counts in bytes."""
+        held = self.lines[line - 1]
+        return offset + 1 if held.isascii() else len(held.encode()[:offset].decode()) + 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +86,7 @@ class Spot:
 class Node:
     """Anything with a place in the source."""
 
-    at: cst.CSTNode
+    at: ast.AST
 
 
 # Expressions
@@ -331,13 +360,12 @@ class Import(Node):
 
 @dataclass(eq=False)
 class Param:
-    """One parameter. `star` is "", "*" or "**"; `default_text` its source, None without one."""
+    """One parameter. `star` is "", "*" or "**"."""
 
     name: str
     default: Expr | None
     star: str
     keyword_only: bool
-    default_text: str | None
 
 
 @dataclass(eq=False)
@@ -420,14 +448,13 @@ Stmt: TypeAlias = (
 
 @dataclass(eq=False)
 class Program:
-    """A source file, lowered; `text` is what it holds.
+    """A source file, lowered.
 
     `others` are the project's files that were read along with it, as they are met.
     """
 
     source: Source
     body: tuple[Stmt, ...]
-    text: str = field(repr=False)
     others: list[Source] = field(default_factory=list[Source], repr=False)
     read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
         default=lambda _, __: (), repr=False
@@ -453,27 +480,19 @@ class Program:
         return self.source.lines
 
     @property
-    def module(self) -> cst.Module:
-        """The whole file's tree."""
-        return self.source.parts[0].module
+    def text(self) -> str:
+        """What the file holds."""
+        return self.source.text
 
     def place(self, node: Node) -> Place:
         """Where a node of this very file stands."""
-        return self.places(node.at)
-
-    def places(self, node: cst.CSTNode) -> Place:
-        """Where a node of this very file's tree stands."""
-        found = self.source.parts[0].of(node)
-        if found is None:
-            raise LookupError(f"a node of another file than {self.path}")
-        return found
+        return self.source.place(node.at)
 
     def spot(self, node: Node) -> Spot:
         """Where a node stands, in this file or in one that was read along with it."""
         for source in (self.source, *self.others):
-            place = source.place(node)
-            if place is not None:
-                return Spot(source, place)
+            if source.holds(node):
+                return Spot(source, source.place(node.at))
         raise LookupError("a node of no file that was read")
 
     def code(self, node: Node) -> str:
@@ -487,7 +506,7 @@ class Program:
 
     def surroundings(self, node: Node) -> Surroundings:
         """The function or class and the statement that a node stands in."""
-        return self.source.parts[0].around(node.at)
+        return surroundings(self.source, node.at)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -504,6 +523,35 @@ class Program:
         while node in self.parents:
             node = self.parents[node]
             yield node
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Every name and attribute in the file."""
+        return frozenset(
+            n.id if isinstance(n, Name) else n.name
+            for n in self.nodes
+            if isinstance(n, Name | Attr)
+        )
+
+    @cached_property
+    def calls(self) -> Mapping[str, tuple[Call, ...]]:
+        """All calls by the last name of what is called, in source order."""
+        found: dict[str, tuple[Call, ...]] = {}
+        for node in self.nodes:
+            if isinstance(node, Call):
+                name = dotted(node.func).rpartition(".")[2]
+                found[name] = (*found.get(name, ()), node)
+        return found
+
+    @cached_property
+    def assigned(self) -> Mapping[str, tuple[Expr, ...]]:
+        """All that is ever assigned to a target, by the target's text."""
+        found: dict[str, tuple[Expr, ...]] = {}
+        for node in self.nodes:
+            if isinstance(node, Assign):
+                for target in map(render, node.targets):
+                    found[target] = (*found.get(target, ()), node.value)
+        return found
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:

@@ -1,6 +1,6 @@
 """The project around the files that are checked: what an imported name stands for, read when it is asked for.
 
-Of another file only those definitions are parsed that a name leads to, and only where their words tell that they may
+Of another file only those definitions are read that a name leads to, and only where their words tell that they may
 touch a gradient or make something that does. All of it is kept for the run.
 """
 
@@ -14,11 +14,11 @@ from functools import cached_property
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.imports import Imports
+from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
-from accumlint.reading.parsing import UnreadableSource, parsed
 from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevance
 from accumlint.remembering import Memory
-from accumlint.source import UndecodableSource, decode, lines
+from accumlint.source import UndecodableSource, UnreadableSource, decode
 
 _LONGEST = 1_000_000
 # How many files away from the checked one something is still looked for.
@@ -66,25 +66,25 @@ class Module:
 
     @cached_property
     def source(self) -> p.Source:
-        return p.Source(self.path, lines(self.text))
+        return p.Source(self.path, self.text)
 
     @cached_property
     def outline(self) -> Outline:
-        return outline(self.text, self.source.lines)
+        """What it binds; nothing where Python cannot read it."""
+        try:
+            return outline(self.source.tree)
+        except UnreadableSource:
+            return Outline({}, {}, ())
 
     @cached_property
     def parts(self) -> dict[str, p.Stmt | None]:
-        """The definitions that were parsed, by name."""
+        """The definitions that were read, by name."""
         return {}
 
     def part(self, name: str) -> p.Stmt | None:
-        """The statement that binds `name`; None where it cannot be read."""
+        """The statement that binds `name`; None where it is nothing that runs."""
         if name not in self.parts:
-            block = self.outline.blocks[name]
-            try:
-                found = parsed(block.text, self.source, block.first, block.indent)
-            except UnreadableSource:
-                found = ()
+            found = lowered([self.outline.blocks[name].tree], self.source)
             self.parts[name] = found[0] if found else None
         return self.parts[name]
 

@@ -1,4 +1,4 @@
-"""Empties the definitions of a long file that have no say in training, so that libcst reads the rest only."""
+"""Tells which functions of a long file have no say in training, so that the rest only is read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
-
-from accumlint.source import tree
 
 # A shorter file is read whole: most of a training script matters, and the time to find out what does not is lost.
 LONG = 3_000
@@ -22,21 +20,15 @@ _TELLING = (
 _UNNAMED = ("__", "forward", "on_", "setup", "configure")
 
 
-def reduced(text: str, lines: Sequence[str]) -> str:
-    """The text with `pass` for each function that does not speak of training and that nothing kept names.
-
-    Lines keep their numbers, and what is on them its columns.
-    """
-    module = tree(text)
-    if module is None:
-        return text
+def silent(module: ast.Module, lines: Sequence[str]) -> frozenset[ast.AST]:
+    """The functions of a file that do not speak of training and that nothing else names."""
     held = {f: "\n".join(lines[_first(f) - 1 : f.end_lineno]) for f in _functions(module.body)}
-    silent = {f for f in held if not f.name.startswith(_UNNAMED) and not _is_telling(held[f])}
-    named = set(_WORD.findall("\n".join(_emptied(lines, silent))))
-    while kept := {f for f in silent if f.name in named}:
-        silent -= kept
+    found = {f for f in held if not f.name.startswith(_UNNAMED) and not _is_telling(held[f])}
+    named = set(_WORD.findall("\n".join(_without(found, lines))))
+    while kept := {f for f in found if f.name in named}:
+        found -= kept
         named.update(word for f in kept for word in _WORD.findall(held[f]))
-    return "\n".join(_emptied(lines, silent))
+    return frozenset(found)
 
 
 def _is_telling(code: str) -> bool:
@@ -44,14 +36,13 @@ def _is_telling(code: str) -> bool:
     return any(word in code for word in _TELLING)
 
 
-def _emptied(lines: Sequence[str], functions: Iterable[_Function]) -> list[str]:
-    emptied = [*lines]
-    for function in functions:
-        first, last = _first(function), function.end_lineno or function.lineno
-        # A class or a branch must not lose all that it holds.
-        indent = lines[first - 1][: function.col_offset]
-        emptied[first - 1 : last] = [f"{indent}pass" if indent else "", *[""] * (last - first)]
-    return emptied
+def _without(functions: Iterable[_Function], lines: Sequence[str]) -> Iterator[str]:
+    """The lines in which none of the functions stands."""
+    left = 0
+    for function in sorted(functions, key=_first):
+        yield from lines[left : _first(function) - 1]
+        left = function.end_lineno or function.lineno
+    yield from lines[left:]
 
 
 def _functions(body: Iterable[ast.stmt]) -> Iterator[_Function]:

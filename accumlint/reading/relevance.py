@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from accumlint.reading import frameworks, names
+from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 
 _STATEMENTS = (
@@ -162,6 +162,7 @@ def relevance(
             fact.callees.clear()
             reports.update((fact.statement, *fact.parents))
     kept = _kept(facts, eventful | reports, wanted)
+    nodes = tuple(p.walk(body))
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
@@ -173,11 +174,11 @@ def relevance(
         frozenset(reaching_step),
         frozenset(reaching_strong),
         frozenset(_counters(facts)),
-        *_receivers(body),
-        frozenset(_window_names(body, stepping, backwards)),
+        *usage.receivers(nodes),
+        frozenset(usage.window_names(nodes, stepping, backwards)),
         frozenset(reports),
-        frozenset(_bounds(body)),
-        _marks(body),
+        frozenset(usage.bounds(nodes)),
+        usage.marks(nodes),
     )
 
 
@@ -200,7 +201,7 @@ def _mark_reads_of_totals(facts: list[_Fact]) -> None:
         ):
             if isinstance(node, p.Binary) and node.op == "/":
                 fact.event |= any(
-                    _last(n) in totals
+                    usage.last_name(n) in totals
                     for n in p.walk_expr(node.left)
                     if isinstance(n, p.Name | p.Attr)
                 )
@@ -277,7 +278,7 @@ def _collect(
             case p.Do(value=value):
                 _read(value, fact, facts)
             case p.Delete(targets=targets):
-                fact.writes |= {_last(t.base) for t in targets if isinstance(t, p.Item)}
+                fact.writes |= {usage.last_name(t.base) for t in targets if isinstance(t, p.Item)}
             case p.Jump() | p.Raise() | p.Scope() | p.Import():
                 pass
         for part in inner:
@@ -288,7 +289,7 @@ def _takes_optimizer(call: p.Call) -> bool:
     """True when an optimizer is handed over: who gets it may step it or clear its gradients."""
     return any(
         isinstance(a.value, p.Name | p.Attr)
-        and names.role_of(_last(a.value)) in ("optimizer", "scaler")
+        and names.role_of(usage.last_name(a.value)) in ("optimizer", "scaler")
         for a in call.args
     )
 
@@ -369,13 +370,13 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.event = True
                 elif isinstance(func, p.Attr) and last.endswith("_") and last[-2:] != "__":
                     # What works in place writes its receiver.
-                    fact.writes.add(_last(func.base))
+                    fact.writes.add(usage.last_name(func.base))
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
                     fact.event = fact.backward = fact.strong = True
                     fact.step |= "loss_scaler" in last
                 if last in _STEP_NAMES:
                     fact.step = True
-                receiver = _last(func.base) if isinstance(func, p.Attr) else ""
+                receiver = usage.last_name(func.base) if isinstance(func, p.Attr) else ""
                 if last in frameworks.REPORTS and _shows_loss(node):
                     fact.report = True
                     fact.callee_reads |= {
@@ -386,7 +387,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.event |= names.is_averaging(receiver, last) or names.is_norm(last)
                 if last in _LIST_METHODS and isinstance(func, p.Attr):
                     # A list that losses or batches are collected in is written by what fills and empties it.
-                    fact.writes.add(_last(func.base))
+                    fact.writes.add(usage.last_name(func.base))
                 if last == "update" and isinstance(func, p.Attr):
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
@@ -552,95 +553,12 @@ def _counters(facts: list[_Fact]) -> set[str]:
     for fact in facts:
         match fact.statement:
             case p.Augment(target=target, op="+", value=p.Const(value=int())):
-                found.add(_last(target))
+                found.add(usage.last_name(target))
             case p.Assign(
                 targets=[target],
                 value=p.Binary(op="+", left=left, right=p.Const(value=int())),
             ) if p.dotted(target) == p.dotted(left):
-                found.add(_last(target))
+                found.add(usage.last_name(target))
             case _:
                 pass
     return found
-
-
-def _last(target: p.Expr) -> str:
-    """The last name of a target: `n` of `self.n` and of `state["n"]`."""
-    if isinstance(target, p.Item) and isinstance(target.index, p.Const):
-        return str(target.index.value)
-    return p.dotted(target).rpartition(".")[2]
-
-
-def _receivers(
-    body: tuple[p.Stmt, ...],
-) -> tuple[frozenset[str], frozenset[str], bool, bool]:
-    """The last names of receivers used like a module, like an optimizer; is there `accumulate`,
-    and is -100 (the label that losses ignore) written anywhere?"""
-    models: set[str] = set()
-    cleared: set[str] = set()
-    stepped: set[str] = set()
-    accumulates = ignores = False
-    for node in p.walk(body):
-        if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
-            ignores |= node.op == "-" and node.operand.value == 100
-        if not isinstance(node, p.Attr):
-            continue
-        receiver = p.dotted(node.base).rpartition(".")[2]
-        accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
-        if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
-            models.add(receiver)
-        elif names.is_clearing(node.name) or node.name == "param_groups":
-            cleared.add(receiver)
-        elif node.name == "step":
-            stepped.add(receiver)
-    return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
-
-
-def _window_names(
-    body: tuple[p.Stmt, ...], stepping: set[p.Node], backwards: set[p.Node]
-) -> set[str]:
-    """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
-    found: set[str] = set()
-    for node in p.walk(body):
-        if not isinstance(node, p.If) or node not in stepping:
-            continue
-        inside = [s for s in node.body if s in stepping]
-        if not inside or any(s in backwards for s in node.body):
-            continue
-        for part in p.walk_expr(node.test):
-            if (
-                isinstance(part, p.Binary)
-                and part.op == "%"
-                and isinstance(part.right, p.Name | p.Attr)
-            ):
-                found.add(p.dotted(part.right))
-        match node.test:
-            case p.Compare(
-                left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
-            ):
-                found.add(p.dotted(limit))
-            case _:
-                pass
-    return found
-
-
-def _bounds(body: tuple[p.Stmt, ...]) -> set[str]:
-    """The last names in the ends of ranges."""
-    found: set[str] = set()
-    for node in p.walk(body):
-        if isinstance(node, p.Call) and p.dotted(node.func) in ("range", "trange"):
-            ends = [a.value for a in node.args if not a.keyword][:2][-1:]
-            found |= {
-                _last(n) for end in ends for n in p.walk_expr(end) if isinstance(n, p.Name | p.Attr)
-            }
-    return found
-
-
-def _marks(body: tuple[p.Stmt, ...]) -> bool:
-    """True when something like `targets[mask == 0] = -1` is written."""
-    for node in p.walk(body):
-        match node:
-            case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
-                return True
-            case _:
-                pass
-    return False

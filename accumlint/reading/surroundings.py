@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import libcst as cst
-from libcst.metadata import CodeRange
+if TYPE_CHECKING:
+    from accumlint.reading.program import Source
 
-_STATEMENTS = (cst.SimpleStatementLine, cst.BaseCompoundStatement, cst.BaseSmallStatement)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _PIECE = re.compile(
     r"(?P<text>'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\")"
     r"|(?P<gap>(?:\s|\\\r?\n|#[^\n]*)+)"
@@ -33,35 +36,30 @@ class Surroundings:
     last: int
 
 
-def surroundings(
-    module: cst.Module,
-    ranges: Mapping[cst.CSTNode, CodeRange],
-    lines: Sequence[str],
-    node: cst.CSTNode,
-) -> Surroundings:
-    """What is around a node of a module, by the positions of all its nodes."""
+def surroundings(source: Source, node: ast.AST) -> Surroundings:
+    """What is around a node of a file."""
     names: list[str] = []
-    statement: cst.CSTNode = node
-    within: cst.CSTNode = module
-    for outer in _down_to(node, module, ranges):
-        if isinstance(outer, _STATEMENTS):
+    statement = node
+    within: ast.AST = source.tree
+    for outer in _down_to(node, source):
+        if isinstance(outer, ast.stmt):
             statement = outer
-        if isinstance(outer, cst.FunctionDef | cst.ClassDef) and outer is not node:
-            names.append(outer.name.value)
+        if isinstance(outer, _SCOPES) and outer is not node:
+            names.append(outer.name)
             within = outer
-        elif isinstance(outer, cst.For | cst.While) and not isinstance(within, cst.For | cst.While):
+        elif isinstance(outer, _LOOPS) and not isinstance(within, _LOOPS):
             within = outer
-    place = ranges[statement]
-    start, end = place.start, place.end
-    body = getattr(statement, "body", None)
-    if isinstance(body, cst.BaseSuite):
-        end = ranges[body].start
-    held = [*lines[start.line - 1 : end.line]]
-    held[-1] = held[-1][: end.column]
-    held[0] = held[0][start.column :]
-    return Surroundings(
-        ".".join(names), normal("\n".join(held)), ranges[within].start.line, ranges[within].end.line
-    )
+    place = source.place(statement)
+    line, column = place.end_line, place.end_column
+    body: list[ast.stmt] = getattr(statement, "body", [])
+    if isinstance(statement, ast.stmt) and body:
+        first = source.place(body[0])
+        line, column = first.line, first.column
+    held = source.lines[place.line - 1 : line]
+    held[-1] = held[-1][: column - 1]
+    held[0] = held[0][place.column - 1 :]
+    whole = source.place(within)
+    return Surroundings(".".join(names), normal("\n".join(held)), whole.line, whole.end_line)
 
 
 def normal(code: str) -> str:
@@ -84,29 +82,22 @@ def _is_word(char: str) -> bool:
     return char.isalnum() or char in "_'\""
 
 
-def _down_to(
-    node: cst.CSTNode, module: cst.Module, ranges: Mapping[cst.CSTNode, CodeRange]
-) -> Iterator[cst.CSTNode]:
+def _down_to(node: ast.AST, source: Source) -> Iterator[ast.AST]:
     """The nodes below the module on the way down to a node, which is the last."""
-    wanted = _span(ranges[node])
-    current: cst.CSTNode = module
+    wanted = source.place(node)
+    current: ast.AST = source.tree
     while current is not node:
-        inside = [
-            child
-            for child in current.children
-            if child is node or (child in ranges and _holds(_span(ranges[child]), wanted))
-        ]
+        inside = [c for c in _below(current) if c is node or wanted.is_within(source.place(c))]
         if not inside:
             return
         current = node if node in inside else inside[0]
         yield current
 
 
-def _span(place: CodeRange) -> tuple[tuple[int, int], tuple[int, int]]:
-    return (place.start.line, place.start.column), (place.end.line, place.end.column)
-
-
-def _holds(
-    outer: tuple[tuple[int, int], tuple[int, int]], inner: tuple[tuple[int, int], tuple[int, int]]
-) -> bool:
-    return outer[0] <= inner[0] and inner[1] <= outer[1]
+def _below(node: ast.AST) -> Iterator[ast.AST]:
+    """The nearest statements and expressions below a node."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.expr):
+            yield child
+        else:
+            yield from _below(child)

@@ -1,0 +1,94 @@
+"""What the names of a file are used as, wherever that stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+
+
+def receivers(
+    nodes: Iterable[p.Node],
+) -> tuple[frozenset[str], frozenset[str], bool, bool]:
+    """The last names of receivers used like a module, like an optimizer; is there `accumulate`,
+    and is -100 (the label that losses ignore) written anywhere?"""
+    models: set[str] = set()
+    cleared: set[str] = set()
+    stepped: set[str] = set()
+    accumulates = ignores = False
+    for node in nodes:
+        if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
+            ignores |= node.op == "-" and node.operand.value == 100
+        if not isinstance(node, p.Attr):
+            continue
+        receiver = p.dotted(node.base).rpartition(".")[2]
+        accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
+        if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
+            models.add(receiver)
+        elif names.is_clearing(node.name) or node.name == "param_groups":
+            cleared.add(receiver)
+        elif node.name == "step":
+            stepped.add(receiver)
+    return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
+
+
+def window_names(
+    nodes: Iterable[p.Node], stepping: set[p.Node], backwards: set[p.Node]
+) -> set[str]:
+    """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
+    found: set[str] = set()
+    for node in nodes:
+        if not isinstance(node, p.If) or node not in stepping:
+            continue
+        inside = [s for s in node.body if s in stepping]
+        if not inside or any(s in backwards for s in node.body):
+            continue
+        for part in p.walk_expr(node.test):
+            if (
+                isinstance(part, p.Binary)
+                and part.op == "%"
+                and isinstance(part.right, p.Name | p.Attr)
+            ):
+                found.add(p.dotted(part.right))
+        match node.test:
+            case p.Compare(
+                left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
+            ):
+                found.add(p.dotted(limit))
+            case _:
+                pass
+    return found
+
+
+def bounds(nodes: Iterable[p.Node]) -> set[str]:
+    """The last names in the ends of ranges."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, p.Call) and p.dotted(node.func) in ("range", "trange"):
+            ends = [a.value for a in node.args if not a.keyword][:2][-1:]
+            found |= {
+                last_name(n)
+                for end in ends
+                for n in p.walk_expr(end)
+                if isinstance(n, p.Name | p.Attr)
+            }
+    return found
+
+
+def marks(nodes: Iterable[p.Node]) -> bool:
+    """True when something like `targets[mask == 0] = -1` is written."""
+    for node in nodes:
+        match node:
+            case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
+                return True
+            case _:
+                pass
+    return False
+
+
+def last_name(target: p.Expr) -> str:
+    """The last name of a target: `n` of `self.n` and of `state["n"]`."""
+    if isinstance(target, p.Item) and isinstance(target.index, p.Const):
+        return str(target.index.value)
+    return p.dotted(target).rpartition(".")[2]
