@@ -46,9 +46,10 @@ _SELDOM = re.compile(
 )
 
 
-# What looks at an optimizer, or moves its learning rate.
+# What looks at an optimizer, moves its learning rate, or sets things up.
 _HARMLESS = re.compile(
-    r"save|load|checkpoint|ckpt|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
 )
 # What a term of the loss weighs is above zero where the term is in use.
 _WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
