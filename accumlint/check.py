@@ -6,36 +6,35 @@ The program's reader, the tracer and the rules are imported when the first file 
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import packs, patterns, prefilter
+from accumlint import packs, prefilter
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
-from accumlint.place import Place
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
-from accumlint.report import Checked, File, Fix, Mark, Report, Silenced, Untraced
+from accumlint.report import Checked, Fix, Mark, Report, Untraced
+from accumlint.reported import finding_report, mark_of, remark_report
+from accumlint.sifting import Matched, about_ignores, is_sure, selection, sifted
 from accumlint.source import WIDE, UndecodableSource
 from accumlint.text import Text
 
 if TYPE_CHECKING:
     from accumlint.cache import Cache
     from accumlint.placing import Known
-    from accumlint.reading.program import Node, Program, Source
+    from accumlint.reading.program import Program, Source
     from accumlint.reading.project import Project
-    from accumlint.rule import Finding, Remark, Rewording, Rule
+    from accumlint.rule import Finding, Rule
     from accumlint.score import Loop
-    from accumlint.suppress import Match, Suppressions
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -64,8 +63,6 @@ class Examined:
 
 # What a finding looks like as a loop, for those who want to see it.
 Illustrate: TypeAlias = "Callable[[Finding, Program, Text, Target], Loop | None]"
-# A report, and the ignores that silence it.
-_Matched: TypeAlias = "tuple[Report, list[Match]]"
 
 
 def check(
@@ -190,9 +187,9 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
             text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
-            found: list[_Matched] = [(_remark_report(r, text, target), []) for r in remarks]
+            found: list[Matched] = [(remark_report(r, text, target), []) for r in remarks]
             if found:
-                yield Checked(target.shown, *_sifted(found, data, target))
+                yield Checked(target.shown, *sifted(found, data, target))
 
 
 def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
@@ -319,16 +316,21 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         )
     )
     located = [(f, program.place(f.node)) for f in placed]
+
+    def picture(finding: Finding) -> Loop | None:
+        illustrate = shared.illustrate
+        return illustrate(finding, program, text, target) if illustrate else None
+
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (_report(finding, program, text, target, shared.illustrate), ignores)
+        (finding_report(finding, program, text, target, picture(finding)), ignores)
         for finding, ignores in matched
         if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
     is_whole = exploration.is_whole and not broken
-    reports += _about_ignores(suppressions, silenced if is_whole else None, text, target)
-    kept, left_out = _sifted(reports, data, target)
+    reports += about_ignores(suppressions, silenced if is_whole else None, text, target)
+    kept, left_out = sifted(reports, data, target)
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     checked = Checked(
         target.shown,
@@ -347,8 +349,8 @@ def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
     from accumlint import suppress
 
-    reports = list(_about_ignores(suppress.read(text.text), {}, text, target))
-    return Checked(target.shown, *_sifted(reports, data, target))
+    reports = list(about_ignores(suppress.read(text.text), {}, text, target))
+    return Checked(target.shown, *sifted(reports, data, target))
 
 
 def with_fixes(examined: Examined) -> Examined:
@@ -403,148 +405,6 @@ def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Pr
         message = f"the rule {rule.code} {rule.name} failed here; please report it to who wrote it, with this file"
         told = "".join(traceback.format_exception(problem))
         yield Problem(target.shown, message, Kind.FAULT, traceback=told)
-
-
-@cache
-def selection(settings: Settings) -> packs.Selection:
-    """The rules that the settings select."""
-    return packs.select(settings.select, settings.extend_select, settings.ignore)
-
-
-def is_sure(finding: Finding, settings: Settings) -> bool:
-    from accumlint.rule import Confidence
-
-    return finding.confidence.rank >= Confidence(settings.min_confidence).rank
-
-
-def _about_ignores(
-    suppressions: Suppressions,
-    silenced: Mapping[Match, int] | None,
-    text: Text,
-    target: Target,
-) -> Iterator[_Matched]:
-    """What the rules about ignores report, with the ignores that name these very rules: no other may hide it."""
-    from accumlint.mentions import in_comments
-
-    if not suppressions.ignores:
-        return
-    rules = [rule for rule in selection(target.settings).rules if rule.meta]
-    unmeasured = {word.lower() for rule in rules for word in (rule.code, rule.name)}
-    mentions = list(in_comments(suppressions, silenced, unmeasured, text.rows))
-    for remark in (remark for rule in rules for remark in rule.check_mentions(mentions)):
-        code, name, line = remark.rule.code, remark.rule.name, remark.mention.place.line
-        ignores = suppressions.naming(code, name, line)
-        yield _remark_report(remark, text, target), ignores
-
-
-def _sifted(
-    reports: Sequence[_Matched], data: bytes, target: Target
-) -> tuple[tuple[Report, ...], tuple[Silenced, ...]]:
-    """The reports in order, and those that a comment, `per-file-ignores` or the baseline silences."""
-    if not reports:
-        return (), ()
-    from accumlint import baseline
-    from accumlint.fingerprint import fingerprinted
-
-    ordered = sorted(reports, key=lambda pair: pair[0].key)
-    named = fingerprinted([report for report, _ in ordered], data)
-    file = target.settings.baseline
-    known = Counter(baseline.load(file) if file else {})
-    kept: list[Report] = []
-    silenced: list[Silenced] = []
-    for report, (_, ignores) in zip(named, ordered, strict=True):
-        if ignores:
-            silenced.append(Silenced(report, by_comment=True, reason=ignores[0].ignore.reason))
-        elif report.code in _ignored(target.file, target.settings):
-            silenced.append(Silenced(report, by_comment=False))
-        elif file and known[baseline.known(report, file)] > 0:
-            known[baseline.known(report, file)] -= 1
-            silenced.append(Silenced(report, by_comment=False, known=True))
-        else:
-            kept.append(report)
-    return tuple(kept), tuple(silenced)
-
-
-@cache
-def _ignored(file: str, settings: Settings) -> frozenset[str]:
-    """The codes that `per-file-ignores` silences in a file."""
-    selectors = [
-        selector
-        for pattern, listed in settings.per_file_ignores
-        if patterns.compiled(str(settings.root), [pattern]).verdict(file)
-        for selector in listed
-    ]
-    return frozenset(e.code for e in packs.select(selectors).entries) if selectors else frozenset()
-
-
-def _report(
-    finding: Finding, program: Program, text: Text, target: Target, illustrate: Illustrate | None
-) -> Report:
-    from accumlint import narrate
-
-    around = program.surroundings(finding.node)
-    return Report(
-        shown=target.shown,
-        file=target.file,
-        code=finding.rule.code,
-        name=finding.rule.name,
-        message=finding.message,
-        severity=_severity(finding.rule.code, finding.severity.value, target.settings),
-        confidence=finding.confidence.value,
-        mark=mark_of(finding.node, "", program, text, target),
-        related=tuple(
-            mark_of(other.node, other.message, program, text, target) for other in finding.related
-        ),
-        condition=narrate.condition(finding),
-        applied=narrate.applied(finding, program),
-        expected=narrate.expected(finding, program),
-        timeline=tuple(
-            mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
-        ),
-        scope=around.scope,
-        statement=around.statement,
-        loop=Place(text.line(around.first), 1, text.line(around.last), 1),
-        picture=illustrate(finding, program, text, target) if illustrate else None,
-    )
-
-
-def _remark_report(remark: Remark, text: Text, target: Target) -> Report:
-    return Report(
-        shown=target.shown,
-        file=target.file,
-        code=remark.rule.code,
-        name=remark.rule.name,
-        message=remark.message,
-        severity=_severity(remark.rule.code, remark.rule.severity.value, target.settings),
-        confidence="certain",
-        mark=text.mark(remark.mention.place),
-        statement=remark.mention.text,
-        fix=_rewording(remark.fix, text) if remark.fix else None,
-    )
-
-
-def _rewording(fix: Rewording, text: Text) -> Fix | None:
-    edit = text.replacing(fix.place, fix.content)
-    changed = text.difference(edit)
-    return text.fix(Fix(fix.applicability.value, fix.message, (edit,), changed))
-
-
-def _severity(code: str, usual: str, settings: Settings) -> str:
-    """What the settings say about a rule's severity, else the usual one."""
-    by_selector = {selector: word for selector, (word,) in settings.severity}
-    chosen = packs.strongest(tuple(by_selector), code)
-    return usual if chosen is None else by_selector[chosen]
-
-
-def mark_of(node: Node, message: str, program: Program, text: Text, target: Target) -> Mark:
-    spot = program.spot(node)
-    if spot.source is program.source:
-        return text.mark(spot.place, message)
-    file = spot.source.path
-    beside = os.path.relpath(file, os.path.dirname(target.file))
-    shown = os.path.normpath(os.path.join(os.path.dirname(target.shown), beside))
-    row = spot.source.lines[spot.place.line - 1]
-    return Mark(spot.place, row, message, elsewhere=File(shown, file))
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:

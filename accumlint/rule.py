@@ -181,7 +181,6 @@ class Finding:
 
     `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
     two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply). `fixes` are ways
-    to mend it, the best first. `trace` is a path that it was seen on.
     to mend it, the best first. `trace` is a path that it was seen on. `everywhere`: it only holds if it
     holds on all paths through its place.
     """

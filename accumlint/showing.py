@@ -12,7 +12,9 @@ from accumlint.check import Shared
 from accumlint.discovery import Target
 from accumlint.problem import Misuse
 from accumlint.report import Mark
+from accumlint.reported import mark_of
 from accumlint.score import Found, Loop
+from accumlint.sifting import is_sure, selection
 from accumlint.source import UndecodableSource
 from accumlint.text import Text
 
@@ -82,13 +84,13 @@ class _Reader:
         """What the selected rules say about a path, each finding once."""
         ignores = suppress.read(self.text.text)
         seen: set[tuple[str, object]] = set()
-        for rule in check.selection(self.target.settings).rules:
+        for rule in selection(self.target.settings).rules:
             if rule.exceptional != trace.exceptional:
                 continue
             for finding in rule.check(trace):
                 key = rule.code, finding.node.at
                 line = self.program.spot(finding.node).place.line
-                if key not in seen and check.is_sure(finding, self.target.settings):
+                if key not in seen and is_sure(finding, self.target.settings):
                     seen.add(key)
                     if not ignores.silencing(rule.code, rule.name, line):
                         yield finding
@@ -102,7 +104,7 @@ class _Reader:
             codes[finding.node] = (*codes.get(finding.node, ()), finding.rule.code)
 
         def place(node: Node, message: str) -> Mark:
-            return check.mark_of(node, message, self.program, self.text, self.target)
+            return mark_of(node, message, self.program, self.text, self.target)
 
         score = scoring.score(trace.main, place, codes)
         function = trace.entry.function
@@ -124,7 +126,7 @@ class _Reader:
         )
 
     def _said(self, finding: Finding) -> Found:
-        mark = check.mark_of(finding.node, "", self.program, self.text, self.target)
+        mark = mark_of(finding.node, "", self.program, self.text, self.target)
         return Found(
             finding.rule.code,
             finding.rule.name,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from accumlint.reading.program import (
     Assign,
     Attr,
+    Augment,
     Binary,
     Call,
     Expr,
@@ -38,7 +39,7 @@ def horizon(program: Program, scheduler: Thing) -> str:
     How many ranks share the data is left out: a rank counts its own micro-batches.
     """
     given = arguments(scheduler)
-    parts = [part for argument in given for part in stands_for(program, argument)]
+    parts = [part for argument in given for part in stands_for(program, argument, number=True)]
     # A helper that gets all the settings takes the length that was put among them.
     settings = {render(argument) for argument in given if isinstance(argument, Name)}
     for node in program.nodes:
@@ -46,7 +47,7 @@ def horizon(program: Program, scheduler: Thing) -> str:
             for target in node.targets:
                 holder, _, name = render(target).rpartition(".")
                 if holder in settings and _LENGTH.search(name):
-                    parts += stands_for(program, node.value)
+                    parts += stands_for(program, node.value, number=True)
     return _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
 
 
@@ -65,15 +66,21 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
 
 def is_stretched(program: Program, scheduler: Thing) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
-    parts = (part for argument in arguments(scheduler) for part in stands_for(program, argument))
+    parts = (
+        part
+        for argument in arguments(scheduler)
+        for part in stands_for(program, argument, number=True)
+    )
     nodes = (node for part in parts for node in walk_expr(part))
     return any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
 
 
 def counts_microbatches(program: Program, argument: Expr) -> bool:
     """True for a number made of a loader's length, or multiplied by the accumulation steps, and divided by nothing."""
-    parts = stands_for(program, argument)
+    parts = stands_for(program, argument, number=True)
     nodes = [node for part in parts for node in walk_expr(part)]
+    if _is_redefined(program, nodes):
+        return False
     divided = any(isinstance(n, Binary) and n.op in ("/", "//") for n in nodes)
     if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
         return False
@@ -82,6 +89,20 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
     )
+
+
+def _is_redefined(program: Program, nodes: list[Node]) -> bool:
+    """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number."""
+    named = {render(node) for node in nodes if isinstance(node, Attr | Name)}
+    for node in program.nodes:
+        if isinstance(node, Augment) and node.op in "*/" and render(node.target) in named:
+            return True
+        if isinstance(node, Assign):
+            targets = named.intersection(map(render, node.targets))
+            inside = {render(n) for n in walk_expr(node.value) if isinstance(n, Attr | Name)}
+            if targets & inside:
+                return True
+    return False
 
 
 def _last_names(nodes: list[Node]) -> Iterator[str]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Expr, Name, Program, render, walk_expr
+from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, render, walk_expr
 
 
-def stands_for(program: Program, argument: Expr) -> tuple[Expr, ...]:
-    """An argument and all that is ever assigned or given to the names in it."""
+def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tuple[Expr, ...]:
+    """An argument and all that is ever assigned or given to the names in it.
+
+    A `number` is asked for what it is made of: `len(loader)` does not say how the loader was built, nor `args.epochs`
+    how all the settings were.
+    """
     found: list[Expr] = []
     known: set[str] = set()
     waiting = [argument]
     while waiting:
         expression = waiting.pop()
         found.append(expression)
-        for name in dict.fromkeys(_names(expression)):
+        for name in dict.fromkeys(_factors(expression) if number else _names(expression)):
             if name not in known:
                 known.add(name)
                 waiting.extend(program.assigned.get(name, ()))
@@ -37,3 +41,27 @@ def _given(program: Program, name: str) -> Iterator[Expr]:
 
 def _names(expression: Expr) -> Iterator[str]:
     return (render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name))
+
+
+def _factors(expression: Expr) -> Iterator[str]:
+    """The names whose values make a number."""
+    inside = {
+        part
+        for node in walk_expr(expression)
+        for whole in _holders(node)
+        for part in walk_expr(whole)
+    }
+    return (
+        render(n) for n in walk_expr(expression) if isinstance(n, Attr | Name) and n not in inside
+    )
+
+
+def _holders(node: Node) -> Iterator[Expr]:
+    """What a length is the length of, and what an attribute belongs to."""
+    match node:
+        case Call(func=Name(id="len"), args=args):
+            yield from (argument.value for argument in args)
+        case Attr(base=base):
+            yield base
+        case _:
+            pass

@@ -80,7 +80,7 @@ class PartialWindowDividedByFullSteps(Rule):
             if steady is None or steady.total != 1:
                 continue
             full = len(steady.microbatches)
-            by_hand = all(b.via in ("tensor", "scaler", "fabric", "apex") for b in steady.backwards)
+            by_hand = all(b.divided == 1 for b in steady.backwards)
             for window in run.windows_of(optimizer):
                 length = len(window.microbatches)
                 if (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Do, Program, dotted
+from accumlint.reading.program import Assign, Do, Expr, Name, Program, dotted
 from accumlint.rule import Claim, Finding, Rule, Severity
 from accumlint.tracing.trace import Clip, Norm, Trace
 
@@ -56,7 +56,7 @@ class GradNormNotLogged(Rule):
             optimizer.step()
     ```
 
-    When it stays silent: where the value is given a name or handed on, where the norm is measured
+    When it stays silent: where the value is read, stored in an attribute or handed on, where the norm is measured
     in another way, and for clipping by value, which has no norm.
 
     See: [`clip_grad_norm_`][clip].
@@ -84,11 +84,23 @@ class GradNormNotLogged(Rule):
 
 
 def discarded_norms(program: Program) -> dict[object, str]:
-    """The calls that return a gradient norm and stand alone as a statement, with their names."""
-    alone = (node.value for node in program.nodes if isinstance(node, Do))
+    """The calls that return a gradient norm to nobody, with their names."""
     return {
         call: last
-        for call in alone
+        for call in _unread(program)
         if (last := dotted(getattr(call, "func", call)).rpartition(".")[2])
         in ("clip_grad_norm_", "clip_grad_norm")
     }
+
+
+def _unread(program: Program) -> Iterator[Expr]:
+    """What stands alone as a statement, or behind a name that is never read."""
+    assigned = [node for node in program.nodes if isinstance(node, Assign)]
+    targets = {target for node in assigned for target in node.targets}
+    read = {n.id for n in program.nodes if isinstance(n, Name) and n not in targets}
+    for node in program.nodes:
+        if isinstance(node, Do):
+            yield node.value
+    for node in assigned:
+        if all(isinstance(target, Name) and target.id not in read for target in node.targets):
+            yield node.value

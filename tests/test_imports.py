@@ -49,6 +49,8 @@ FLOORS = [
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
     {"accumlint.cache"},
+    {"accumlint.reported"},
+    {"accumlint.sifting"},
     {"accumlint.check"},
     {"accumlint.fixing", "accumlint.ignoring", "accumlint.showing"},
     {"accumlint.reporting", "accumlint.drawing"},

@@ -2,146 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from edits import EDITS
 from helpers import ROOT, findings
 
-# The rule, a fixture without any finding, what stands there once, and what is put in its place.
-# fmt: off
-EDITS = [
-    ("ACC101", "acc108/good_sum_per_sequence.py",
-     "loss = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction=\"sum\")",
-     "loss = F.cross_entropy(logits, labels.flatten(), ignore_index=-100, reduction=\"mean\")"),
-    ("ACC102", "clean/counter_reset_and_resumed.py",
-     "(loss / grad_accum).backward()",
-     "(loss).backward()"),
-    ("ACC103", "acc103/bad_helper_and_caller_divide.fixed.py",
-     "loss.backward()",
-     "(loss / accumulation_steps).backward()"),
-    ("ACC104", "acc104/bad_running_index_in_window.fixed.py",
-     "loss = loss / gradient_accumulation_steps",
-     "loss = loss / (micro_step + 1)"),
-    ("ACC105", "clean/gan_accumulating.py",
-     "loss = F.softplus(-self.discriminator(real)).mean()",
-     "loss = F.softplus(-self.discriminator(real)).sum()"),
-    ("ACC107", "clean/token_window_over_ranks.py",
-     "(loss * world_size / num_tokens).backward()",
-     "(loss / num_tokens).backward()"),
-    ("ACC201", "clean/plain_mixed_precision.py",
-     "scaler.unscale_(optimizer)",
-     "pass"),
-    ("ACC202", "acc202/bad_accelerate_not_guarded.fixed.py",
-     "if self.accelerator.sync_gradients:\n"
-     "                        self.accelerator.clip_grad_norm_(self.unet.parameters(), 1.0)",
-     "self.accelerator.clip_grad_norm_(self.unet.parameters(), 1.0)"),
-    ("ACC203", "acc203/bad_twice_at_boundary.fixed.py",
-     "def clip(self):",
-     "def clip(self):\n        self.scaler.unscale_(self.optimizer)"),
-    ("ACC204", "clean/plain_mixed_precision.py",
-     "scaler.update()",
-     "pass"),
-    ("ACC205", "clean/plain_mixed_precision.py",
-     "scaler.step(optimizer)\n            scaler.update()",
-     "scaler.update()\n            scaler.step(optimizer)"),
-    ("ACC206", "acc401/good_optimizer_of_another_module.py",
-     "scaler.step(optimizer)",
-     "optimizer.step()"),
-    ("ACC208", "clean/token_window_over_ranks.py",
-     "norm = nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)\n        optimizer.step()",
-     "optimizer.step()\n        norm = nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)"),
-    ("ACC301", "clean/no_sync_in_chunks_of_unknown_number.py",
-     "with model.no_sync():",
-     "if True:"),
-    ("ACC302", "clean/sync_context_chosen.py",
-     "loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())\n"
-     "                (loss / self.num_micro_batches).backward()",
-     "(loss / self.num_micro_batches).backward()\n"
-     "                loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())"),
-    ("ACC304", "acc304/good_set_before_forward.py",
-     "ddp.require_backward_grad_sync = boundary\n"
-     "        loss = F.cross_entropy(ddp(images.to(rank)), labels.to(rank)) / window",
-     "loss = F.cross_entropy(ddp(images.to(rank)), labels.to(rank)) / window\n"
-     "        ddp.require_backward_grad_sync = boundary"),
-    ("ACC305", "clean/no_sync_in_chunks_of_unknown_number.py",
-     "loss = F.mse_loss(model(data), target) / pieces",
-     "loss = F.mse_loss(model.module(data), target) / pieces"),
-    ("ACC306", "acc306/good_wrapped_elsewhere.py",
-     "model = prepare(model)",
-     "pass"),
-    ("ACC308", "acc308/good_sum_of_a_sum.py",
-     "dist.all_reduce(tokens)",
-     "pass"),
-    ("ACC309", "clean/fsdp2_gradient_sync.py",
-     "last = micro_step + 1 == grad_acc_steps\n            model.set_requires_gradient_sync(last)",
-     "model.set_requires_gradient_sync(last)\n            last = micro_step + 1 == grad_acc_steps"),
-    ("ACC401", "clean/cached_representations.py",
-     "optimizer.zero_grad()",
-     "pass"),
-    ("ACC402", "acc604/good_prepared_by_helper.py",
-     "accelerator.backward(F.cross_entropy(model(inputs), targets))\n            optimizer.step()",
-     "optimizer.step()\n            accelerator.backward(F.cross_entropy(model(inputs), targets))"),
-    ("ACC403", "clean/cached_representations.py",
-     "surrogate.backward()",
-     "pass"),
-    ("ACC404", "clean/plain_mixed_precision.py",
-     "epoch_loss = 0.0",
-     "pass"),
-    ("ACC405", "clean/tail_with_own_divisor.py",
-     "total += loss.item()",
-     "total += loss"),
-    ("ACC407", "clean/token_threshold.py",
-     "loss.backward()",
-     "loss.backward(retain_graph=True)"),
-    ("ACC501", "clean/totals_reset_through_a_dict.py",
-     "if (index + 1) % accumulation_steps == 0 or index + 1 == len(loader):",
-     "if (index + 1) % accumulation_steps == 0:"),
-    ("ACC503", "clean/counter_difference.py",
-     "self.at_last_update = 0",
-     "pass"),
-    ("ACC504", "clean/nested_functions.py",
-     "seen = 0",
-     "pass"),
-    ("ACC505", "clean/counter_reset_and_resumed.py",
-     "optimizer.step()",
-     "pass"),
-    ("ACC508", "acc508/good_counts_by_itself.py",
-     "own_ema = Ema(model, args.accum_steps)",
-     "pass"),
-    ("ACC601", "acc601/bad_preference_trainer.fixed.py",
-     "self.model_accepts_loss_kwargs = False",
-     ""),
-    ("ACC602", "clean/accelerate_two_models.py",
-     "accelerator.backward(loss)",
-     "loss.backward()"),
-    ("ACC604", "acc604/good_local_averaging.py",
-     "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-     "pass"),
-    ("ACC605", "acc605/bad_config_in_file.fixed.py",
-     "model_engine.step()",
-     "if count % accumulation_steps == 0:\n                model_engine.step()"),
-    ("ACC606", "acc606/bad_in_place_and_dict.fixed.py",
-     "loss = F.mse_loss(self.model(words), tags)",
-     "loss = F.mse_loss(self.model(words), tags)\n        loss /= self.gradient_accumulation_steps"),
-    ("ACC701", "acc701/good_other_side_of_clipping.py",
-     "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip_grad)",
-     "pass"),
-    ("ACC706", "acc706/good_frozen_statistics.py",
-     "module.eval()",
-     "pass"),
-    ("ACC901", "clean/plain_mixed_precision.py",
-     "scaler.update()",
-     "scaler.update()  # accumlint: ignore[ACC102]"),
-    ("ACC902", "clean/plain_mixed_precision.py",
-     "scaler.update()",
-     "scaler.update()  # accumlint: ignore[ACC999]"),
-]
-# fmt: on
 
-
-@pytest.mark.parametrize(("code", "fixture", "old", "new"), EDITS, ids=[row[0] for row in EDITS])
+@pytest.mark.parametrize(
+    ("code", "fixture", "old", "new"), EDITS, ids=[f"{row[0]}-{row[1]}" for row in EDITS]
+)
 def test_one_edit_raises_its_rule(code: str, fixture: str, old: str, new: str) -> None:
-    file = ROOT / "fixtures" / fixture
-    source = file.read_text(encoding="utf-8")
-    also = file.parent.name.upper() if file.parent.name != "clean" else ""
+    source = (ROOT / "fixtures" / fixture).read_text(encoding="utf-8")
     assert source.count(old) == 1
-    assert findings(source, also=also) == set()
-    assert {found for _, found in findings(source.replace(old, new), also=also)} == {code}
+    assert findings(source, also=code) == set()
+    assert {found for _, found in findings(source.replace(old, new), also=code)} == {code}
+
+
+def test_every_rule_is_raised_by_an_edit() -> None:
+    rules = {path.name[:6].upper() for path in (ROOT / "rules").glob("acc*.py")}
+    edited = Counter(code for code, *_ in EDITS)
+    assert set(edited) == rules

@@ -240,6 +240,17 @@ def is_norm(called: str) -> bool:
     return bool(_NORM.search(called.lower())) or called in ("get_total_norm",)
 
 
+_RESCALING = re.compile(
+    r"scale_grad|rescale_?grad|grad_scaler$|div(ide)?_grad|normali[sz]e_grad|multiply_grad"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_rescaling(called: str) -> bool:
+    """True when a function's name reads like a factor on a model's gradient."""
+    return bool(_RESCALING.search(called.lower()))
+
+
 _SKIPPED = "step_was_skipped({})"
 
 

@@ -366,6 +366,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.strong |= last in frameworks.STRONG
                 elif not frameworks.is_harmless(last) and _takes_optimizer(node):
                     fact.event = True
+                if names.is_rescaling(last):
+                    fact.event = fact.strong = True
                 if last.startswith("_foreach_"):
                     fact.event = True
                 elif isinstance(func, p.Attr) and last.endswith("_") and last[-2:] != "__":
@@ -514,7 +516,8 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
                     waiting.extend(
                         f
                         for f in returns.get(method, ())
-                        if f.owner == name and isinstance(f.statement, p.Return)
+                        if f.owner == name
+                        and (isinstance(f.statement, p.Return) or _yields(f.statement))
                     )
 
     classes = {f.owner for f in facts if f.owner}

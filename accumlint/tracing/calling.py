@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -32,10 +31,6 @@ from accumlint.tracing.values import (
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
-
-_RESCALES = re.compile(
-    r"scale_grad|rescale_?grad|grad_scaler$|div(ide)?_grad|normali[sz]e_grad|multiply_grad"
-)
 
 
 class Calling:
@@ -349,10 +344,10 @@ class Calling:
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
             )
             return Unknown("norm", pending_batches(self.machine))
-        if _RESCALES.search(last.lower()) and args:
+        if names.is_rescaling(last) and args:
             for source in flat(args):
-                if isinstance(source, Unknown) and source.total:
-                    self.machine.tensors.read(source, True, node)
+                if isinstance(source, Unknown) and (count := source.per or source).total:
+                    self.machine.tensors.read(count, True, node)
             self.machine.updating.rescaled(args[0], text, False, node)
             return None
         if (
@@ -454,11 +449,16 @@ class Calling:
         ) or self.machine.invoking.method_of(callee, "forward")
         if call is not None:
             return self.machine.invoking.invoke(call.closure, args, kwargs, callee, node)
-        if callee.role == "scaler" and len(args) > 1:
+        if callee.role == "scaler" and len(args) > 1 and not _are_parameters(args[0]):
             return self.machine.updating.native_scaler(callee, args, kwargs, node)
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
+
+
+def _are_parameters(value: Value) -> bool:
+    """True for what a helper that multiplies gradients is given, whatever it is called."""
+    return isinstance(value, list | tuple) or (isinstance(value, Unknown) and value.parameters)
 
 
 def _keeps_rows(args: list[Value], kwargs: dict[str, Value]) -> bool:

@@ -387,7 +387,11 @@ class _Paths:
         """A function that does one micro-batch is called again and again with fresh data."""
         loop = Loop(function, 0, False)
         machine.state.loops.append(loop)
-        for number in range(2 * machine.scenario.length):
+        calls = 2 * machine.scenario.length
+        if isinstance(receiver, Object):
+            # Lightning tells a module how many there will be.
+            machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = calls
+        for number in range(calls):
             if number == 1 and _runs_once(function, machine):
                 break
             loop.index += 1

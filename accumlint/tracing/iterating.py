@@ -223,11 +223,12 @@ class Iterating:
 
     def islice(self, value: Lazy, node: p.Node | None) -> Stream:
         stop = value.args[1] if len(value.args) > 1 else None
-        if isinstance(stop, int) and self._training(node):
-            source = value.args[0]
+        source = value.args[0]
+        # A list of the next few batches is made outside of the loop that goes through them.
+        if isinstance(stop, int) and (self._training(node) or _gives_batches(source)):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             return _each(items, False)
-        inner = self.stream(value.args[0], node)
+        inner = self.stream(source, node)
         return Stream(inner.drive, False)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
@@ -244,10 +245,14 @@ class Iterating:
         assert closure is not None
         at = node if node is not None else machine.program.body[0]
         function = closure.closure.function if isinstance(closure, Bound) else closure.function
-        limit = machine.rounds(node, function.name) if self._training(node) else 8
         endless = any(
             isinstance(n, p.While) and isinstance(n.test, p.Const) for n in p.walk(function.body)
         )
+
+        def limit() -> int:
+            return machine.rounds(node, function.name) if self._training(node) else 8
+
+        most = max(limit(), 3) if endless else _LONGEST
 
         def drive(body: Callable[[Value], None]) -> None:
 
@@ -262,7 +267,7 @@ class Iterating:
                     body(self.tagged(item))
                 finally:
                     machine.frame = inside
-                if passed >= max(limit, 3) and endless:
+                if passed >= most and endless:
                     raise Leave("exhausted")
 
             try:
@@ -272,9 +277,9 @@ class Iterating:
                     raise
             if passed == 0:
                 # Nothing could be followed inside: it still gives data.
-                _repeat(limit, lambda: body(self.fetched(Unknown(function.name), None)))
+                _repeat(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
 
-        return Stream(drive, self._training(node) and not endless)
+        return Stream(drive, self._training(node) and not endless and not _counts(function))
 
     def tagged(self, item: Value) -> Value:
         """An item of a generator; data that came from nowhere known is a fetch of its own."""
@@ -415,6 +420,31 @@ def _fixed(value: Value) -> bool:
     return isinstance(value, list | tuple | dict) or (
         isinstance(value, Object) and value.role not in ("", "loader")
     )
+
+
+def _counts(function: p.Function) -> bool:
+    """True for a generator that gives a number of items (`for _ in range(self.size)`): a window, and no epoch."""
+    loops = [
+        n
+        for n in p.walk(function.body, into_functions=False)
+        if isinstance(n, p.For)
+        and any(isinstance(i, p.Yield) for i in p.walk(n.body, into_functions=False))
+    ]
+    return bool(loops) and all(
+        isinstance(n.iterable, p.Call)
+        and p.dotted(n.iterable.func) == "range"
+        and "len(" not in p.render(n.iterable)
+        for n in loops
+    )
+
+
+def _gives_batches(value: Value) -> bool:
+    """True for an iterator over a loader."""
+    match value:
+        case Lazy(kind="iter", args=[Unknown(text=text) | Object(text=text)]):
+            return names.role_of(text.rpartition(".")[2]) == "loader"
+        case _:
+            return False
 
 
 def _text(value: Value) -> str:

@@ -304,7 +304,9 @@ class Tensors:
                 return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
             if isinstance(by, Unknown) and by.scaler is not None:
                 return derived(_shown(value, "/", by), by, node=node)
-            return derived(_shown(value, "/", by), value, by, node=node)
+            found = derived(_shown(value, "/", by), value, by, node=node)
+            found.per = by if isinstance(by, Unknown) and by.total else None
+            return found
         if value.total and not _gradient(value):
             self.read(value, False, node)
         if isinstance(by, Number):
@@ -357,7 +359,9 @@ class Tensors:
         found = combined(value.text, terms, value, node=node)
         found.loss = True
         found.reduction = reduction
-        return self._undone(found, by, node)
+        found = self._undone(found, by, node)
+        found.per = by if by.total and not value.tensor else None
+        return found
 
     def _undone(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
         """`value` without the factor that all of the count that divided it has."""

@@ -260,6 +260,8 @@ class Updating:
 
     def multiplied(self, receiver: Value, op: str, by: Value, node: p.Node) -> None:
         """Gradients times (or divided by) a value."""
+        if isinstance(by, Unknown) and by.per is not None and op == "*":
+            self.machine.tensors.read(by.per, True, node)
         factor, ranks = None, 0
         if isinstance(by, Number) and by:
             factor = Fraction(by)

@@ -83,7 +83,7 @@ class Unknown:
     `ranks`: the number of ranks, or a multiple. `over` tells how other ranks' values came in: "sum", "mean" (of the
     value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
     it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row. `scale`:
-    the scaler that was asked for its scale, and when.
+    the scaler that was asked for its scale, and when. `per`: the running total that divides it, no loss itself.
     """
 
     text: str
@@ -110,6 +110,7 @@ class Unknown:
     divisor: Divisor | None = None
     whole: Unknown | None = None
     scale: tuple[Object, int] | None = None
+    per: Unknown | None = None
 
     @property
     def linear(self) -> tuple[Term, ...]:
