@@ -78,7 +78,8 @@ def assert_large_batch_equivalent(
     import torch
     from torch import distributed, nn
 
-    from accumlint.confirming.child.recorder import Recorder, Settings
+    from accumlint.confirming.child.notes import Settings
+    from accumlint.confirming.child.recorder import Recorder
 
     if (
         distributed.is_available()

@@ -35,6 +35,15 @@ WAYS = {
     ),
     "evaluates": "line 18 was not reached: the script ended after 0 updates",
 }
+# Scripts for the kinds of claim, and the verdicts on their findings; those that are run mended too are refuted then.
+CLAIMS = {
+    "clearing": {"ACC402": "confirmed"},
+    "infinite --fixed": {"ACC207": "confirmed"},
+    "kept": {"ACC209": "confirmed"},
+    "often --fixed": {"ACC202": "confirmed", "ACC508": "confirmed"},
+    "sharded": {"ACC309": "parameters are sharded over ranks, whose gradients are not compared"},
+    "skipping": {"ACC408": "confirmed"},
+}
 # Wrong usage, and what is said of it.
 MISUSES = {
     "--run": "--run wants the script behind --: accumlint confirm --run -- train.py --lr 0.1",
@@ -128,6 +137,22 @@ def test_two_ranks_that_meet_by_their_environment(folder: Path) -> None:
     assert found["ACC302", "fixed"]["verdict"] == "refuted"
     assert {one["passes"][0]["ranks"] for one in found.values()} == {2}
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("asked", CLAIMS)
+def test_what_a_script_says_to_each_claim(asked: str, folder: Path) -> None:
+    name, *mended = asked.split()
+    done = ran(folder, "--output-format", "json", *mended, "--run", "--", f"{name}.py")
+    found = verdicts(done)
+    told = {
+        code: one["reason"] if one["verdict"] == "undecided" else one["verdict"]
+        for (code, arm), one in found.items()
+        if arm == "found"
+    }
+    assert told == CLAIMS[asked]
+    after = {one["verdict"] for (_, arm), one in found.items() if arm == "fixed"}
+    assert after == ({"refuted"} if mended else set())
+    assert all(one["control"] for one in found.values() if one["verdict"] != "undecided")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -10,18 +10,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from accumlint.confirming.answers import Answer, listed
 from accumlint.confirming.controls import counted
 from accumlint.confirming.evidence import LIMITS, Evidence, Undecided, key_of
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.measuring import Unmeasurable
 from accumlint.confirming.owned import Measured, measured
-from accumlint.confirming.questions import QUESTIONS, Answer, listed
+from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Control, Pass, Update
 from accumlint.confirming.script import CONTROLS
 from accumlint.rule import Symptom
 
 # The pass in which nothing is disturbed.
 OWN = "own"
+# The one in which a loss or a gradient is no number.
+OVERFLOW = "own overflow"
+# The pass that a symptom is looked for in, where that is another.
+_ASKED = {
+    Symptom.CLIPPED: "own pressure", Symptom.STUCK: OVERFLOW, Symptom.SKIPPED: OVERFLOW,
+}  # fmt: skip
 _Question = Callable[["OwnEvidence", str], Answer]
 
 
@@ -34,6 +41,8 @@ class OwnEvidence(Evidence):
         self.failures: dict[str, str] = {}
         self.raw: dict[str, Mapping[str, Any]] = {}
         self.measured: dict[str, Measured] = {}
+        # Nothing is made up here, and what a sum is divided by is compared otherwise.
+        self.made_up = self.summed = False
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
@@ -53,12 +62,8 @@ def answered(evidence: OwnEvidence, symptom: Symptom) -> tuple[Answer, Control]:
     Raises:
         Undecided: where it says nothing, or nothing shows that it could have said otherwise.
     """
-    question = _QUESTIONS.get(symptom)
-    if question is None:
-        raise Undecided(
-            f"what a script does with {_TAMPERED[symptom]} is not tried on its own data"
-        )
-    answer = question(evidence, "own pressure" if symptom is Symptom.CLIPPED else OWN)
+    question = _QUESTIONS[symptom]
+    answer = question(evidence, _ASKED.get(symptom, OWN))
     control = _control(question, evidence, answer.shows, symptom)
     if control is None:
         raise Undecided(
@@ -67,20 +72,16 @@ def answered(evidence: OwnEvidence, symptom: Symptom) -> tuple[Answer, Control]:
     return answer, control
 
 
-_TAMPERED = {
-    Symptom.STUCK: "a gradient that is not finite",
-    Symptom.SKIPPED: "a loss that is no number",
-    Symptom.AVERAGES: "an average of its weights",
-}
-
-
 def _control(
     question: _Question, evidence: OwnEvidence, shows: bool, symptom: Symptom
 ) -> Control | None:
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
         return counted(evidence, shows, OWN)
-    mended, broken = CONTROLS[symptom]
-    key = f"{OWN} {mended if shows else broken}"
+    if symptom is Symptom.STUCK:
+        key = OWN if shows else f"{OWN} overflow void"
+    else:
+        mended, broken = CONTROLS[symptom]
+        key = f"{OWN} {mended if shows else broken}".rstrip()
     if not evidence.has(key):
         return None
     try:
@@ -93,6 +94,9 @@ def _control(
 
 
 _CHANGED = {
+    "own": "nothing made infinite or no number",
+    "own overflow void": "every step kept from happening",
+    "own seldom": "every other step kept from happening",
     "own mend": "the window's own gradient put in place right before each step",
     "own pressure mend": "the window's own gradient, clipped, put in place right before each step",
     "own even": "every target made to weigh the same",
@@ -227,6 +231,19 @@ def _told_steps(symptom: Symptom) -> _Question:
     return ask
 
 
+def _tampered(symptom: Symptom) -> _Question:
+    """A question about what a script makes of a loss or a gradient that is no number."""
+
+    def ask(evidence: OwnEvidence, key: str) -> Answer:
+        if symptom is Symptom.STUCK and evidence.raw[OWN]["notes"]["initial_scale"] <= 1:
+            raise Undecided("no GradScaler was in use")
+        if key == OVERFLOW and not evidence.raw[OVERFLOW]["notes"]["tampered"]:
+            raise Undecided("no loss of torch's was seen that could be made infinite")
+        return QUESTIONS[symptom](evidence, key)
+
+    return ask
+
+
 def _silenced(symptom: Symptom, silent: str, sentence: str) -> _Question:
     """A question about how often something happens; where a control keeps it from happening, it does not."""
 
@@ -258,4 +275,7 @@ _QUESTIONS: dict[Symptom, _Question] = {
     Symptom.ATTACHED: QUESTIONS[Symptom.ATTACHED],
     Symptom.GROWING: QUESTIONS[Symptom.GROWING],
     Symptom.HELD: QUESTIONS[Symptom.HELD],
+    Symptom.AVERAGES: QUESTIONS[Symptom.AVERAGES],
+    Symptom.STUCK: _tampered(Symptom.STUCK),
+    Symptom.SKIPPED: _tampered(Symptom.SKIPPED),
 }

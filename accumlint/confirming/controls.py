@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from accumlint.confirming.answers import Question
 from accumlint.confirming.evidence import Evidence, Undecided
-from accumlint.confirming.questions import Question
 from accumlint.confirming.result import Control
 from accumlint.rule import Symptom
 
@@ -14,7 +14,9 @@ _MENDED = {
     "equal unscaled pressure": "the GradScaler switched off, clipped at the same threshold",
     "equal average": "gradients averaged over the ranks before each step",
     "equal regular": "a step after as many micro-batches as were asked for, and no other",
+    "equal mute": "no backward made to reduce",
     "equal free": "every graph freed in its backward",
+    "equal drop": "what earlier micro-batches left let go with each new one",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
     "equal mend": "the window's own gradient put in place right before each step",

@@ -35,11 +35,19 @@ class Evidence:
         self.raw: dict[str, Mapping[str, Any]] = {}
         # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
         self.made_up = False
+        # A loss was asked for as a sum, and divided by the user.
+        self.summed = False
+        # What is not here and could put right what is asked about.
+        self.handed: set[str] = set()
+        self.wrapped: set[str] = set()
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
             key = key_of(ranks[0]["spec"])
             self.raw[key] = ranks[0]
+            self.handed |= {text for r in ranks for text in r["notes"]["handed"]}
+            self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
+            self.summed |= any(r["notes"]["summed"] for r in ranks)
             self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:
                 self.passes[key] = measured(ranks, ranks[0]["spec"]["steps"], line)
@@ -84,6 +92,8 @@ def key_of(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
+    if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
+        words.append("overflow")
     words.extend(name for name in ("unscaled", "growing", "pressure") if spec[name])
     if spec["poison"] > STEPS - 1:
         words.append("last")

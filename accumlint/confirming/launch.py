@@ -118,6 +118,9 @@ def launch(
         if options.node_rank and not code:
             return [Launched(failure="the first machine has the results")] * len(jobs)
         found = [_read(out, number, world, options) for number in range(len(jobs))]
+        for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
+            # What is our own fault keeps its traceback.
+            print(fault, file=sys.stderr)
         if code and all(x.failure and not x.ranks for x in found):
             raise LaunchError(_why(log, code))
         return found

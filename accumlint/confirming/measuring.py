@@ -33,6 +33,7 @@ class Part:
     microbatch: int
     term: int
     count: int
+    elements: int
     weight: float
     scale: float
     gradient: Vector
@@ -149,7 +150,13 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
             parts.setdefault(
                 found["number"],
                 Part(
-                    found["microbatch"], term, found["count"], found["weight"], event["scale"], own
+                    found["microbatch"],
+                    term,
+                    found["count"],
+                    found["elements"],
+                    found["weight"],
+                    event["scale"],
+                    own,
                 ),
             )
     stepped = set(step["parameters"])
@@ -181,7 +188,11 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
                 pending.add(event["line"])
                 seen.setdefault(optimizer, set()).add(event["line"])
             elif event["kind"] == "clear":
-                own = next(e["parameters"] for e in events if e.get("optimizer") == optimizer)
+                own = next(
+                    e["parameters"]
+                    for e in events
+                    if e["kind"] == "step" and e["optimizer"] == optimizer
+                )
                 if set(event["parameters"]) >= set(own):
                     pending.clear()
             elif event["kind"] == "step" and event["optimizer"] == optimizer:
@@ -229,6 +240,7 @@ def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> U
             world,
             sum(targets),
             scaled,
+            share=_share(windows),
         ),
         spread=spread / size if size else math.nan,
         reductions=windows[0].reductions,
@@ -292,8 +304,20 @@ def _weights(
     return tuple(order), tuple(targets[m] for m in order), tuple(weights[m] for m in order)
 
 
+def _share(windows: Sequence[Window]) -> float:
+    """How many of the elements of a window's losses count."""
+    parts = [part for window in windows for part in window.parts.values()]
+    return sum(p.count for p in parts) / max(sum(p.elements for p in parts), 1)
+
+
 def factor_of(
-    scale: float, steps: int, world: int, targets: int, scaler: float, near: float = 1e-6
+    scale: float,
+    steps: int,
+    world: int,
+    targets: int,
+    scaler: float,
+    near: float = 1e-6,
+    share: float = 1.0,
 ) -> str:
     """The name of a factor between the applied gradient and the large batch's, "" for one that has none."""
     k, w, n = float(steps), float(world), float(targets)
@@ -301,6 +325,7 @@ def factor_of(
         "1": 1.0, "K": k, "1/K": 1 / k, "1/K²": 1 / k**2, "W": w, "1/W": 1 / w, "K·W": k * w, "1/(K·W)": 1 / (k * w),
         "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w),
         "the loss scale": scaler, "1/the loss scale": 1 / scaler,
+        "the share of elements that count": share, "1/the share of elements that count": 1 / share if share else 0.0,
     }  # fmt: skip
     for name, value in named.items():
         if value and abs(scale - value) <= near * value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from accumlint.confirming.asking import OWN, OwnEvidence, answered
+from accumlint.confirming.asking import OVERFLOW, OWN, OwnEvidence, answered
 from accumlint.confirming.evidence import Undecided, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
@@ -81,7 +81,10 @@ def _usable(evidence: OwnEvidence, plan: Plan) -> None:
     loud = raised is not None and is_expected(raised["message"])
     if raised is not None and not began and not (loud and plan.symptom is Symptom.RAISES):
         raise Undecided(_failed(raised, first["said"], plan.report.file))
-    if plan.arm == "found" and not found.reached:
+    # A guard against what is no number lets through what is one.
+    looked = OVERFLOW if plan.symptom in (Symptom.STUCK, Symptom.SKIPPED) else OWN
+    reached = looked in evidence.passes and evidence.passes[looked].reached
+    if plan.arm == "found" and not (found.reached or reached):
         what = "stopped" if first["how"] == "stopped" else "ended"
         steps = sum(event["kind"] == "step" for event in events)
         updates = f"{steps} update{'' if steps == 1 else 's'}"

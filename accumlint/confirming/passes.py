@@ -20,7 +20,7 @@ class Spec:
     `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
     what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
-    "retain") or mends ("mend", "average", "regular", "free"); the verdict has words for each.
+    "retain") or mends ("mend", "average", "regular", "free", "drop", "mute"); the verdict has words for each.
     """
 
     regime: str
@@ -97,8 +97,11 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", unscaled=True, sabotage="mend")
     if symptom is Symptom.HELD:
         yield Spec("equal", sabotage="free")
+        yield Spec("equal", sabotage="drop")
     if symptom in (Symptom.SIZES, Symptom.STEPS, Symptom.MISSED):
         yield Spec("equal", sabotage="regular")
     if symptom is Symptom.SPREAD:
         yield Spec("equal", sabotage="average")
+    if symptom is Symptom.REDUCTIONS:
+        yield Spec("equal", sabotage="mute")
     yield _BROKEN.get(symptom, Spec("equal", sabotage="double"))

@@ -169,7 +169,10 @@ def _plan(
         roots=roots_of(target.file),
         line=program.place(node).line if node else report.mark.place.line,
         entry=_entry(trace.entry) if trace else driver,
-        kept=_places(program, _statements(program.body) if is_driven else slice_.kept),
+        kept=_places(
+            program,
+            _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
+        ),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
             program,
@@ -240,6 +243,15 @@ def _is_module(statement: p.Stmt) -> bool:
     return isinstance(statement, p.Class) and any(
         base.endswith("LightningModule") for base in statement.bases
     )
+
+
+def _forward(program: p.Program, trace: t.Trace | None) -> Iterator[p.Stmt]:
+    """The forward of a class that trains itself: nothing in the source calls it by name."""
+    entry = _entry(trace.entry) if trace else {}
+    for cls in program.body:
+        if isinstance(cls, p.Class) and entry.get("owner") == cls.name:
+            if (forward := cls.methods.get("forward")) is not None:
+                yield from _statements((forward,))
 
 
 def _statements(body: tuple[p.Stmt, ...]) -> Iterator[p.Stmt]:

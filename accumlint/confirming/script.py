@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from accumlint.confirming.folders import roots_of
-from accumlint.confirming.passes import Spec
+from accumlint.confirming.passes import STEPS, Spec
 from accumlint.confirming.plan import Plan
 from accumlint.problem import Misuse
 from accumlint.reading.imports import Imports
@@ -116,7 +116,8 @@ def text_of(file: str) -> str | None:
 class Run:
     """One pass over a script; plain values, sent as JSON.
 
-    `texts` are the files that are given another text or say that lines of theirs are reached: `marks`. `number` is that
+    `texts` are the files that are given another text or say that lines of theirs are reached: `marks`; at the lines
+    `averages`, which are among them, a running average of the weights moves. `number` is that
     of the pass in its launch, `first` that of the undisturbed pass of the same texts.
     """
 
@@ -128,6 +129,7 @@ class Run:
     roots: tuple[str, ...]
     texts: Mapping[str, str]
     marks: Mapping[str, tuple[int, ...]]
+    averages: Mapping[str, tuple[int, ...]]
     totals: tuple[str, ...]
     graphs: bool
     allowed: tuple[str, ...]
@@ -145,6 +147,7 @@ def runs(
     """The passes that the plans of one arm need, numbered from `first`."""
     texts: dict[str, str] = {}
     marks: dict[str, set[int]] = {}
+    averages: dict[str, set[int]] = {}
     for plan in plans:
         file = plan.report.file
         text = plan.job.text if plan.job else text_of(file)
@@ -152,6 +155,9 @@ def runs(
             texts[file] = text
             if plan.arm == "found":
                 marks.setdefault(file, set()).add(line_of(plan))
+            if plan.job and plan.job.averages and plan.symptom is Symptom.AVERAGES:
+                marks.setdefault(file, set()).update(plan.job.averages)
+                averages.setdefault(file, set()).update(plan.job.averages)
     symptoms = list(dict.fromkeys(plan.symptom for plan in plans))
     totals = dict.fromkeys(name for plan in plans if plan.job for name in plan.job.totals)
     specs = list(dict.fromkeys(_specs(symptoms, updates)))
@@ -160,7 +166,8 @@ def runs(
         Run(
             script.file, script.shown, script.arguments, script.folder, script.package,
             (folder, *roots_of(script.file)) if script.package else (folder,), texts,
-            {file: tuple(sorted(lines)) for file, lines in marks.items()}, tuple(totals),
+            {file: tuple(sorted(lines)) for file, lines in marks.items()},
+            {file: tuple(sorted(lines)) for file, lines in averages.items()}, tuple(totals),
             Symptom.HELD in symptoms, allowed, first + index, first, (spec,),
         )
         for index, spec in enumerate(specs)
@@ -188,6 +195,8 @@ CONTROLS: Mapping[Symptom, tuple[str, str]] = {
     Symptom.MISSED: ("regular", "forget"),
     Symptom.SCHEDULES: ("still", "schedule"),
     Symptom.HELD: ("free", "retain"),
+    Symptom.AVERAGES: ("hurry", "seldom"),
+    Symptom.SKIPPED: ("", "forget"),
 }
 
 
@@ -196,7 +205,13 @@ def _specs(symptoms: Sequence[Symptom], updates: int) -> Iterator[Spec]:
     for symptom in symptoms:
         if symptom is Symptom.CLIPPED:
             yield Spec("own", updates=updates, pressure=True)
-        for words in CONTROLS.get(symptom, ()):
+        if symptom is Symptom.STUCK:
+            yield Spec("own", updates=updates, inject=STEPS - 1)
+            yield Spec("own", updates=updates, inject=STEPS - 1, sabotage="void")
+        if symptom is Symptom.SKIPPED:
+            yield Spec("own", updates=updates, poison=STEPS - 1)
+            yield Spec("own", updates=updates, poison=STEPS)
+        for words in filter(None, CONTROLS.get(symptom, ())):
             yield Spec(
                 "own", updates=updates, pressure="pressure" in words, unscaled=words == "unscaled",
                 sabotage=words.removeprefix("pressure ") if words != "unscaled" else "",

@@ -5,6 +5,7 @@ Only the rule's own claim is answered; what else was seen is a note.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import textwrap
@@ -12,12 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from accumlint.confirming.answers import Answer
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
-from accumlint.confirming.questions import QUESTIONS, Answer
+from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
+from accumlint.reading import names
 from accumlint.rule import Symptom
 
 
@@ -48,7 +51,9 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
         evidence.stand_in()
     question = QUESTIONS[plan.symptom]
     answer = question(evidence)
-    if not answer.shows:
+    if answer.shows:
+        _confirmable(evidence, plan, answer)
+    else:
         _refutable(evidence, plan)
     if (
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
@@ -81,6 +86,55 @@ def _refutable(evidence: Evidence, plan: Plan) -> None:
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
+
+
+def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
+    """Refuses a confirmation where what is not run may put right what the run shows.
+
+    Raises:
+        Undecided: where something that is not here is given the optimizer, or the gradients are cleared elsewhere.
+    """
+    if plan.job is None:
+        return
+    sized = {"window sizes", "micro-batches per update"} & answer.figures.keys()
+    if sized and not _asks(plan.job.text):
+        raise Undecided("nothing in the loop asks for windows of several micro-batches")
+    if plan.symptom not in _OF_GRADIENTS:
+        return
+    unknown = evidence.handed
+    if plan.symptom is Symptom.SPREAD:
+        unknown = unknown | evidence.wrapped
+    if unknown:
+        text = min(unknown)
+        raise Undecided(f"{answer.sentence}, unless `{text}` sees to it, which is not here")
+    cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
+    if plan.job.entry["calls"] == "microbatch" and not cleared and "zero_grad(" in plan.job.text:
+        raise Undecided(
+            f"{answer.sentence}, with nothing cleared where it is cleared by the caller"
+        )
+
+
+def _asks(text: str) -> bool:
+    """Whether a source speaks of accumulation steps, by a name or by a number."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word):
+                if names.is_steps(word) and word != "accumulate":
+                    return True
+            case ast.keyword(arg=str(word)) | ast.Constant(value=str(word)):
+                if word.isidentifier() and names.is_steps(word):
+                    return True
+            case ast.BinOp(op=ast.Mod() | ast.Div(), right=ast.Constant()):
+                return True
+            case _:
+                pass
+    return False
+
+
+# Claims about gradients, their reduction and their clearing.
+_OF_GRADIENTS = {
+    Symptom.GRADIENT, Symptom.SCALE, Symptom.CLIPPED, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.MISSED,
+}  # fmt: skip
 
 
 # Claims about how many micro-batches a window holds, or none.

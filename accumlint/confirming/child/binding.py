@@ -22,7 +22,7 @@ from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.networks import Model, Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
-from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, Stub
+from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.reading import names
 
@@ -87,6 +87,9 @@ class Binding(Things):
             if value._text.endswith(ITEM):
                 return self._unknown(bound, value)
             found = self.value(bound)
+            if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
+                # It may have put the model in a wrapper that reduces.
+                self.recorder.notes.wrapped.append(value._text)
             if found is not UNKNOWN:
                 return found
             if DATA.search(last.lower()) and not names.is_configuration(bound):
@@ -151,6 +154,14 @@ class Binding(Things):
             return found if found is not UNKNOWN else self.entering(bound, later())
         return self._missing(bound)
 
+    def word(self, value: Any, text: str) -> Any:
+        """What is compared with words: a name from the settings, and not the thing of that name."""
+        return self.stub(text) if isinstance(value, nn.Module | torch.optim.Optimizer) else value
+
+    def reached(self, value: Any, ahead: int) -> Any:
+        """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
+        return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value
+
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Stand-ins for the names of a statement that failed.
 
@@ -193,6 +204,22 @@ class Binding(Things):
                 model(self.data.now())
             found = self.own_loss()
         return value if found is None else found
+
+    def allowed(self, test: Callable[[], Any], refusing: bool) -> bool:
+        """A guard of which one side, `refusing`, only raises: settings that nobody knows do not lead there."""
+        before = len(self.asked)
+        found = bool(test())
+        if found != refusing:
+            return found
+        for text in dict.fromkeys(self.asked[before:]):
+            known = self.choices.get(text)
+            self.choices[text] = "false" if self.choice(text) else "true"
+            if bool(test()) != refusing:
+                return not refusing
+            self.choices.pop(text)
+            if known is not None:
+                self.choices[text] = known
+        return refusing
 
     def truth(self, value: Any) -> bool:
         """What a guard comes to."""
@@ -296,6 +323,7 @@ class Binding(Things):
 
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
+        _make_module(cls)
         for name in self.given:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
@@ -305,6 +333,17 @@ class Binding(Things):
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
+
+
+def _make_module(cls: type) -> None:
+    """A class with a forward of its own is a module, by way of a base that is not here."""
+    if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
+        cls.__bases__ = tuple(
+            type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
+            if issubclass(b, Absent)
+            else b
+            for b in cls.__bases__
+        )
 
 
 def _holds_batch(item: Any) -> bool:

@@ -12,7 +12,7 @@ from torch import nn
 
 from accumlint.confirming.child.binding import DATA, Binding
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY
-from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.stub import UNKNOWN, AbsentModule
 from accumlint.confirming.child.things import literal
 from accumlint.reading import names
 
@@ -55,6 +55,8 @@ def instance(binding: Binding, cls: type) -> Any:
     if start is not object.__init__:
         args, kwargs = arguments(binding, start, 1)
         start(made, *args, **kwargs)
+    if isinstance(made, AbsentModule):
+        binding.own(made)
     return made
 
 

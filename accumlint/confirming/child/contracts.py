@@ -101,6 +101,7 @@ def _lightning_module(binding: Binding) -> type:
             self.automatic_optimization = True
             self.trainer = SimpleNamespace(accumulate_grad_batches=binding.steps_)
             self.made: list[Any] = []
+            self.toggled: list[Any] = []
 
         def optimizers(self, *_: Any, **__: Any) -> Any:
             return self._optimizers()[0] if len(self._optimizers()) == 1 else self._optimizers()
@@ -126,7 +127,20 @@ def _lightning_module(binding: Binding) -> type:
         def log(self, *_: object, **__: object) -> None:
             pass
 
-        log_dict = toggle_optimizer = untoggle_optimizer = save_hyperparameters = log
+        log_dict = save_hyperparameters = log
+
+        def toggle_optimizer(self, optimizer: Any, *_: object) -> None:
+            """Only the optimizer's own parameters are trained until it is toggled back."""
+            own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            every = [p for o in self._optimizers() for g in o.param_groups for p in g["params"]]
+            self.toggled = [p for p in every if id(p) not in own and p.requires_grad]
+            for p in self.toggled:
+                p.requires_grad_(False)
+
+        def untoggle_optimizer(self, *_: object) -> None:
+            for p in self.toggled:
+                p.requires_grad_(True)
+            self.toggled = []
 
         def fit(self) -> None:
             """Lightning's automatic loop."""

@@ -22,6 +22,15 @@ ELEMENTWISE = {
     F.smooth_l1_loss,
     F.huber_loss,
     F.kl_div,
+    F.gaussian_nll_loss,
+    F.poisson_nll_loss,
+    F.hinge_embedding_loss,
+    F.soft_margin_loss,
+    F.multi_margin_loss,
+    F.multilabel_soft_margin_loss,
+    F.margin_ranking_loss,
+    F.triplet_margin_loss,
+    F.cosine_embedding_loss,
 }
 REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
@@ -78,6 +87,10 @@ def fitted(func: Any, args: Any) -> Any:
         if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
             if not target.is_floating_point() and len(output) == len(target):
                 return (output, target[:, -1], *rest)
+        if isinstance(target, torch.Tensor) and output.dim() == target.dim() + 1 > 2:
+            if output.shape[:-1] == target.shape != (len(output), *output.shape[2:]):
+                # torch wants the classes second; a network gives them last.
+                return (output.movedim(-1, 1), target, *rest)
         return args
     if isinstance(target, torch.Tensor) and target.dim() == output.dim() - 1:
         classes = target.long().clamp(min=0) % output.shape[-1]

@@ -162,7 +162,10 @@ class Model(nn.Module):
         data = self.data_[0]
         data.thaw()
         given = list(_tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
-        inputs = self._inputs(given)
+        source = self._source(given)
+        inputs = data.now().inputs if source is None else source
+        if not inputs.is_floating_point():
+            inputs = inputs.clamp(0, VOCABULARY - 1)
         if data.kind == "tokens" and inputs.is_floating_point():
             hidden = torch.tanh(inputs @ self.embedding.weight)
         else:
@@ -175,7 +178,7 @@ class Model(nn.Module):
             None,
         )
         if labels is None and len(given) > 1:
-            others = [t for t in given if t is not inputs]
+            others = [t for t in given if t is not source]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
@@ -189,7 +192,8 @@ class Model(nn.Module):
 
     half = bfloat16 = float = double = cuda = cpu = to
 
-    def _inputs(self, given: list[torch.Tensor]) -> torch.Tensor:
+    def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
+        """What of all that it is given it computes from; None for nothing that fits."""
         data = self.data_[0]
         if data.kind == "tokens":
             fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
@@ -202,9 +206,8 @@ class Model(nn.Module):
         if fitting:
             # A decoder's output is as long as what it was given last.
             same = all(t.shape == fitting[0].shape for t in fitting)
-            chosen = fitting[0] if same else fitting[-1]
-            return chosen if chosen.is_floating_point() else chosen.clamp(0, VOCABULARY - 1)
-        return data.now().inputs
+            return fitting[0] if same else fitting[-1]
+        return None
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None, items: Any) -> torch.Tensor:
         data = self.data_[0]
@@ -291,6 +294,10 @@ class _Member:
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
             return detached(args[0] if len(args) == 1 else args)
+        given = next((a for a in args if isinstance(a, nn.Module)), None)
+        if given is not None and "loss" in self._name:
+            # What computes a loss from the network that it is given; the name that it gets says what it is.
+            return given(*(a for a in args if a is not given))
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 

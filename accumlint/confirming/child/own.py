@@ -22,7 +22,8 @@ import torch.distributed as dist
 
 from accumlint.confirming.child.feeding import Counted
 from accumlint.confirming.child.losses import Loss, grads_of
-from accumlint.confirming.child.recorder import Recorder, Settings
+from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child.recorder import Recorder
 from accumlint.reading import names
 
 # Up to the first, every parameter is compared; beyond it, about as many as the second says.
@@ -146,6 +147,9 @@ class OwnRecorder(Recorder):
         )
 
     # Losses and backwards
+
+    def active(self) -> int:
+        return self.feed.active()
 
     def remember(self, loss: Loss) -> None:
         loss.microbatch = self.feed.active()
@@ -345,7 +349,9 @@ def _is_elsewhere(device: object) -> bool:
 
 
 def _taken(grad: torch.Tensor, drawn: torch.Tensor | None) -> torch.Tensor:
-    flat = grad.detach().reshape(-1)
+    # Of what is sharded over ranks, this rank has a part; it is not compared.
+    own: torch.Tensor = getattr(grad, "to_local", lambda: grad)()
+    flat = own.detach().reshape(-1)
     return flat if drawn is None else flat[drawn.to(flat.device)]
 
 

@@ -11,15 +11,14 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 from unittest import mock
-from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -33,6 +32,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.contributions import contributions, flat
+from accumlint.confirming.child.held import Graphs, totals, unsaved
 from accumlint.confirming.child.losses import (
     ELEMENTWISE,
     REDUCTIONS,
@@ -41,73 +42,13 @@ from accumlint.confirming.child.losses import (
     fitted,
     grads_of,
 )
+from accumlint.confirming.child.notes import Feed, Notes, Settings
 from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
-
-
-@dataclass(eq=False)
-class _Saved:
-    """A tensor that a graph keeps; it is gone when the graph is."""
-
-    tensor: torch.Tensor
-    microbatch: int
-
-
-def _unsaved(saved: _Saved) -> torch.Tensor:
-    return saved.tensor
-
-
-class Feed(Protocol):
-    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
-
-    @property
-    def fetched(self) -> int: ...
-    @property
-    def current(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-
-
-@dataclass
-class Settings:
-    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted.
-
-    `as_is`: the loop runs on the user's own things, so devices, precision, shapes and clipping stay as they are.
-    """
-
-    file: str
-    line: int
-    device: torch.device
-    dtype: torch.dtype
-    pressure: float | None = None
-    steps: int = 1
-    updates: int = 6
-    totals: tuple[str, ...] = ()
-    sabotage: str = ""
-    inject: int = 0
-    graphs: bool = False
-    as_is: bool = False
-    # Micro-batches after which a script has been seen enough, whatever it has done.
-    most: int = 0
-
-
-@dataclass
-class Notes:
-    """What one rank noted in one pass, as plain values."""
-
-    events: list[dict[str, Any]] = field(default_factory=list)
-    reached: bool = False
-    losses: int = 0
-    scales: list[float] = field(default_factory=list)
-    initial_scale: float = 0.0
-    touched: list[str] = field(default_factory=list)
-    refused: list[dict[str, Any]] = field(default_factory=list)
-    own_loss: bool = False
-    graphs: int = 0
 
 
 class Recorder(TorchFunctionMode):
@@ -129,9 +70,10 @@ class Recorder(TorchFunctionMode):
         self.schedulers: list[Any] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.seen: list[Any] = []
+        self.stepping: list[Any] = []
         self.own_step = False
         self.asked = 0
-        self.saved: WeakSet[_Saved] = WeakSet()
+        self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.held = False
@@ -224,9 +166,18 @@ class Recorder(TorchFunctionMode):
             result, elements, counted = evaluated(func, args, kwargs)
         finally:
             self.busy = False
+        self.notes.summed |= kwargs.get("reduction") == "sum"
+        if self.active() == self.settings.poison and not self.notes.tampered:
+            # Once: where nobody counts micro-batches, one that does not go backward is not counted.
+            result = result * math.nan
+            self.notes.tampered = True
         if elements.requires_grad:
             self.remember(Loss(self.data.current, elements, counted, self.line(), False))
         return result
+
+    def active(self) -> int:
+        """The micro-batch that a loss belongs to."""
+        return self.data.current
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """A mean or a sum written by hand, used where no loss function of torch was seen."""
@@ -244,9 +195,6 @@ class Recorder(TorchFunctionMode):
         self.losses.append(loss)
         self.notes.losses += 1
         loss.number = self.notes.losses
-        if self.settings.inject and loss.microbatch == self.settings.inject:
-            # An overflow: this micro-batch's gradient is not finite.
-            loss.elements.register_hook(lambda grad: grad * float("inf"))
 
     # Backward
 
@@ -264,49 +212,14 @@ class Recorder(TorchFunctionMode):
         try:
             for root in roots:
                 if isinstance(root, torch.Tensor) and root.requires_grad:
-                    found.extend(self._contributions(root, params))
+                    every = self.parameters()
+                    found.extend(contributions(root, self.losses, every, self.backwards))
         finally:
             self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
         self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
         self.note("backward", contributions=found, scale=self.scale)
-
-    def _contributions(
-        self, root: torch.Tensor, params: list[torch.Tensor]
-    ) -> Iterator[dict[str, Any]]:
-        weighed = list(
-            zip(self.losses, grads_of(root, [x.elements for x in self.losses]), strict=True)
-        )
-        by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
-        for loss, weights in weighed:
-            if loss.by_hand != by_hand:
-                continue
-            if weights is None or not bool(weights.abs().sum() > 0):
-                continue
-            counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
-            count = int(counted.sum())
-            try:
-                grads = torch.autograd.grad(
-                    (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
-                )
-            except RuntimeError:
-                # The user's own backward will meet the same.
-                continue
-            everything = dict(zip(map(id, params), grads, strict=True))
-            vector: list[float] = []
-            for p in self.parameters():
-                grad = everything.get(id(p))
-                vector.extend(_flat(grad, p))
-            mean = float(weights[counted].double().mean()) if count else 0.0
-            yield {
-                "microbatch": loss.microbatch,
-                "loss": loss.line,
-                "number": loss.number,
-                "count": count,
-                "weight": mean,
-                "gradient": vector,
-            }
 
     def _moves(self, root: torch.Tensor) -> bool:
         """Whether a loss has a gradient."""
@@ -339,6 +252,12 @@ class Recorder(TorchFunctionMode):
         return {}
 
     def after_backward(self) -> None:
+        if self.active() == self.settings.inject and not self.notes.tampered:
+            # An overflow: a gradient is not finite from here to the next clear.
+            for p in self.parameters():
+                if p.grad is not None:
+                    p.grad.view(-1)[:1] = math.inf
+                    self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
             # The control: what every other micro-batch brought is lost, as if it had been cleared.
@@ -376,6 +295,10 @@ class Recorder(TorchFunctionMode):
         if not owned & {id(p) for p in params}:
             return
         self.look()
+        self.stepping.append(optimizer)
+        if self.stepping.count(optimizer) > 1:
+            # A step of the user's class ends in torch's, and is one step.
+            return
         self.asked += 1
         if self._is_withheld():
             self._withhold([p for p in params if id(p) in owned])
@@ -393,16 +316,26 @@ class Recorder(TorchFunctionMode):
             optimizer=self.index(optimizer),
             parameters=[i for i, p in enumerate(params) if id(p) in owned],
             epoch=self.epoch,
-            totals=self._totals(),
+            totals=list(totals(self.settings.totals, self.is_own)),
             **self.applied(params, owned),
         )
+
+    def _reread(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+        """A step of the user's own class may change the gradients before it applies them."""
+        step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
+        if step.__code__.co_filename != self.settings.file or not self.holds():
+            return
+        last = next(e for e in reversed(self.notes.events) if e["kind"] == "step")
+        last.update(self.applied(params, owned))
+        if self.settings.sabotage == "part" and self.data.rank:
+            last["applied"] = [1.5 * x for x in last["applied"]]
 
     def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
         """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
         for p in params:
-            vector.extend(_flat(p.grad if id(p) in owned else None, p))
+            vector.extend(flat(p.grad if id(p) in owned else None, p))
             mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
         return {"applied": vector, "owned": own}
@@ -452,11 +385,16 @@ class Recorder(TorchFunctionMode):
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if self.busy or not owned & {id(p) for p in self.parameters()}:
             return
+        if optimizer in self.stepping:
+            self.stepping.remove(optimizer)
+        if optimizer in self.stepping:
+            return
         if self._is_withheld():
             for p, grad in self.withheld:
                 p.grad = grad
             self.withheld = []
             return
+        self._reread(optimizer, self.parameters(), owned)
         self.stepped += 1
 
     def turn(self) -> None:
@@ -470,40 +408,6 @@ class Recorder(TorchFunctionMode):
                 return index
         self.seen.append(optimizer)
         return len(self.seen) - 1
-
-    def _totals(self) -> list[dict[str, Any]]:
-        """The running totals that were asked for, read in the user's frames."""
-        found: list[dict[str, Any]] = []
-        for name in self.settings.totals:
-            value = self._read(name)
-            if isinstance(value, torch.Tensor) and value.numel() == 1:
-                nodes = _nodes(value)
-                found.append({"name": name, "value": float(value.detach()), "nodes": nodes})
-            elif isinstance(value, int | float):
-                found.append({"name": name, "value": float(value), "nodes": 0})
-        return found
-
-    def _read(self, name: str) -> Any:
-        frame = sys._getframe(1)
-        first = name.split(".")[0].split("[")[0]
-        while frame is not None:
-            if self.is_own(frame) and first in frame.f_locals:
-                try:
-                    return eval(name, frame.f_globals, frame.f_locals)
-                # Reading may run the user's own code, which may raise anything: then the total was not seen.
-                except Exception:  # noqa: BLE001
-                    return None
-            frame = frame.f_back
-        return None
-
-    # Graphs
-
-    def _save(self, tensor: torch.Tensor) -> _Saved:
-        """What a graph keeps for its backward, by the micro-batch that it belongs to."""
-        saved = _Saved(tensor, self.data.current)
-        self.saved.add(saved)
-        self.notes.graphs = max(self.notes.graphs, len({s.microbatch for s in self.saved}))
-        return saved
 
     # Everything together
 
@@ -539,7 +443,7 @@ class Recorder(TorchFunctionMode):
             patch(torch.autograd, "backward", recorded)
             watch(self, patch)
             if self.settings.graphs:
-                stack.enter_context(saved_tensors_hooks(self._save, _unsaved))
+                stack.enter_context(saved_tensors_hooks(self.graphs.save, unsaved))
             handles: list[RemovableHandle] = [
                 register_optimizer_step_pre_hook(self.before_step),
                 register_optimizer_step_post_hook(self.after_step),
@@ -568,22 +472,3 @@ def _moved(value: Any, settings: Settings) -> Any:
 
 def _doubled(tensors: Any) -> Any:
     return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
-
-
-def _flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
-    if grad is None:
-        return [0.0] * like.numel()
-    return grad.detach().double().cpu().flatten().tolist()
-
-
-def _nodes(value: torch.Tensor, limit: int = 10_000) -> int:
-    """How many nodes of the autograd graph a value keeps alive."""
-    seen: set[Any] = set()
-    waiting = [value.grad_fn]
-    while waiting and len(seen) < limit:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        waiting.extend(n for n, _ in node.next_functions)
-    return len(seen)

@@ -8,27 +8,48 @@ that fails gives its names stand-ins instead of ending the run.
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Iterator
-from typing import TypeVar
 
+from accumlint.confirming.child.nodes import (
+    RUNTIME,
+    constant,
+    failed,
+    listed,
+    loaded,
+    placed,
+    runtime,
+    tried,
+)
 from accumlint.confirming.child.settings import LOSS_LIKE
+from accumlint.confirming.child.shapes import (
+    acts,
+    bound_inside,
+    bounds,
+    count,
+    decorator,
+    is_alias,
+    is_autocast,
+    is_made,
+    is_of_words,
+    mentioned,
+    normal,
+    refused_side,
+    root,
+    sets,
+)
 from accumlint.confirming.child.slicing import (
-    SCOPES,
     Guide,
     Pattern,
     Slice,
     drop_imports,
     flat,
     negated,
-    own,
     pattern,
     with_inner,
 )
 from accumlint.reading import frameworks, names
 
-RUNTIME = "__accumlint__"
-N = TypeVar("N", bound=ast.AST)
+# What optimizers want a number for.
+_RATES = {"lr", "weight_decay", "momentum", "eps"}
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
     "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
@@ -59,20 +80,20 @@ class _Rewriter(ast.NodeTransformer):
         self.guide = guide
         self.eventful = eventful
         self.choices = {
-            _normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
+            normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
         }
         for text, choice in guide.choices.items():
             other = negated(text)
             if other and choice in ("true", "false"):
                 turned = "false" if choice == "true" else "true"
-                self.choices.setdefault(_normal(other), (other, turned))
+                self.choices.setdefault(normal(other), (other, turned))
         self.temporary = 0
 
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
         node.decorator_list = [
-            d for d in node.decorator_list if _decorator(d) in _DECORATORS or _sets(d)
+            d for d in node.decorator_list if decorator(d) in _DECORATORS or sets(d)
         ]
         node.returns = None
         everything = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -80,17 +101,17 @@ class _Rewriter(ast.NodeTransformer):
             if argument is not None:
                 argument.annotation = None
         self.generic_visit(node)
-        made = _runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
+        made = runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
         # A transformer may give several statements for one.
-        return [node, _at(ast.Expr(made), node)]
+        return [node, placed(ast.Expr(made), node)]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list = [d for d in node.decorator_list if _decorator(d) in _DECORATORS]
+        node.decorator_list = [d for d in node.decorator_list if decorator(d) in _DECORATORS]
         self.generic_visit(node)
         # The functions of a class are reached through it.
-        node.body = [s for s in node.body if not _is_made(s)]
+        node.body = [s for s in node.body if not is_made(s)]
         defined = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "defined", ast.Load())
-        node.decorator_list.insert(0, _at(defined, node))
+        node.decorator_list.insert(0, placed(defined, node))
         return self.careful(node, (node.name,))
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
@@ -103,11 +124,11 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if all(ast.unparse(target).startswith("torch.") for target in node.targets):
             # Switches of torch's own, which are nobody's gradient.
-            return _at(ast.Pass(), node)
+            return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
         value = self.visit(node.value)
         chained = len(node.targets) > 1
-        if not chained and isinstance(bound, str) and _is_alias(node.value, bound):
+        if not chained and isinstance(bound, str) and is_alias(node.value, bound):
             node.value = value
         else:
             node.value = self.entering(bound, value, node.value)
@@ -131,47 +152,47 @@ class _Rewriter(ast.NodeTransformer):
         done = self.careful(node, ())
         if node.lineno not in self.guide.averages:
             return done
-        return [_at(ast.Expr(_runtime("averaged", [])), node), done]
+        return [placed(ast.Expr(runtime("averaged", [])), node), done]
 
     def visit_With(self, node: ast.With) -> ast.AST:
         quiet = self.quiet(node)
-        casting = [item for item in node.items if _is_autocast(item.context_expr)]
+        casting = [item for item in node.items if is_autocast(item.context_expr)]
         self.generic_visit(node)
         for item in casting:
             # What it is set to may be unknown, and has no part in the gradient.
             later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), item.context_expr)
-            item.context_expr = _at(_runtime("casting", [later]), item.context_expr)
+            item.context_expr = placed(runtime("casting", [later]), item.context_expr)
         return self.careful_block(node) if quiet else node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         quiet = self.quiet(node)
         text = ast.unparse(node.iter)
         bound = pattern(node.target)
-        iterable = _runtime("iterate", [self.visit(node.iter), ast.Constant(text)])
+        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text)])
         self.temporary += 1
         item = f"__item_{self.temporary}"
-        spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
-        entering = _runtime("item", [spec, ast.Name(item, ast.Load())])
-        assign = _at(ast.Assign([node.target], entering), node)
-        node.target = _at(ast.Name(item, ast.Store()), node)
-        node.iter = _at(iterable, node)
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
+        entering = runtime("item", [spec, ast.Name(item, ast.Load())])
+        assign = placed(ast.Assign([node.target], entering), node)
+        node.target = placed(ast.Name(item, ast.Store()), node)
+        node.iter = placed(iterable, node)
         body: list[ast.stmt] = []
         for statement in node.body:
-            body.extend(_listed(self.visit(statement)))
+            body.extend(listed(self.visit(statement)))
         node.body = [assign, *body]
-        node.orelse = [s for inner in node.orelse for s in _listed(self.visit(inner))]
+        node.orelse = [s for inner in node.orelse for s in listed(self.visit(inner))]
         return self.careful_block(node) if quiet else node
 
     def visit_While(self, node: ast.While) -> ast.AST:
         quiet = self.quiet(node)
-        known = [] if quiet else _bounds(node.test)
+        known = [] if quiet else bounds(node.test)
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if known:
             # How far training goes is often a setting that nobody knows.
-            node.test = _at(_runtime("lasts", [node.test, *known]), node)
+            node.test = placed(runtime("lasts", [node.test, *known]), node)
         # A loop that never fetches must not go on for ever.
-        node.test = _at(_runtime("turn", [node.test]), node)
+        node.test = placed(runtime("turn", [node.test]), node)
         return self.careful_block(node) if quiet else node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
@@ -179,14 +200,18 @@ class _Rewriter(ast.NodeTransformer):
         bound = pattern(node.target)
         self.generic_visit(node)
         if taken_apart:
-            node.iter = _at(_runtime("items", [_constant(bound), node.iter]), node.iter)
+            node.iter = placed(runtime("items", [constant(bound), node.iter]), node.iter)
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
         text = ast.unparse(node.test)
+        refusing = refused_side(node)
         node.test = self.testing(node.test)
         self.generic_visit(node)
+        if refusing is not None:
+            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), node.test)
+            node.test = placed(runtime("allowed", [later, ast.Constant(refusing)]), node.test)
         if quiet:
             return self.careful_block(node)
         return self.careful_test(node, text) if self.guide.lenient else node
@@ -195,8 +220,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if not self.guide.lenient or node.value is None:
             return node
-        given = ast.Return(_runtime("missing", [ast.Constant("returned"), _failed()]))
-        return _at(_tried([node], [given]), node)
+        given = ast.Return(runtime("missing", [ast.Constant("returned"), failed()]))
+        return placed(tried([node], [given]), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         node.test = self.testing(node.test)
@@ -204,14 +229,14 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        return _at(ast.Pass(), node)
+        return placed(ast.Pass(), node)
 
     # Expressions
 
     def testing(self, test: ast.expr) -> ast.expr:
         """A guard in which a bare name may be a flag that was decided."""
         match test:
-            case ast.Name() if _normal(test.id) in self.choices:
+            case ast.Name() if normal(test.id) in self.choices:
                 return self.chosen(test)
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 test.operand = self.testing(inner)
@@ -228,48 +253,55 @@ class _Rewriter(ast.NodeTransformer):
         return self.decided(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self.decided(node)
+        if normal(ast.unparse(node)) in self.choices:
+            return self.decided(node)
+        text = ast.unparse(node.left)
+        count(node)
+        self.generic_visit(node)
+        if is_of_words(node):
+            node.left = placed(runtime("word", [node.left, ast.Constant(text)]), node)
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         text = ast.unparse(node.func)
         if text.rpartition(".")[2] in frameworks.LOADERS:
-            return _at(_runtime("loader", [ast.Constant(text)]), node)
+            return placed(runtime("loader", [ast.Constant(text)]), node)
         if text.endswith("Plugin"):
             # How a framework that is not here would be set up.
-            return _at(ast.Constant(None), node)
+            return placed(ast.Constant(None), node)
         if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
         if self.guide.lenient:
-            _root(node)
+            root(node)
         if text.rpartition(".")[2] == "Accelerator":
             node.args.insert(0, node.func)
-            node.func = _runtime("accelerator", []).func
-            _at(node, node)
+            node.func = runtime("accelerator", []).func
+            placed(node, node)
         for keyword in node.keywords:
-            if keyword.arg and names.is_steps(keyword.arg):
+            if keyword.arg and (names.is_steps(keyword.arg) or keyword.arg in _RATES):
                 keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
         return self.decided(node)
 
     def decided(self, node: ast.expr) -> ast.AST:
         context = getattr(node, "ctx", ast.Load())
         if isinstance(context, ast.Load) and self.choices:
-            if _normal(ast.unparse(node)) in self.choices:
+            if normal(ast.unparse(node)) in self.choices:
                 return self.chosen(node)
         return self.generic_visit(node)
 
     def chosen(self, node: ast.expr) -> ast.expr:
-        text, choice = self.choices[_normal(ast.unparse(node))]
+        text, choice = self.choices[normal(ast.unparse(node))]
         if choice in ("true", "false"):
-            return _at(
-                _runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
+            return placed(
+                runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
             )
         try:
             literal = ast.literal_eval(choice)
         except (ValueError, SyntaxError):
             literal = choice
-        return _at(ast.Constant(literal), node)
+        return placed(ast.Constant(literal), node)
 
     # Names
 
@@ -281,20 +313,20 @@ class _Rewriter(ast.NodeTransformer):
             for n in ast.walk(original)
         ):
             return value
-        if original is not None and isinstance(bound, str) and bound in _mentions(original):
+        if original is not None and isinstance(bound, str) and bound in mentioned(original):
             if names.is_steps(bound.rpartition(".")[2]):
                 # A counter, whatever it is called.
                 return value
-        spec = ast.Constant(bound) if isinstance(bound, str) else _constant(bound)
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
         mentions = (
-            _constant(tuple(sorted(set(_mentions(original)))))
+            constant(tuple(sorted(set(mentioned(original)))))
             if original is not None
-            else _constant(())
+            else constant(())
         )
         later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
         if original is None or not self.builds(bound, original):
-            return _at(_runtime("entering", [spec, value]), value)
-        return _at(_runtime("built", [spec, mentions, later]), value)
+            return placed(runtime("entering", [spec, value]), value)
+        return placed(runtime("built", [spec, mentions, later]), value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
         """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
@@ -316,34 +348,34 @@ class _Rewriter(ast.NodeTransformer):
         """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
         if any(inner in self.eventful for inner in with_inner(node)):
             return False
-        return not any(LOSS_LIKE.search(name.lower()) for name in _bound_inside(node))
+        return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
 
     def careful_block(self, node: ast.stmt) -> ast.AST:
         """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
-        mends: list[ast.stmt] = [ast.Expr(_runtime("missing", [_constant(()), _failed()]))]
-        for name in dict.fromkeys(_bound_inside(node)):
-            now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), _loaded(name))
-            either = _runtime("either", [ast.Constant(name), now, _failed()])
+        mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
+        for name in dict.fromkeys(bound_inside(node)):
+            now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), loaded(name))
+            either = runtime("either", [ast.Constant(name), now, failed()])
             mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
-        return _at(_tried([node], mends), node)
+        return placed(tried([node], mends), node)
 
     def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
         """A guard whose failure is decided as if it were unknown."""
         self.temporary += 1
         name = f"__test_{self.temporary}"
-        tested = ast.Assign([ast.Name(name, ast.Store())], _runtime("truth", [node.test]))
-        answer = _runtime("unknown", [ast.Constant(text), _failed()])
+        tested = ast.Assign([ast.Name(name, ast.Store())], runtime("truth", [node.test]))
+        answer = runtime("unknown", [ast.Constant(text), failed()])
         mend = ast.Assign([ast.Name(name, ast.Store())], answer)
-        node.test = _loaded(name)
-        return [_at(_tried([tested], [mend]), node), _at(node, node)]
+        node.test = loaded(name)
+        return [placed(tried([tested], [mend]), node), placed(node, node)]
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
-        if node in self.eventful and (not self.guide.lenient or _acts(node)):
+        if node in self.eventful and (not self.guide.lenient or acts(node)):
             return node
-        spec = _constant(bound)
+        spec = constant(bound)
         named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
-        made = _runtime("absent" if named else "missing", [spec, _failed()])
+        made = runtime("absent" if named else "missing", [spec, failed()])
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -355,141 +387,4 @@ class _Rewriter(ast.NodeTransformer):
             mend: ast.stmt = ast.Assign(targets, made)
         else:
             mend = ast.Expr(made)
-        return _at(_tried([node], [mend]), node)
-
-
-def _acts(node: ast.stmt) -> bool:
-    """True for a statement that steps or clears: without it, another loop would be measured."""
-    match node:
-        case ast.Expr(ast.Call(func=ast.Attribute(attr="zero_grad"))):
-            return True
-        case ast.Expr(ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
-            return True
-        case _:
-            return False
-
-
-def _root(node: ast.Call) -> None:
-    """What goes backward by a call goes through the runtime, which may know better."""
-    match node:
-        case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
-            method.value = _at(_runtime("root", [owner]), node)
-        case ast.Call(
-            func=ast.Attribute(attr="backward" | "scale" | "manual_backward"), args=[root, *_]
-        ):
-            node.args[0] = _at(_runtime("root", [root]), node)
-        case _:
-            pass
-
-
-def _is_autocast(context: ast.expr) -> bool:
-    match context:
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
-            return name == "autocast"
-        case _:
-            return False
-
-
-def _bounds(test: ast.expr) -> list[ast.expr]:
-    """What a loop counts and how far, where its test compares two plain names."""
-    match test:
-        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]) if all(
-            isinstance(part, ast.Name | ast.Attribute | ast.Constant)
-            for side in (left, right)
-            for part in ast.walk(side)
-            if isinstance(part, ast.expr)
-        ):
-            return [copy.deepcopy(left), copy.deepcopy(right)]
-        case _:
-            return []
-
-
-def _failed() -> ast.expr:
-    return _loaded("__failed")
-
-
-def _tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
-    """Statements whose failure, under the name `__failed`, leads to others."""
-    handler = ast.ExceptHandler(_loaded("Exception"), "__failed", mends)
-    return ast.Try(body, [handler], [], [])
-
-
-def _loaded(name: str) -> ast.expr:
-    return ast.Name(name, ast.Load())
-
-
-def _bound_inside(node: ast.stmt) -> Iterator[str]:
-    """The user's names that a block binds, in its own scope."""
-    for statement in with_inner(node):
-        if isinstance(statement, SCOPES):
-            continue
-        for inner in own(statement):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
-                if not inner.id.startswith("__"):
-                    yield inner.id
-
-
-def _constant(value: object) -> ast.expr:
-    # Strings and tuples of them, nested; what is in a tuple that is met as an object, no annotation says.
-    if isinstance(value, tuple):
-        return ast.Tuple([_constant(v) for v in value], ast.Load())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
-    return ast.Constant(value)  # pyright: ignore[reportArgumentType]
-
-
-def _mentions(node: ast.expr) -> Iterator[str]:
-    """The dotted names that an expression reads."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load):
-            yield ast.unparse(inner)
-
-
-def _is_alias(value: ast.expr, bound: str) -> bool:
-    return isinstance(value, ast.Constant) and not names.is_steps(bound.rpartition(".")[2])
-
-
-def _runtime(name: str, args: list[ast.expr]) -> ast.Call:
-    return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load()), args, [])
-
-
-def _at(node: N, place: ast.AST) -> N:
-    """A made node, put where the user's stands."""
-    for inner in ast.walk(node):
-        if not hasattr(inner, "lineno") and isinstance(
-            inner, ast.expr | ast.stmt | ast.excepthandler
-        ):
-            ast.copy_location(inner, place)
-    return node
-
-
-def _listed(result: object) -> list[ast.stmt]:
-    if isinstance(result, list):
-        # A transformer gives statements only.
-        return result  # pyright: ignore[reportUnknownVariableType]
-    return [result] if isinstance(result, ast.stmt) else []
-
-
-def _is_made(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Attribute)
-        and isinstance(statement.value.func.value, ast.Name)
-        and statement.value.func.value.id == RUNTIME
-    )
-
-
-def _decorator(node: ast.expr) -> str:
-    return ast.unparse(node.func if isinstance(node, ast.Call) else node)
-
-
-def _sets(node: ast.expr) -> bool:
-    """`@x.setter`."""
-    return isinstance(node, ast.Attribute) and node.attr in ("setter", "getter")
-
-
-def _normal(text: str) -> str:
-    """One spelling for texts that mean the same expression."""
-    try:
-        return ast.unparse(ast.parse(text, mode="eval"))
-    except (SyntaxError, ValueError):
-        return text
+        return placed(tried([node], [mend]), node)

@@ -29,8 +29,9 @@ import torch.distributed as dist
 
 from accumlint.confirming import owned
 from accumlint.confirming.child import guard, marking, mirror, own_world, uncompiled
+from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.own import OwnRecorder
-from accumlint.confirming.child.recorder import Settings
+from accumlint.confirming.passes import STEPS
 
 # Micro-batches after which a script that never steps has been seen enough, for each update that was asked for.
 _PATIENCE = 64
@@ -79,6 +80,7 @@ def run(
         file=job["file"], line=0, device=device, dtype=torch.float32,
         pressure=pressure if spec["pressure"] else None, updates=spec["updates"], most=_PATIENCE * spec["updates"],
         steps=steps or 1, totals=tuple(job["totals"]), sabotage=spec["sabotage"], graphs=job["graphs"], as_is=True,
+        inject=_placed(spec["inject"], steps), poison=_placed(spec["poison"], steps),
     )  # fmt: skip
     said = _Said()
     reached: set[tuple[str, int]] = set()
@@ -95,7 +97,8 @@ def run(
                     "reached": sorted(reached),
                     "notes": {
                         "events": notes.events, "losses": notes.losses, "scales": notes.scales,
-                        "graphs": notes.graphs, "initial_scale": notes.initial_scale, "refused": notes.refused,
+                        "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "refused": notes.refused,
+                        "tampered": notes.tampered,
                     },
                 }
             ]
@@ -124,7 +127,14 @@ def run(
             stack.enter_context(mock.patch.object(owner, name, new, create=True))
 
         own_world.settle(recorder, device, meeting, told, patch, spec["unscaled"])
-        marking.enter(job["texts"], job["marks"], lambda f, line: reached.add((f, line)), patch)
+        averages = {(file, line) for file, lines in job["averages"].items() for line in lines}
+
+        def passed(file: str, line: int) -> None:
+            reached.add((file, line))
+            if (file, line) in averages:
+                recorder.note("average")
+
+        marking.enter(job["texts"], job["marks"], passed, patch)
         try:
             with recorder.watching():
                 exec(_code(job), _main(job).__dict__)
@@ -141,6 +151,11 @@ def run(
             raised = _raised(error, recorder)
     write(noted(raised, "raised" if raised else "ended"))
     os._exit(0)
+
+
+def _placed(microbatch: int, steps: int) -> int:
+    """The micro-batch of a window of this script's that has the place of one in a window of `STEPS`; 0 for none."""
+    return max(microbatch - STEPS + steps, 1) if microbatch else 0
 
 
 def _earlier(

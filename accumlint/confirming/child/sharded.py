@@ -3,7 +3,8 @@
 FSDP decides in the backward, not in the forward as DDP does, and what was left unreduced is reduced with the next.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# torch's own annotations are partial.
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from accumlint.confirming.child.recorder import Recorder
+from accumlint.confirming.child.stub import Stub
 
 MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
 
@@ -41,8 +43,9 @@ class Reducing:
         if self.recorder.busy:
             return None
         grad = grad + self.kept.pop(number, 0.0)
-        # The control makes every backward reduce.
-        if not self.on and self.recorder.settings.sabotage != "sync":
+        # Controls make every backward reduce, or none.
+        control = self.recorder.settings.sabotage
+        if control == "mute" or (not self.on and control != "sync"):
             self.kept[number] = grad
             return torch.zeros_like(grad)
         if dist.is_initialized():
@@ -87,8 +90,10 @@ def contract(recorder: Recorder) -> dict[str, Any]:
             return module
         reducing = Reducing(module, recorder)
 
-        def switch(on: bool, **_: Any) -> None:
-            reducing.on = on
+        def switch(on: Any, **_: Any) -> None:
+            if isinstance(on, Stub):
+                recorder.notes.handed.append(on._text)
+            reducing.on = bool(on)
 
         for name in ("set_requires_gradient_sync", "set_requires_all_reduce"):
             object.__setattr__(module, name, switch)

@@ -102,8 +102,26 @@ class Slice:
                 s for s in own if s not in self.kept and _stores(s) and set(_written(s)) & wanted
             ]
             if not more:
-                return
+                break
             self.kept.update(more)
+        self._keep_gradients(own)
+
+    def _keep_gradients(self, own: Sequence[ast.stmt]) -> None:
+        """What takes a gradient in hand may change it: so may all that is done to the names that then hold it."""
+        names: set[str] = set()
+        while True:
+            more = [
+                s
+                for s in own
+                if s not in self.kept and not isinstance(s, SCOPES) and _holds_gradient(s, names)
+            ]
+            known = len(names)
+            for s in own:
+                if not isinstance(s, SCOPES) and _holds_gradient(s, names):
+                    names.update(_written(s))
+            self.kept.update(more)
+            if not more and len(names) == known:
+                return
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         kept: list[ast.stmt] = []
@@ -157,6 +175,15 @@ def _read(statement: ast.stmt) -> Iterator[str]:
     for node in own(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
+
+
+def _holds_gradient(statement: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement reads a parameter's gradient, or a name that holds one."""
+    return any(
+        (isinstance(node, ast.Attribute) and node.attr == "grad")
+        or (isinstance(node, ast.Name) and node.id in names and isinstance(node.ctx, ast.Load))
+        for node in own(statement)
+    )
 
 
 def _read_inside(statement: ast.stmt) -> Iterator[str]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS
+
 
 class Answers:
     """What stubs ask: values for known names, choices for flags, and a place to say that a stub was computed with."""
@@ -26,7 +28,13 @@ class Answers:
         touched: Callable[[str], None],
         told: Callable[[str, str], None],
         backward: Callable[[str], None],
+        trained: Callable[[str], Any],
+        handed: Callable[[str], None],
+        took: Callable[[str], None],
     ) -> None:
+        self.took = took
+        self.handed = handed
+        self.trained = trained
         self.backward = backward
         self.told = told
         self.value = value
@@ -36,6 +44,11 @@ class Answers:
 
 UNKNOWN = object()
 _LOSSES = re.compile(r"loss")
+# Functions of Apex's that are known here.
+_APEX = {"initialize", "master_params", "scale_loss"}
+_STEPS = re.compile(
+    r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
+)
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -89,18 +102,37 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
+        given = (*args, *kwargs.values())
+        if method not in _APEX and any(isinstance(a, torch.optim.Optimizer) for a in given):
+            self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.
             return nullcontext(args[0])
         if method == "master_params" and args:
             return [p for group in args[0].param_groups for p in group["params"]]
+        if model is not None:
+            self._answers.took(self._text)
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
+        if method in CLIPS | HELPER_CLIPS and args:
+            self._answers.told(self._text, "torch's own clipping")
+            return _clipped("value" if "value" in method else "norm", *args, **kwargs)
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.
             self._answers.told(self._text, "the stand-in model's own loss")
             return model(*args[1:])
+        if (
+            _STEPS.search(method)
+            and args
+            and source
+            and (found := self._answers.trained(source)) is not None
+        ):
+            # What an object makes of a micro-batch is the loss of the model that it holds.
+            self._answers.told(self._text, "the loss of the model that it holds")
+            return found(*args, **kwargs)
         if method == "backward":
+            if args:
+                self._answers.handed(self._text)
             # What goes backward is not the user's loss.
             self._answers.backward(source or method)
         return self._other(f"{self._text}()")
@@ -121,7 +153,8 @@ class Stub:
         return []
 
     def __len__(self) -> int:
-        return 2
+        # As many as there are micro-batches in an epoch of windows of four, when each takes two.
+        return 16
 
     def __contains__(self, item: object) -> bool:
         return self._answers.choice(f"{_text(item)} in {self._text}")
@@ -130,6 +163,8 @@ class Stub:
         return self._answers.choice(self._text)
 
     def __enter__(self) -> Stub:
+        if "sync" in self._text.lower():
+            self._answers.handed(self._text)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,6 +256,20 @@ for _name in ("neg", "pos", "abs", "invert"):
     setattr(Stub, f"__{_name}__", lambda self: self)
 
 
+def _clipped(
+    kind: str, parameters: Any, threshold: Any = 1.0, *_: object, **given: Any
+) -> torch.Tensor | None:
+    """Clips as torch does what a helper of the project's is given."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    given = {k: v for k, v in given.items() if k.startswith(("max", "clip", "thresh", "value"))}
+    most = next((v for v in (*given.values(), threshold) if isinstance(v, int | float)), 1.0)
+    if kind == "value":
+        torch.nn.utils.clip_grad_value_(parameters, most)
+        return None
+    return torch.nn.utils.clip_grad_norm_(parameters, most)
+
+
 def _is_function(value: object) -> bool:
     return type(value).__name__ == "function"
 
@@ -241,3 +290,31 @@ class Absent:
         found = Stub(f"self.{name}", self._answers) if found is UNKNOWN else found
         object.__setattr__(self, name, found)
         return found
+
+
+class AbsentModule(torch.nn.Module):
+    """The base class of modules whose own base is not here: what their forward reads of it are parameters."""
+
+    _answers: Answers
+    _text: str
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__()
+        cls: Any = type(self)
+        for name in cls.forward.__code__.co_names:
+            if name.startswith("_") or hasattr(torch.Tensor, name) or hasattr(cls, name):
+                continue
+            found = self._answers.value(f"self.{name}")
+            if isinstance(found, torch.nn.Module):
+                self._modules[name] = found
+            elif found is UNKNOWN:
+                self._parameters[name] = torch.nn.Parameter(torch.tensor(0.5))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+        found = self._answers.value(f"self.{name}")
+        return Stub(f"self.{name}", self._answers) if found is UNKNOWN else found

@@ -170,15 +170,35 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
             if recorder.settings.sabotage == "sync":
                 # The control: every backward reduces.
                 self.require_backward_grad_sync = True
+            if recorder.settings.sabotage == "mute":
+                # The control: none does.
+                self.require_backward_grad_sync = False
             return super().forward(*args, **kwargs)
 
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
     patch(distributed, "DistributedDataParallel", Counted)
+    if dist.is_initialized() and device.type == "cpu":
+        patch(dist, "all_reduce", _averaging(dist.all_reduce))
     if dist.is_initialized():
         patch(dist, "init_process_group", lambda *_, **__: None)
         patch(dist, "destroy_process_group", lambda *_, **__: None)
         patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
         patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+
+
+def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Gloo has no average; torch would divide where autograd sees it, which NCCL does not do."""
+
+    def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
+        if op != dist.ReduceOp.AVG:
+            return reduce(tensor, op, *args, **kwargs)
+        work = reduce(tensor, dist.ReduceOp.SUM, *args, **kwargs)
+        if work is not None:
+            work.wait()
+        tensor.data /= dist.get_world_size()
+        return work
+
+    return all_reduce
 
 
 def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:

@@ -46,6 +46,15 @@ _SELDOM = re.compile(
 )
 
 
+# What looks at an optimizer, moves its learning rate, or sets things up.
+_HARMLESS = re.compile(
+    r"save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
+)
+# What a term of the loss weighs is above zero where the term is in use.
+_WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
+
+
 class Unbound(Exception):
     """The loop cannot be run with stand-ins; the message says why."""
 
@@ -73,6 +82,7 @@ class Things:
         ordinary: bool = True,
         steppers: tuple[str, ...] = (),
         prepares: bool = True,
+        tells_steps: bool = True,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -80,7 +90,9 @@ class Things:
         data.unknown = self.found
         self.steps_ = steps
         self.roles = roles
-        self.choices = choices
+        # What is found out on the way is this run's own.
+        self.choices = dict(choices)
+        self.asked: list[str] = []
         self.world = wrapped
         self.given = given
         self.copies = copies
@@ -90,13 +102,19 @@ class Things:
         self.ordinary = ordinary
         self.steppers = steppers
         self.prepares = prepares
+        self.tells_steps = tells_steps
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
             recorder.own_loss = self.own_loss
         recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
-        self.answers = Answers(self.value, self.choice, self.touched, self.tell, self.backward)
+        # What got a model and is not here.
+        self.takers: set[str] = set()
+        self.answers = Answers(
+            self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
+            self.takers.add,
+        )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
@@ -174,12 +192,15 @@ class Things:
     def choice(self, text: str) -> bool:
         if text in self.choices:
             return self.choices[text] == "true"
+        self.asked.append(text)
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
+        if _WEIGHT.search(text):
+            return self.ordinary
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return (
@@ -197,6 +218,18 @@ class Things:
             self.touched(text)
         else:
             found.backward()
+
+    def trained(self, text: str) -> nn.Module | None:
+        """The model that an unknown object holds, where the loop trains no other."""
+        held = f"{text}.model"
+        known = self.roles.get(held) == "model" or set(self.models) <= {"model"}
+        found = self.value(held) if known else None
+        return found if isinstance(found, nn.Module) else None
+
+    def handed(self, text: str) -> None:
+        """What is not here gets what it takes to change a gradient, while the loop trains."""
+        if self.data.fetched and not _HARMLESS.search(text.rpartition(".")[2].lower()):
+            self.recorder.notes.handed.append(text)
 
     def tell(self, name: str, standin: str) -> None:
         self.standins.setdefault(name, standin)
@@ -304,8 +337,10 @@ class Things:
         except ImportError:
             raise Unbound("accelerate drives this loop and is not installed here") from None
         if not self.accelerators:
-            self.tell(text, f"an Accelerator with {self.steps_} accumulation steps")
-            self.accelerator(Accelerator, gradient_accumulation_steps=self.steps_)
+            # Whoever made it told it of steps that the loop speaks of too.
+            steps = self.steps_ if self.tells_steps else 1
+            self.tell(text, f"an Accelerator with {steps} accumulation steps")
+            self.accelerator(Accelerator, gradient_accumulation_steps=steps)
         return self.accelerators[-1]
 
     def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

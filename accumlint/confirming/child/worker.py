@@ -10,7 +10,6 @@ group touches no other.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import faulthandler
 import importlib
@@ -22,9 +21,7 @@ import signal
 import sys
 import time
 import traceback
-import types
 import warnings
-from collections.abc import Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,17 +29,18 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import calls, contracts, guard, kernel, script, uncompiled
+from accumlint.confirming.child import contracts, guard, kernel, script, uncompiled
 from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
-from accumlint.confirming.child.recorder import Recorder, Settings
-from accumlint.confirming.child.rewriting import RUNTIME, rewritten
-from accumlint.confirming.child.slicing import Guide
+from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child.recorder import Recorder
+from accumlint.confirming.child.running import run
 from accumlint.confirming.child.surroundings import Scaling, surroundings
 from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
+_STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 _SCALE = 1024.0
 _KINDS = ("tokens", "rows", "values")
 # What of a pass makes a difference only to some loops.
@@ -375,6 +373,7 @@ def _pass(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
+        bool(_STEPS.search(job["text"])),
     )  # fmt: skip
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
@@ -382,7 +381,7 @@ def _pass(
         try:
             if not unbound:
                 with recorder.watching():
-                    _run(job, binding)
+                    run(job, binding)
         except (Enough, StopIteration):
             pass
         except Unbound as reason:
@@ -399,8 +398,9 @@ def _pass(
         "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "graphs": notes.graphs, "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused, "own_loss": notes.own_loss,
+            "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
+            "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip
 
@@ -430,107 +430,3 @@ def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
         "line": lines[-1] if lines else 0,
         "where": where[-1500:],
     }
-
-
-class _Builtins(dict[str, Any]):
-    """Builtins that answer for names which the slice has left undefined."""
-
-    def __init__(self, binding: Binding) -> None:
-        super().__init__(vars(builtins))
-        self.binding = binding
-
-    def __missing__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise KeyError(name)
-        return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
-
-
-def _code(job: Any) -> Any:
-    """The rewritten source, compiled once for all passes of a job."""
-    key = "lenient code" if job["leniently"] else "code"
-    if key not in job:
-        guide = Guide(
-            frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
-            frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
-            job["leniently"],
-        )  # fmt: skip
-        job[key] = compile(
-            rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
-        )
-    return job[key]
-
-
-@contextlib.contextmanager
-def _known(module: types.ModuleType) -> Generator[None, None, None]:
-    """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
-    name = module.__name__
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = module
-    try:
-        yield
-    finally:
-        sys.modules.pop(name, None)
-
-
-def _run(job: Any, binding: Binding) -> None:
-    entry = job["entry"]
-    module = types.ModuleType(job["module"])
-    space = vars(module)
-    space |= {
-        "__name__": "__main__" if entry["function"] is None else job["module"],
-        "__file__": job["file"],
-        "__package__": job["package"],
-        "__builtins__": _Builtins(binding),
-        RUNTIME: binding,
-    }
-    with _known(module):
-        exec(_code(job), space)
-    if entry["driver"]:
-        made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
-        made = calls.instance(binding, made) if entry["owner"] else made
-        contracts.drive(entry["driver"], made, binding)
-    if entry["function"] is None:
-        return
-    function, skip = _function(entry, space, binding)
-    if entry["calls"] == "microbatch":
-        for _ in range(binding.data.limit):
-            binding.turn(True)
-            args, kwargs = calls.microbatch_arguments(binding, function, skip)
-            function(*args, **kwargs)
-        return
-    args, kwargs = calls.arguments(binding, function, skip)
-    for _ in range(2 if entry["calls"] == "twice" else 1):
-        function(*args, **kwargs)
-
-
-def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
-    """The function that a run starts with, ready to be called."""
-    maker = entry["maker"]
-    if maker is not None:
-        outer = _member(maker, entry["maker_owner"], space, binding)
-        args, kwargs = calls.arguments(binding, outer)
-        outer(*args, **kwargs)
-        found = binding.functions.get(entry["function"])
-        if found is None:
-            raise Unbound(f"`{maker}` did not define `{entry['function']}`")
-        return found, 0
-    return _member(entry["function"], entry["owner"], space, binding), 0
-
-
-def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> Any:
-    if not owner:
-        if name not in space:
-            raise Unbound(f"`{name}` was not defined")
-        return space[name]
-    cls = space.get(owner)
-    if not isinstance(cls, type):
-        raise Unbound(f"the class `{owner}` was not defined")
-    if not hasattr(cls, "__getattr__"):
-        # What its `__init__`, or another class, would have given it.
-        def unset(made: Any, attribute: str) -> Any:
-            return binding.attribute(made, attribute)
-
-        cls.__getattr__ = unset
-    return getattr(calls.instance(binding, cls), name)

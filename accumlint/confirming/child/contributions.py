@@ -1,0 +1,107 @@
+"""What a backward brings to the parameters, by the losses that it goes through."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from accumlint.confirming.child.losses import Loss, grads_of
+
+
+def contributions(
+    root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
+) -> Iterator[dict[str, Any]]:
+    """What each loss brings to the parameters when a root goes backward; `number` is the root's own.
+
+    Of a loss, that is the number of its counted elements, what one weighs in the root, and the gradient of their sum.
+    """
+    params = [p for p in parameters if p.requires_grad]
+    weighed = list(zip(losses, grads_of(root, [x.elements for x in losses]), strict=True))
+    by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+    known: list[tuple[Loss, torch.Tensor]] = []
+    share, line, microbatches, size = 0.0, 0, set[int](), 0.0
+    for loss, weights in weighed:
+        if loss.by_hand != by_hand:
+            continue
+        if weights is None or not bool(weights.abs().sum() > 0):
+            continue
+        counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
+        count = int(counted.sum())
+        try:
+            grads = torch.autograd.grad(
+                (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
+            )
+        except RuntimeError:
+            # The user's own backward will meet the same.
+            continue
+        everything = dict(zip(map(id, params), grads, strict=True))
+        vector: list[float] = []
+        for p in parameters:
+            grad = everything.get(id(p))
+            vector.extend(flat(grad, p))
+        mean = float(weights[counted].double().mean()) if count else 0.0
+        known.append((loss, weights))
+        size = max(size, abs(mean) * max(map(abs, vector), default=0.0))
+        line = line or loss.line
+        if loss.line == line:
+            share += mean * count
+            microbatches.add(loss.microbatch)
+        yield {
+            "microbatch": loss.microbatch,
+            "loss": loss.line,
+            "number": loss.number,
+            "count": count,
+            "elements": loss.elements.numel(),
+            "weight": mean,
+            "gradient": vector,
+        }
+    if share:
+        yield from _penalty(root, parameters, known, share, microbatches, size, number)
+
+
+def _penalty(
+    root: torch.Tensor,
+    parameters: Sequence[torch.Tensor],
+    known: list[tuple[Loss, torch.Tensor]],
+    share: float,
+    microbatches: set[int],
+    size: float,
+    number: int,
+) -> Iterator[dict[str, Any]]:
+    """What a root brings besides its losses, like a penalty on the weights.
+
+    It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
+    `share` is what that loss's elements weigh together, `size` how large the losses' own gradients are.
+    """
+    rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
+    params = [p for p in parameters if p.requires_grad]
+    grads = grads_of(rest, params)
+    vector: list[float] = []
+    everything = dict(zip(map(id, params), grads, strict=True))
+    for p in parameters:
+        vector.extend(flat(everything.get(id(p)), p))
+    rounding = 1e4 * torch.finfo(root.dtype).eps
+    if max(map(abs, vector), default=0.0) <= rounding * size:
+        return
+    count = len(microbatches)
+    yield {
+        "microbatch": min(microbatches),
+        "loss": 0,
+        # Each root's is its own.
+        "number": -1 - number,
+        "count": count,
+        "elements": count,
+        "weight": share / count**2,
+        "gradient": [x * count / share for x in vector],
+    }
+
+
+def flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
+    """A gradient as numbers, zeros where there is none."""
+    if grad is None:
+        return [0.0] * like.numel()
+    return grad.detach().double().cpu().flatten().tolist()

@@ -1,0 +1,51 @@
+"""Makes nodes of Python's `ast` that stand where the user's stand."""
+
+from __future__ import annotations
+
+import ast
+from typing import TypeVar
+
+RUNTIME = "__accumlint__"
+N = TypeVar("N", bound=ast.AST)
+
+
+def failed() -> ast.expr:
+    return loaded("__failed")
+
+
+def tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
+    """Statements whose failure, under the name `__failed`, leads to others."""
+    handler = ast.ExceptHandler(loaded("Exception"), "__failed", mends)
+    return ast.Try(body, [handler], [], [])
+
+
+def loaded(name: str) -> ast.expr:
+    return ast.Name(name, ast.Load())
+
+
+def constant(value: object) -> ast.expr:
+    # Strings and tuples of them, nested; what is in a tuple that is met as an object, no annotation says.
+    if isinstance(value, tuple):
+        return ast.Tuple([constant(v) for v in value], ast.Load())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    return ast.Constant(value)  # pyright: ignore[reportArgumentType]
+
+
+def runtime(name: str, args: list[ast.expr]) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load()), args, [])
+
+
+def placed(node: N, place: ast.AST) -> N:
+    """A made node, put where the user's stands."""
+    for inner in ast.walk(node):
+        if not hasattr(inner, "lineno") and isinstance(
+            inner, ast.expr | ast.stmt | ast.excepthandler
+        ):
+            ast.copy_location(inner, place)
+    return node
+
+
+def listed(result: object) -> list[ast.stmt]:
+    if isinstance(result, list):
+        # A transformer gives statements only.
+        return result  # pyright: ignore[reportUnknownVariableType]
+    return [result] if isinstance(result, ast.stmt) else []

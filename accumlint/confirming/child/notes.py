@@ -1,0 +1,62 @@
+"""How a pass is run, and what one rank notes in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+
+class Feed(Protocol):
+    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
+
+    @property
+    def fetched(self) -> int: ...
+    @property
+    def current(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+
+
+@dataclass
+class Settings:
+    """How a pass is run: clipping threshold in the user's place (None: none at all), number of updates wanted.
+
+    `as_is`: the loop runs on the user's own things, so devices, precision, shapes and clipping stay as they are.
+    """
+
+    file: str
+    line: int
+    device: torch.device
+    dtype: torch.dtype
+    pressure: float | None = None
+    steps: int = 1
+    updates: int = 6
+    totals: tuple[str, ...] = ()
+    sabotage: str = ""
+    inject: int = 0
+    # The micro-batch whose losses are no number.
+    poison: int = 0
+    graphs: bool = False
+    as_is: bool = False
+    # Micro-batches after which a script has been seen enough, whatever it has done.
+    most: int = 0
+
+
+@dataclass
+class Notes:
+    """What one rank noted in one pass, as plain values."""
+
+    events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    reached: bool = False
+    losses: int = 0
+    scales: list[float] = field(default_factory=list[float])
+    initial_scale: float = 0.0
+    touched: list[str] = field(default_factory=list[str])
+    refused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    own_loss: bool = False
+    tampered: bool = False
+    summed: bool = False
+    handed: list[str] = field(default_factory=list[str])
+    wrapped: list[str] = field(default_factory=list[str])

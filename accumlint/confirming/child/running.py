@@ -1,0 +1,124 @@
+"""Runs the rewritten source of a loop, and calls what the run starts with."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import sys
+import types
+from collections.abc import Generator
+from typing import Any
+
+from accumlint.confirming.child import calls, contracts
+from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.nodes import RUNTIME
+from accumlint.confirming.child.rewriting import rewritten
+from accumlint.confirming.child.slicing import Guide
+from accumlint.confirming.child.things import Unbound
+
+
+class _Builtins(dict[str, Any]):
+    """Builtins that answer for names which the slice has left undefined."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(vars(builtins))
+        self.binding = binding
+
+    def __missing__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise KeyError(name)
+        return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
+
+
+def _code(job: Any) -> Any:
+    """The rewritten source, compiled once for all passes of a job."""
+    key = "lenient code" if job["leniently"] else "code"
+    if key not in job:
+        guide = Guide(
+            frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
+            frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
+            job["leniently"],
+        )  # fmt: skip
+        job[key] = compile(
+            rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
+        )
+    return job[key]
+
+
+@contextlib.contextmanager
+def _known(module: types.ModuleType) -> Generator[None, None, None]:
+    """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
+    name = module.__name__
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+
+
+def run(job: Any, binding: Binding) -> None:
+    """Runs the loop of a job: its module, and the function or the framework that it starts with."""
+    entry = job["entry"]
+    module = types.ModuleType(job["module"])
+    space = vars(module)
+    space |= {
+        "__name__": "__main__" if entry["function"] is None else job["module"],
+        "__file__": job["file"],
+        "__package__": job["package"],
+        "__builtins__": _Builtins(binding),
+        RUNTIME: binding,
+    }
+    with _known(module):
+        exec(_code(job), space)
+    if entry["driver"]:
+        made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
+        made = calls.instance(binding, made) if entry["owner"] else made
+        contracts.drive(entry["driver"], made, binding)
+    if entry["function"] is None:
+        return
+    function, skip = _function(entry, space, binding)
+    if entry["calls"] == "microbatch":
+        for _ in range(binding.data.limit):
+            binding.turn(True)
+            args, kwargs = calls.microbatch_arguments(binding, function, skip)
+            function(*args, **kwargs)
+        return
+    args, kwargs = calls.arguments(binding, function, skip)
+    for _ in range(2 if entry["calls"] == "twice" else 1):
+        function(*args, **kwargs)
+
+
+def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
+    """The function that a run starts with, ready to be called."""
+    maker = entry["maker"]
+    if maker is not None:
+        outer = _member(maker, entry["maker_owner"], space, binding)
+        args, kwargs = calls.arguments(binding, outer)
+        outer(*args, **kwargs)
+        found = binding.functions.get(entry["function"])
+        if found is None:
+            raise Unbound(f"`{maker}` did not define `{entry['function']}`")
+        return found, 0
+    return _member(entry["function"], entry["owner"], space, binding), 0
+
+
+def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> Any:
+    if not owner:
+        if name not in space:
+            raise Unbound(f"`{name}` was not defined")
+        return space[name]
+    cls = space.get(owner)
+    if not isinstance(cls, type):
+        raise Unbound(f"the class `{owner}` was not defined")
+    if not hasattr(cls, "__getattr__"):
+        # What its `__init__`, or another class, would have given it.
+        def unset(made: Any, attribute: str) -> Any:
+            return binding.attribute(made, attribute)
+
+        cls.__getattr__ = unset
+    return getattr(calls.instance(binding, cls), name)

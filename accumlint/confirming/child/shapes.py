@@ -1,0 +1,147 @@
+"""What a piece of a user's source looks like, and the parts of guards and backwards that go through the runtime."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+
+from accumlint.confirming.child.nodes import RUNTIME, placed, runtime
+from accumlint.confirming.child.slicing import SCOPES, own, with_inner
+from accumlint.reading import names
+
+
+def acts(node: ast.stmt) -> bool:
+    """True for a statement that steps or clears: without it, another loop would be measured."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="zero_grad"))):
+            return True
+        case ast.Expr(ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
+            return True
+        case _:
+            return False
+
+
+def root(node: ast.Call) -> None:
+    """What goes backward by a call goes through the runtime, which may know better."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
+            method.value = placed(runtime("root", [owner]), node)
+        case ast.Call(
+            func=ast.Attribute(attr="backward" | "scale" | "manual_backward"), args=[root, *_]
+        ):
+            node.args[0] = placed(runtime("root", [root]), node)
+        case _:
+            pass
+
+
+def is_autocast(context: ast.expr) -> bool:
+    match context:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name == "autocast"
+        case _:
+            return False
+
+
+def bounds(test: ast.expr) -> list[ast.expr]:
+    """What a loop counts and how far, where its test compares two plain names."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE()], comparators=[right]) if all(
+            isinstance(part, ast.Name | ast.Attribute | ast.Constant)
+            for side in (left, right)
+            for part in ast.walk(side)
+            if isinstance(part, ast.expr)
+        ):
+            return [copy.deepcopy(left), copy.deepcopy(right)]
+        case _:
+            return []
+
+
+def refused_side(node: ast.If) -> bool | None:
+    """The side of a guard that only raises, None where neither does."""
+    for side, body in ((True, node.body), (False, node.orelse)):
+        if body and isinstance(body[-1], ast.Raise):
+            return side
+    return None
+
+
+def is_of_words(node: ast.Compare) -> bool:
+    """True for a comparison with words: `x == "adam"`, `x in ("sgd", "adam")`."""
+    match node.comparators:
+        case [ast.Constant(value=str())]:
+            return True
+        case [ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items)]:
+            return all(isinstance(i, ast.Constant) and isinstance(i.value, str) for i in items)
+        case _:
+            return False
+
+
+def count(node: ast.Compare) -> None:
+    """Sends the count in a window's guard, as in `(step + 1) % accumulation_steps == 0`, through the runtime."""
+    match node:
+        case ast.Compare(left=ast.BinOp(left=count, op=ast.Mod(), right=steps), comparators=[end]):
+            known = isinstance(steps, ast.Constant)
+            if not known and not names.is_steps(ast.unparse(steps).rpartition(".")[2]):
+                return
+        case _:
+            return
+    at_zero = isinstance(end, ast.Constant) and end.value == 0
+    match count:
+        case ast.BinOp(
+            left=ast.Name() | ast.Attribute(), op=ast.Add(), right=ast.Constant(value=1)
+        ):
+            count.left = placed(runtime("reached", [count.left, ast.Constant(1)]), node)
+        case ast.Name() | ast.Attribute():
+            ahead = ast.Constant(0 if at_zero else 1)
+            node.left.left = placed(runtime("reached", [count, ahead]), node)  # pyright: ignore[reportAttributeAccessIssue]
+        case _:
+            pass
+
+
+def bound_inside(node: ast.stmt) -> Iterator[str]:
+    """The user's names that a block binds, in its own scope."""
+    for statement in with_inner(node):
+        if isinstance(statement, SCOPES):
+            continue
+        for inner in own(statement):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                if not inner.id.startswith("__"):
+                    yield inner.id
+
+
+def mentioned(node: ast.expr) -> Iterator[str]:
+    """The dotted names that an expression reads."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load):
+            yield ast.unparse(inner)
+
+
+def is_alias(value: ast.expr, bound: str) -> bool:
+    return isinstance(value, ast.Constant) and not names.is_steps(bound.rpartition(".")[2])
+
+
+def is_made(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Call)
+        and isinstance(statement.value.func, ast.Attribute)
+        and isinstance(statement.value.func.value, ast.Name)
+        and statement.value.func.value.id == RUNTIME
+    )
+
+
+def decorator(node: ast.expr) -> str:
+    return ast.unparse(node.func if isinstance(node, ast.Call) else node)
+
+
+def sets(node: ast.expr) -> bool:
+    """`@x.setter`."""
+    return isinstance(node, ast.Attribute) and node.attr in ("setter", "getter")
+
+
+def normal(text: str) -> str:
+    """One spelling for texts that mean the same expression."""
+    try:
+        return ast.unparse(ast.parse(text, mode="eval"))
+    except (SyntaxError, ValueError):
+        return text

@@ -1,0 +1,254 @@
+"""Questions about the gradients that are applied: their size, their direction, what each target weighs in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from accumlint.confirming.answers import (
+    Answer,
+    compared,
+    decide,
+    furthest,
+    is_empty,
+    listed,
+    updates_of,
+)
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.result import Update
+
+
+def gradient(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = compared(updates_of(evidence.get(key)))
+    if key == "equal" and evidence.has("trailing"):
+        # What is never reduced may be only a partial window.
+        updates = [*updates, *(u for u in evidence.get("trailing").updates if is_empty(u))]
+    if evidence.made_up:
+        updates = [_whatever_its_loss(u, evidence, key) for u in updates]
+    worst = furthest(updates)
+    low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
+    # What lies below is rounding.
+    shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
+    if shows and key == "equal":
+        _explained(updates, evidence)
+    figures: dict[str, float | int | str] = {
+        "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
+    }  # fmt: skip
+    if worst.factor:
+        figures["factor"] = worst.factor
+    return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+
+
+def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
+    """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
+
+    Raises:
+        Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
+    """
+    if not evidence.summed:
+        return
+    off = [u for u in updates if not u.error <= evidence.low]
+    scales = [u.scale for u in off]
+    # What is meant is the same in every update.
+    same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
+    if (
+        same
+        and len(off) == len(updates)
+        and all(u.direction < evidence.low and not u.factor for u in off)
+    ):
+        raise Undecided(
+            f"{_said(off[0], evidence)}, which may be a weight that the loss has on purpose"
+        )
+
+
+def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
+    """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
+
+    Raises:
+        Undecided: where its micro-batches may be meant to weigh differently, or where that factor may decide.
+    """
+    weights = u.weights or (1.0,)
+    if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
+    factor = weights[0]
+    if abs(factor - 1) <= evidence.low or is_empty(u):
+        return u
+    if "pressure" in key and u.direction < evidence.high:
+        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    scale = u.scale / factor
+    return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
+
+
+# torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
+_CLIPPING = 1e-5
+
+
+def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
+    if u.error <= max(low, evidence.low):
+        return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
+    if u.direction < evidence.low and u.factor:
+        return f"update {u.number} applies {u.factor} times the large batch's gradient"
+    if u.direction < evidence.low:
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient"
+    if u.applied < 1e-12:
+        return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
+    return (
+        f"update {u.number} applies a gradient with relative error {u.error:.2g} and cosine {u.cosine:.3f}"
+        f" to the large batch's"
+    )
+
+
+def scale(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = compared(updates_of(evidence.get(key)))
+    off = max(updates, key=lambda u: abs(u.scale - 1))
+    shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
+    if shows and key == "equal":
+        _explained(updates, evidence)
+    figures: dict[str, float | int | str] = {
+        "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
+    }  # fmt: skip
+    return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+
+
+def weights(evidence: Evidence, key: str = "ragged") -> Answer:
+    worst, ratio = None, 1.0
+    for u in updates_of(evidence.get(key)):
+        if len(u.weights) > 1 and min(u.weights) > 0:
+            found = max(u.weights) / min(u.weights)
+            if found >= ratio:
+                worst, ratio = u, found
+    if worst is None:
+        raise Undecided("no update has several micro-batches with a loss")
+    shows = decide(ratio - 1, evidence, "the ratio of weights less 1")
+    if shows:
+        sentence = (
+            f"with {listed(worst.targets)} targets, one target weighs up to {ratio:.3g} times another of the same"
+            f" window (relative error {worst.error:.2g})"
+        )
+    else:
+        sentence = "every target of a window weighs the same, however many its micro-batch has"
+    return Answer(
+        shows,
+        ratio - 1,
+        sentence,
+        {
+            "weight ratio": ratio,
+            "relative error": worst.error,
+            "cosine": worst.cosine,
+            "update": worst.number,
+        },
+    )
+
+
+def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
+    if not evidence.has(key):
+        raise Undecided("nothing was clipped")
+    found = evidence.get(key)
+    if not any(u.clips for u in found.updates):
+        raise Undecided("nothing was clipped")
+    answer = gradient(evidence, key)
+    sentence = answer.sentence.replace(
+        "the large batch's gradient", "the clipped gradient of the large batch"
+    )
+    return Answer(
+        answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures
+    )
+
+
+def raises(evidence: Evidence, key: str = "equal") -> Answer:
+    for name in (key, f"{key} pressure", f"{key} growing"):
+        if not evidence.has(name):
+            continue
+        raised = evidence.get(name).raised
+        if raised is not None:
+            where = f" at line {raised.line}" if raised.line else ""
+            if not is_expected(raised.message):
+                raise Undecided(
+                    f"the loop raised something else{where}: {raised.kind}: {raised.message}"
+                )
+            return Answer(
+                True,
+                1.0,
+                f"the loop raises {raised.kind}{where}: {raised.message}",
+                {"exception": raised.message},
+            )
+    answer = gradient(evidence, key)
+    if answer.shows:
+        return answer
+    if evidence.has(f"{key} growing"):
+        growing = gradient(evidence, f"{key} growing")
+        if growing.shows:
+            return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
+    return Answer(False, answer.value, f"nothing is raised, and {answer.sentence}", answer.figures)
+
+
+def spread(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = updates_of(evidence.get(key))
+    if key == "equal" and evidence.has("trailing"):
+        # A partial window may be the one that nobody synchronises.
+        updates = [*updates, *updates_of(evidence.get("trailing"))]
+    if evidence.get(key).ranks < 2:
+        raise Undecided("one rank has nobody to differ from")
+    worst = max(updates, key=lambda u: u.spread)
+    shows = decide(worst.spread, evidence, "the spread over ranks")
+    sentence = (
+        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} of the large batch's"
+        if shows
+        else "all ranks apply the same gradient"
+    )
+    return Answer(
+        shows, worst.spread, sentence,
+        {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},
+    )  # fmt: skip
+
+
+def partial(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    sizes = [len(u.microbatches) for u in updates]
+    usual = max(sizes, key=sizes.count)
+    partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+    if not partial:
+        whole = updates if key != "trailing" else []
+        if whole:
+            return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
+        raise Undecided("no partial window was stepped")
+    if evidence.made_up:
+        # What each micro-batch weighs is known, whatever ranks apply of it.
+        updates = [replace(u, scale=max(u.weights, default=0.0)) for u in updates]
+        partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+        if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
+            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    worst = max(partial, key=lambda u: abs(u.scale - 1))
+    shows = decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
+    sentence = (
+        f"the partial window of {len(worst.microbatches)} micro-batches applies {worst.scale:.3g} times its gradient"
+        if shows
+        else "partial windows apply their own mean"
+    )
+    return Answer(
+        shows,
+        abs(worst.scale - 1),
+        sentence,
+        {"scale": worst.scale, "micro-batches": len(worst.microbatches)},
+    )
+
+
+def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
+    if not key.endswith("overflow"):
+        return gradient(evidence, key)
+    answers: list[Answer] = []
+    for name, which in ((key, "inside a window"), (f"{key} last", "at a window's end")):
+        updates = evidence.get(name).updates
+        broken = next((u for u in updates if not math.isfinite(u.applied)), None)
+        if broken is not None:
+            sentence = f"update {broken.number} applies a gradient that is no number"
+            answer = Answer(True, math.inf, sentence, {"update": broken.number})
+        else:
+            answer = gradient(evidence, name)
+        sentence = f"where a loss {which} is no number, {answer.sentence}"
+        answers.append(Answer(answer.shows, answer.value, sentence, answer.figures))
+    return next((a for a in answers if a.shows), answers[0])

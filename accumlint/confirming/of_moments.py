@@ -1,0 +1,212 @@
+"""Questions about when and how often things happen, and what is left behind or held on to."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from accumlint.confirming.answers import Answer, listed, updates_of
+from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.of_gradients import gradient
+
+
+def reductions(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    if key == "equal mute":
+        return Answer(False, 0.0, "gradients are never all-reduced", {})
+    if found.ranks < 2 or not any(u.reductions for u in updates):
+        raise Undecided("nothing was reduced over ranks")
+    most = max(updates, key=lambda u: u.reductions)
+    shows = most.reductions > 1
+    times = "once" if most.reductions == 1 else f"{most.reductions} times"
+    sentence = f"gradients are all-reduced {times} for update {most.number}, of {len(most.microbatches)} micro-batches"
+    return Answer(
+        shows, float(most.reductions), sentence,
+        {"all-reduces per update": most.reductions, "relative error": most.error},
+    )  # fmt: skip
+
+
+def left(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    later = [u for u in found.updates if u.epoch > 1]
+    sizes = [len(u.microbatches) for u in found.updates if u.epoch <= 1]
+    usual = max(sizes, key=sizes.count, default=0)
+    # What an epoch left is part of the next update where that one is a multiple of their common mean.
+    leaked = next(
+        (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
+    )
+    if not found.left and not any(m.kind == "epoch" for m in found.moments):
+        raise Undecided("no epoch ended")
+    if not found.left:
+        return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
+    names = listed(found.left)
+    fate = "and no update of that epoch applies them"
+    if leaked:
+        fate = f"and leak into update {leaked.number} of the next epoch"
+    return Answer(
+        True,
+        float(len(found.left)),
+        f"micro-batches {names} go backward {fate}",
+        {"left": len(found.left)},
+    )
+
+
+def sizes(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    sizes = [
+        len(u.microbatches)
+        for u in updates_of(found)
+        if u.epoch <= 1 or found.updates[-1].epoch == 0
+    ]
+    odd = next((s for s in sizes if s != found.steps), None)
+    shows = odd is not None
+    sentence = (
+        f"windows hold {', '.join(map(str, sizes))} micro-batches where {found.steps} were asked for"
+        if shows
+        else f"every window holds {found.steps} micro-batches"
+    )
+    return Answer(shows, float(shows), sentence, {"window sizes": ", ".join(map(str, sizes))})
+
+
+def steps(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    backwards = [0]
+    for moment in found.moments:
+        if moment.kind == "backward":
+            backwards[-1] += 1
+        elif moment.kind == "step":
+            backwards.append(0)
+    # What comes in one piece may be cut into micro-batches.
+    sizes = [
+        max(len(u.microbatches), backwards[u.number - 1] if u.number <= len(backwards) else 0)
+        for u in updates
+    ]
+    mean = sum(sizes) / len(sizes)
+    shows = mean < found.steps
+    sentence = (
+        f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
+    )
+    return Answer(
+        shows,
+        found.steps - mean,
+        sentence,
+        {"micro-batches per update": mean, "asked for": found.steps},
+    )
+
+
+def schedules(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = updates_of(evidence.get(key))
+    inner = updates[1:] or updates
+    most = max(inner, key=lambda u: u.schedules)
+    if not any(u.schedules for u in updates):
+        raise Undecided("the scheduler never moved")
+    shows = most.schedules > 1
+    times = "once" if most.schedules == 1 else f"{most.schedules} times"
+    return Answer(
+        shows, float(most.schedules), f"the scheduler moves {times} for one update",
+        {"scheduler steps per update": most.schedules},
+    )  # fmt: skip
+
+
+def attached(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if not totals:
+        raise Undecided("the running total was not found while the loop ran")
+    first, last = totals[0], max(totals, key=lambda x: x.nodes)
+    shows = last.nodes > 0
+    sentence = (
+        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}"
+        if shows
+        else f"`{first.name}` keeps no graph"
+    )
+    return Answer(shows, float(last.nodes), sentence, {"graph nodes": last.nodes})
+
+
+def growing(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if len(totals) < 2:
+        raise Undecided("the running total was not found while the loop ran")
+    values = [x.value for x in totals if x.name == totals[0].name]
+    grown = all(b > a for a, b in pairwise(values))
+    name = totals[0].name
+    sentence = f"`{name}` is set back"
+    if grown:
+        sentence = (
+            f"`{name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates"
+            " and is never set back"
+        )
+    return Answer(grown, values[-1], sentence, {"first": values[0], "last": values[-1]})
+
+
+def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
+    found = evidence.get(key)
+    before = evidence.raw[key]["notes"]["initial_scale"]
+    # A scaler that is switched off multiplies by 1, and has nothing to lower.
+    before = before if before > 1 else 0.0
+    steps = len(found.updates)
+    whole = len(evidence.get("own" if key.startswith("own") else "equal").updates)
+    lowered = not before or any(s < before for s in found.scales)
+    finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
+    shows = not lowered or steps < whole / 2
+    sentence = (
+        f"after an overflow the loss scale stays at {before:g}: the next overflow will be met with it again"
+        if shows
+        else f"after an overflow the loss scale falls to {min(found.scales, default=before):g} and training goes on"
+        if before
+        else "after an overflow training goes on"
+    )
+    if shows and lowered:
+        sentence = f"after an overflow {steps} steps are taken where there are {whole} without one"
+    if "overflow" not in key:
+        shows = not finite
+        sentence = "without an overflow every step is taken"
+    return Answer(
+        shows,
+        min(found.scales, default=before),
+        sentence,
+        {"scale before": before, "updates": steps},
+    )
+
+
+def missed(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    backwards = {m.microbatch for m in found.moments if m.kind == "backward"}
+    if not found.updates and len(backwards) >= 2 * found.steps:
+        return Answer(
+            True, 1.0, f"{len(backwards)} micro-batches go backward, and the optimizer never steps",
+            {"micro-batches": len(backwards), "updates": 0},
+        )  # fmt: skip
+    answer = gradient(evidence, key)
+    if answer.shows or key in ("equal one", "equal mend"):
+        return answer
+    early = steps(evidence, key)
+    return early if early.shows else answer
+
+
+def averages(evidence: Evidence, key: str = "equal") -> Answer:
+    most = count = 0
+    for moment in evidence.get(key).moments:
+        if moment.kind == "average":
+            count += 1
+        elif moment.kind == "step":
+            most, count = max(most, count), 0
+    if not most:
+        raise Undecided("the running average never moved")
+    times = "once" if most == 1 else f"{most} times"
+    return Answer(
+        most > 1, float(most), f"the running average of the weights moves {times} for one update",
+        {"averages per update": most},
+    )  # fmt: skip
+
+
+def held(evidence: Evidence, key: str = "equal") -> Answer:
+    evidence.get(key)
+    most = int(evidence.raw[key]["notes"]["graphs"])
+    if not most:
+        raise Undecided("no graph was seen")
+    what = "one micro-batch is" if most == 1 else f"{most} micro-batches are"
+    return Answer(
+        most > 1, float(most), f"the graphs of {what} kept at once", {"graphs kept": most}
+    )
