@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
+from accumlint.reading.names import is_ranks
 from accumlint.reading.program import (
     Assign,
     Attr,
@@ -116,6 +117,12 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     )
 
 
+def counts_ranks(program: Program, argument: Expr) -> bool:
+    """True when the number of processes is part of a number."""
+    parts = stands_for(program, argument, number=True)
+    return any(is_ranks(name) for part in parts for name in _last_names([*walk_expr(part)]))
+
+
 def _by_rows(quotient: Binary) -> bool:
     """`len(dataset) / batch_size`: the micro-batches of an epoch."""
     by = dotted(quotient.right).rpartition(".")[2].lower()
@@ -164,5 +171,5 @@ def _is_length(call: Call) -> bool:
 
 def _works_out(node: Node) -> bool:
     """True for a call that may do anything with the numbers it gets."""
-    harmless = {"len", "int", "round", "float", "max", "min", "ceil", "floor"}
+    harmless = {"len", "sum", "int", "round", "float", "max", "min", "ceil", "floor"}
     return isinstance(node, Call) and dotted(node.func).rpartition(".")[2] not in harmless
