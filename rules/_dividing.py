@@ -60,7 +60,10 @@ def _window_sizes(program: Program, window: Window) -> Iterator[str]:
                     pass
     for backward in window.backwards[-1:]:
         match loop_of(program, backward.node):
-            case For(iterable=Call(func=Name(id="range"), args=[size])):
+            case For(iterable=Call(func=Name(id="range"), args=[size])) as loop if (
+                # A loop that the step is in as well goes over windows.
+                loop_of(program, window.step.node) is not loop
+            ):
                 yield program.code(size.value)
             case _:
                 pass

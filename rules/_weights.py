@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.reading.program import Call, Const
-from accumlint.tracing.trace import Backward, Forward, Rescale, Thing, Trace, Window
+from accumlint.tracing.trace import (
+    ELEMENTS,
+    Backward,
+    Contribution,
+    Forward,
+    Rescale,
+    Thing,
+    Trace,
+    Window,
+)
 
 from ._windows import is_entangled
 
@@ -54,10 +63,15 @@ def divisions(trace: Trace, window: Window) -> int | None:
     growth = trace.growth.get(window.step.optimizer)
     if growth is None or length != trace.main.steps:
         return None
-    if growth == 2 and all(c.symbols for c in window.contributions):
+    if growth == 2 and all(map(has_unknown_factor, window.contributions)):
         # A factor that nobody knows may be what divides.
         return None
     return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)
+
+
+def has_unknown_factor(contribution: Contribution) -> bool:
+    """True where a factor of a loss could not be followed; weights of the elements of a mean are none."""
+    return any(not symbol.startswith(ELEMENTS) for symbol in contribution.symbols)
 
 
 def weights(window: Window) -> tuple[Fraction, ...] | None:

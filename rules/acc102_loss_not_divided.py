@@ -81,8 +81,9 @@ class LossNotDivided(Rule):
     (ACC105) or is divided by a count of the whole window, when its reduction could not be seen and it is multiplied by
     the number of ranks (it adds up on purpose) or taken in pieces over the features of a whole window (contrastive
     losses), when it is multiplied by something that could not be
-    followed, and when a call that could not be followed received the loss or the optimizer. A gradient that is never
-    cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
+    followed (weights of its elements, of which a mean is taken afterwards, only make the finding likely), and when a
+    call that could not be followed received the loss or the optimizer. A gradient that is never cleared is ACC401 and
+    not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
     when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
@@ -132,15 +133,22 @@ class LossNotDivided(Rule):
             if all(b.via == "lightning" for b in window.backwards):
                 continue
             backward = window.contributions[0].backward
-            seen = reductions == {"mean"}
-            if not seen and (
+            averaged = reductions == {"mean"}
+            seen = averaged and not all(c.symbols for c in window.contributions)
+            if not averaged and (
                 adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
             ):
                 continue
             yield self.at(
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided"
-                + ("" if seen else " (if it is a mean)"),
+                + (
+                    ""
+                    if seen
+                    else " (if its weights do not do it)"
+                    if averaged
+                    else " (if it is a mean)"
+                ),
                 confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
                 severity=Severity.WARNING
                 if is_scale_free(window.step.optimizer)

@@ -7,9 +7,11 @@ from itertools import pairwise
 
 from accumlint.editing import Append
 from accumlint.reading.names import is_score
-from accumlint.reading.program import Assign, Augment, Binary, Expr, Node, dotted
+from accumlint.reading.program import Assign, Augment, Binary, Expr, Item, Node, dotted
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
-from accumlint.tracing.trace import Add, EpochEnd, Reset, Run, Step, Trace
+from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
+
+from ._boundaries import loop_of
 
 
 class RunningTotalAttached(Rule):
@@ -99,6 +101,26 @@ class RunningTotalAttached(Rule):
                         for value in added(add.node)
                     ],
                 )
+        for put in {e.node: e for e in run.of(Put) if e.attached}.values():
+            if not any(put.subject in loss for loss in losses) and goes_on(trace, put):
+                yield self.at(
+                    put,
+                    f"`{put.subject}` keeps the graph of every loss that is put into it",
+                    fixes=[
+                        safe("Put the value in without its graph", Append(value, ".detach()"))
+                        for value in added(put.node)
+                    ],
+                )
+
+
+def goes_on(trace: Trace, put: Put) -> bool:
+    """True for a tensor that is made outside the loop that steps, and filled inside."""
+    program = trace.program
+    made = program.assigned.get(put.subject, ())
+    for loop in {loop_of(program, step.node) for step in trace.main.of(Step)}:
+        if loop is not None and loop in program.above(put.node):
+            return not any(loop in program.above(value) for value in made)
+    return False
 
 
 def outlives_a_step(run: Run, total: str) -> bool:
@@ -116,8 +138,10 @@ def outlives_a_step(run: Run, total: str) -> bool:
 
 
 def added(node: Node) -> Iterator[Expr]:
-    """What `total += value` or `total = total + value` adds."""
+    """What `total += value` or `total = total + value` adds, and `totals[i] = value` puts in."""
     match node:
+        case Assign(targets=[Item()], value=value):
+            yield value
         case Augment(op="+", value=value):
             yield value
         case Assign(targets=[target], value=Binary(op="+", left=left, right=right)):

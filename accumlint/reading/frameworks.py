@@ -238,3 +238,16 @@ def optimizer_kind(path: str) -> str:
     ):
         return last
     return ""
+
+
+# What makes a tensor to be filled later.
+ALLOCATING = frozenset(
+    {
+        "torch.zeros",
+        "torch.empty",
+        "torch.full",
+        "torch.ones",
+        "torch.zeros_like",
+        "torch.empty_like",
+    }
+)

@@ -166,6 +166,20 @@ def is_ranks(name: str) -> bool:
     return bool(_RANKS.search(name.lower()))
 
 
+_ELEMENTWISE = re.compile(r"[(\[]|(^|[._])(adv|advantages?|weights?|rewards?|returns?)$")
+_SHARE = re.compile(
+    r"/|accum|scal|norm|frac|step|num|count|total|size|world|share|len|grad|micro"
+    r"|^(args|cfg|conf|config|hparams|opt|opts|settings)\b"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_elementwise(text: str) -> bool:
+    """True when a factor reads like weights of a loss's elements, not like a share of the window or a setting."""
+    shown = text.lower()
+    return bool(_ELEMENTWISE.search(shown)) and not _SHARE.search(shown)
+
+
 _BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|delay|skip")
 
 

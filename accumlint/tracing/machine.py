@@ -177,7 +177,9 @@ class Machine:
                 self.members.set_attribute(receiver, name, value, node, p.dotted(target))
                 self.naming.assigned(target, value, node)
             case p.Item(base=base, index=index):
-                self.members.set_item(self.eval(base), self.eval(index), value)
+                holder = self.eval(base)
+                self.naming.put(base, holder, value, node)
+                self.members.set_item(holder, self.eval(index), value)
             case p.Sequence(items=items):
                 for item, part in zip(
                     items, self.members.unpacked(value, items, node), strict=True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.values import (
@@ -240,6 +240,20 @@ class Naming:
         machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
         return new
 
+    def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
+        """`losses[i] = loss`, where `losses` is a tensor that was made before the loop."""
+        machine = self.machine
+        if (
+            not isinstance(holder, Unknown | Number)
+            or not isinstance(value, Unknown)
+            or not value.loss
+        ):
+            return
+        made = machine.program.assigned.get(p.dotted(target), ())
+        if machine.state.loops and made and all(map(_allocates, made)):
+            attached = bool(value.networks) and not machine.state.no_grad
+            machine.emit(t.Put(*machine.stamp(node, p.dotted(target)), attached))
+
     def gradient_changed(
         self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
     ) -> None:
@@ -255,3 +269,12 @@ class Naming:
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
             if state.literal is None:
                 state.literal = right
+
+
+def _allocates(value: p.Expr) -> bool:
+    """`torch.zeros(…)`, and what moves it to a device."""
+    while isinstance(value, p.Call) and isinstance(value.func, p.Attr):
+        if p.dotted(value.func) in frameworks.ALLOCATING:
+            return value.keyword("requires_grad") is None
+        value = value.func.base
+    return False

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
@@ -155,6 +156,8 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         if out and reduction == "mean" and old.atom.reduction == "none":
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
+        if reduction == "mean" and old.atom.reduction in known:
+            return replace(old, atom=fresh, symbols=_of_elements(old))
         return replace(old, atom=fresh)
 
     terms = tuple(averaged(x) for x in value.linear)
@@ -169,6 +172,16 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         found.over = reduction
     found.counted = value.counted
     return found
+
+
+def _of_elements(term: Term) -> tuple[str, ...]:
+    """The unknown factors of a term of which the mean is taken now: they are weights of its elements."""
+    if term.ranks:
+        return term.symbols
+    return tuple(
+        f"{t.ELEMENTS}{s[2:]}" if s.startswith("* ") and names.is_elementwise(s[2:]) else s
+        for s in term.symbols
+    )
 
 
 def _left_out(term: Term) -> str:
@@ -358,7 +371,11 @@ class Tensors:
                 else x.atom,
                 x.factor,
                 tuple(
-                    s for s in x.symbols if "mask" not in s and s not in masks and s != t.OVER_RANKS
+                    s
+                    for s in (
+                        x.symbols if window or x.atom.reduction == "mean" else _of_elements(x)
+                    )
+                    if "mask" not in s and f"* {s[2:]}" not in masks and s != t.OVER_RANKS
                 ),
                 x.ranks,
             )

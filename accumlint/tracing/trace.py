@@ -54,7 +54,8 @@ class Contribution:
     """One micro-batch's gradient as a backward added it to a network's `.grad`.
 
     `weight` is the factor on the micro-batch's own loss (1/4 for `loss / 4`), None when it could not be followed;
-    `symbols` are further unknown factors as written ("* args.alpha", "/ norm"). `reduction` tells how the loss was
+    `symbols` are further unknown factors as written ("* args.alpha", "/ norm"; ". weights" where they weigh the
+    elements that a mean is taken of). `reduction` tells how the loss was
     reduced over the micro-batch: "mean", "sum", "window" (divided by a count of the whole window), "unknown".
     `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
@@ -285,6 +286,13 @@ class Add(Event):
 
 
 @dataclass(frozen=True, eq=False)
+class Put(Event):
+    """A number is put into a tensor that was made before, which takes in its graph when it is `attached`."""
+
+    attached: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Reset(Event):
     total: str
 
@@ -308,6 +316,7 @@ class Reduce(Event):
 
 # The symbol of a number that was summed over the ranks.
 OVER_RANKS = "* ranks"
+ELEMENTS = ". "
 
 
 @dataclass(frozen=True)
