@@ -222,6 +222,9 @@ class _Paths:
                 self.forgiving = True
                 chosen = dict[str, str]()
                 run, machine = self.run(scenario, chosen)
+            if run.stopped.startswith("raises") and (refusal := machine.guards.refusal()):
+                chosen = {**chosen, **refusal}
+                run, machine = self.run(scenario, chosen)
             literal = run.literal
             if (
                 not run.asked

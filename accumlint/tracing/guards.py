@@ -33,7 +33,20 @@ class Guards:
         self.deciding: p.Node | None = None
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
+        # The last unknown that a guard asked for.
+        self.latest = ""
         self._by_test: dict[str, p.If] | None = None
+
+    def refusal(self) -> dict[str, str]:
+        """What makes the handler go on that raised again, where something goes wrong with the data on this path.
+
+        Its last guard had been decided long before, where only the ranks were asked for, say.
+        """
+        last = self.decisions.get(self.latest)
+        failed = any(d.data and d.choice != "ordinary" for d in self.decisions.values())
+        if not failed or last is None or last.data or last.key in self.machine.chosen:
+            return {}
+        return {last.key: next(option for option in last.options if option != last.choice)}
 
     def text(self, value: Value, expression: p.Expr) -> str:
         """How a value is named in decisions: by itself where it is unknown, else as written."""
@@ -73,6 +86,8 @@ class Guards:
     def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
+        if isinstance(value, Unknown):
+            self.latest = _stripped(value.text)[0]
         self.supposed = self.supposed or isinstance(value, Unknown)
         if known is not None:
             if isinstance(value, Unknown):
