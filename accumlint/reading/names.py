@@ -265,6 +265,16 @@ def is_rescaling(called: str) -> bool:
     return bool(_RESCALING.search(called.lower()))
 
 
+_CLIPPER = re.compile(r"grad(ient)?s?_?(norm_?)?clip|clip\w*_?grad")
+
+
+@lru_cache(maxsize=4096)
+def is_clipper(name: str, method: str) -> bool:
+    """True when a method of a class reads like one that clips gradients."""
+    clips = "clip" in method or method in ("step", "apply")
+    return clips and bool(_CLIPPER.search(name.lower()))
+
+
 _SKIPPED = "step_was_skipped({})"
 
 

@@ -178,6 +178,9 @@ class Calling:
             return self.apply(
                 self.machine.members.object_attribute(base, name, node), args, kwargs, node
             )
+        if base.cls is not None and args and names.is_clipper(base.cls.name, name):
+            self.machine.updating.clip(args, "torch", node, f"{base.text}.{name}")
+            return Unknown("norm")
         if base.role in ("", "model") or base.cls is not None:
             found = self.machine.invoking.method_of(base, name)
             if found is not None and base.role != "optimizer":
