@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
-from accumlint.reading.names import is_ranks
 from accumlint.reading.program import (
     Assign,
     Attr,
@@ -115,12 +114,6 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
     )
-
-
-def counts_ranks(program: Program, argument: Expr) -> bool:
-    """True when the number of processes is part of a number."""
-    parts = stands_for(program, argument, number=True)
-    return any(is_ranks(name) for part in parts for name in _last_names([*walk_expr(part)]))
 
 
 def _by_rows(quotient: Binary) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Expr, Program, render
+from accumlint.reading.program import render
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace
 
-from ._schedules import counts_microbatches, counts_ranks, every_argument
+from ._schedules import counts_microbatches, every_argument
 from ._windows import accumulating_windows
 
 
@@ -64,9 +64,8 @@ class ScheduleLengthInMicrobatches(Rule):
 
     When it stays silent: when anything is divided on the way to the length, when a function works
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
-    Under Accelerate the finding is likely at most: a prepared scheduler moves once for each process
-    at every update, and a run with as many processes as accumulation steps is right by accident. It
-    is only possible where the number of processes is part of the length.
+    Under Accelerate the finding is only possible: a prepared scheduler moves once for each process
+    at every update, and the number of processes may be what the length was multiplied by.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.
@@ -99,17 +98,11 @@ class ScheduleLengthInMicrobatches(Rule):
                     continue
                 for argument in every_argument(trace.program, scheduler):
                     if counts_microbatches(trace.program, argument):
+                        gated = any(e.gated for e in events)
                         yield self.at(
                             argument,
                             f"`{render(argument)}` counts micro-batches, and "
                             f"`{events[0].subject}.step()` runs once per update",
-                            confidence=how_sure(trace.program, argument, events),
+                            confidence=Confidence.POSSIBLE if gated else Confidence.CERTAIN,
                             window=window,
                         )
-
-
-def how_sure(program: Program, argument: Expr, moves: list[Schedule]) -> Confidence:
-    """How sure a length is wrong: Accelerate moves a prepared scheduler once for each process at an update."""
-    if not any(move.gated for move in moves):
-        return Confidence.CERTAIN
-    return Confidence.POSSIBLE if counts_ranks(program, argument) else Confidence.LIKELY

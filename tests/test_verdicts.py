@@ -52,6 +52,7 @@ EXCEPTIONS = {
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
     "acc408/good_out_of_memory_begins_again": OTHER_DATA,
+    "acc102/bad_weighted_element_by_element.fixed": "the large batch it is compared with weighs all targets the same",
     "acc408/good_out_of_memory_unless_distributed": OTHER_DATA,
     "acc102/good_share_of_the_window": NO_STANDIN,
     "acc202/bad_clipper_of_its_own": UNCOUNTED,
