@@ -30,6 +30,25 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
     return found
 
 
+def windows(program: p.Program) -> dict[str, str]:
+    """The role of the names that tell a window's size by nothing but the test which guards its step."""
+    guards = (node for node in program.nodes if isinstance(node, p.If) and _steps(node))
+    sizes = (
+        part.right
+        for guard in guards
+        for part in p.walk_expr(guard.test)
+        if isinstance(part, p.Binary) and part.op == "%"
+    )
+    return {
+        p.dotted(n).rpartition(".")[2]: "steps" for n in sizes if isinstance(n, p.Name | p.Attr)
+    }
+
+
+def _steps(guard: p.If) -> bool:
+    calls = (n.func for n in p.walk(guard.body) if isinstance(n, p.Call))
+    return any(isinstance(f, p.Attr) and f.name == "step" for f in calls)
+
+
 def disables(program: p.Program) -> bool:
     """Whether a GradScaler is switched off in so many words."""
     return any(

@@ -97,7 +97,7 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
     if plan.job is None:
         return
     sized = {"window sizes", "micro-batches per update"} & answer.figures.keys()
-    if sized and not _asks(plan.job.text):
+    if sized and not _asks(plan.job.text) and "steps" not in plan.job.roles.values():
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
     if plan.symptom not in _OF_GRADIENTS:
         return

@@ -32,6 +32,8 @@ _TRAINED = re.compile(
 _BY_NAME = re.compile(r"^(trainable|train|optimized|model)_(param|params|parameter)_(dict|map)$")
 _NO_MODEL = re.compile(r"count$|^(batch|data|sample)_generator$")
 _NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_")
+# Names of networks that reading does not go by, since they are more often parts of one.
+_NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
 # A window may be asked for by what it holds.
@@ -142,12 +144,14 @@ class Things:
             return None
         if last.endswith((")", "]")):
             return UNKNOWN
-        if names.is_steps(last):
+        if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
             return self.steps_
         role = self.roles.get(text, "")
         if not role and not names.is_configuration(text) and not _MAKERS.search(last):
             role = "criterion" if _CRITERION.search(last) else names.role_of(last)
+            if not role and _NETWORK.search(last.lower()):
+                role = "model"
         if role == "loader" and _NO_LOADER.search(last.lower()):
             role = ""
         if last.startswith(("enable_", "disable_")) and text not in self.roles:
