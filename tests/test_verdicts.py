@@ -43,8 +43,11 @@ BESIDE = "what one loss weighs beside another is not asked"
 EXCEPTIONS = {
     "acc101/bad_labels_given_to_a_model": NO_STANDIN,
     "acc101/bad_mask_of_a_rollout": NO_STANDIN,
+    "acc101/bad_pixels_that_are_valid": "no control shows that a mask of the data could leave as many",
     "acc101/bad_weighted_by_its_chance": NO_STANDIN,
     "acc101/good_classes_given_to_a_model": OTHER_DATA,
+    "acc101/good_columns_picked": "nothing stands in for the columns",
+    "acc101/good_whole_batch_of_blocks": OTHER_DATA,
     "acc102/bad_second_loss_forgotten": BESIDE,
     "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
