@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.losses import OF_A_MODEL
+from accumlint.tracing.members import PICKED
 from accumlint.tracing.trace import Contribution, Trace
 
 from ._labels import leaves_labels_out
@@ -76,10 +77,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     ACC106.
 
     The finding is `certain` when the file shows that labels are left out: it pads, or it writes or looks for the
-    ignored value. It is `likely` for a loss that a model works out of labels of which some are set to -100, and for a
-    sum that is divided by another one over the micro-batch's own data. An `ignore_index` alone is `possible` only,
-    since many models name one and are trained on full rows. Class weights make the count differ by a little, and the
-    finding a warning.
+    ignored value. It is `likely` for a loss that a model works out of labels of which some are set to -100, for a mean
+    over what a mask picks, and for a sum that is divided by another one over the micro-batch's own data. An
+    `ignore_index` alone is `possible` only, since many models name one and are trained on full rows. Class weights
+    make the count differ by a little, and the finding a warning.
 
     When the fix is not offered: always, since the count of a window must be known before its first backward. The
     suggestion is the window of the good example.
@@ -114,7 +115,7 @@ class MeanLossNotNormalisedByTokens(Rule):
             set_by_hand = "ignore_index=-1`" in first.varies
             shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
             sure = Confidence.LIKELY if first.varies == OF_A_MODEL else Confidence.CERTAIN
-            if not shown and any(is_counted(c) for c in uneven):
+            if not shown and any(is_counted(c) or is_picked(c) for c in uneven):
                 shown, sure = True, Confidence.LIKELY
             yield self.at(
                 first.backward,
@@ -136,6 +137,11 @@ def _counted(c: Contribution) -> str:
 def is_counted(c: Contribution) -> bool:
     """True where what divides is added up from data: the sum of a mask, or the lengths of prompts."""
     return c.divisor is not None and ".sum(" in c.divisor.text
+
+
+def is_picked(c: Contribution) -> bool:
+    """True where a mask picks the elements of which the loss is the mean."""
+    return c.varies.startswith(PICKED)
 
 
 def is_uneven(c: Contribution) -> bool:

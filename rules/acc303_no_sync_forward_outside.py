@@ -87,28 +87,32 @@ class NoSyncForwardOutside(Rule):
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in trace.main.windows:
-            for backward in window.backwards:
-                entered = [e for e in window.of(NoSync) if e.entered and e.index < backward.index]
-                if not entered or not backward.silenced:
-                    continue
-                unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)
-                if unseen or any(c.synced for c in backward.contributions):
-                    yield self.at(
-                        entered[-1],
-                        f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
-                        "forward, where DDP decides to reduce",
-                        window=window,
-                        fixes=[
-                            safe(
-                                "Take the forward into `no_sync`",
-                                Move(c.forward.node, Before(context.body[0]), "users"),
-                            )
-                            for context in contexts(trace.program, backward.node)
-                            for c in backward.contributions
-                            if c.forward is not None
-                        ],
-                    )
+        run = trace.main
+        around = {b: w for w in run.windows for b in w.backwards}
+        for backward in run.of(Backward):
+            if not backward.silenced:
+                continue
+            entered = [e for e in run.of(NoSync) if e.entered and e.index < backward.index]
+            if not entered:
+                continue
+            unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)
+            if unseen or any(c.synced for c in backward.contributions):
+                yield self.at(
+                    entered[-1],
+                    f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
+                    "forward, where DDP decides to reduce",
+                    # Who steps may be out of sight.
+                    window=around.get(backward),
+                    fixes=[
+                        safe(
+                            "Take the forward into `no_sync`",
+                            Move(c.forward.node, Before(context.body[0]), "users"),
+                        )
+                        for context in contexts(trace.program, backward.node)
+                        for c in backward.contributions
+                        if c.forward is not None
+                    ],
+                )
 
 
 def covers_backward_only(trace: Trace, backward: Backward) -> bool:

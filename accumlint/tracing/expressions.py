@@ -177,6 +177,9 @@ class Expressions:
         for op, expression in node.rest:
             right = self.eval(expression)
             result = self.compared(op, left, right, shown, expression)
+            if isinstance(result, Unknown) and not result.tensor:
+                reached = self.machine.guards.reached(node)
+                result = result if reached is None else reached
             if result is not True:
                 return result
             left, shown = right, expression

@@ -36,6 +36,7 @@ class Guards:
         # The last unknown that a guard asked for.
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
+        self._wrapping: frozenset[str] | None = None
 
     def refusal(self) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
@@ -117,6 +118,44 @@ class Guards:
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
         return (choice == "true") != negated
+
+    def reached(self, test: p.Compare) -> bool | None:
+        """Whether a count of samples that goes back to 0 has reached its size, None for another test.
+
+        Nobody knows the numbers: the size is as many micro-batches as the accumulation steps.
+        """
+        if not (self.machine.state.loops and self.machine.state.asked):
+            return None
+        match test:
+            case p.Compare(
+                left=p.Name() | p.Attr() as count,
+                rest=[("<" | "<=" | ">" | ">=" as op, p.Name() | p.Attr())],
+            ) if p.dotted(count) in self._wrapping_counts():
+                self.supposed = True
+                return self._boundary() != (op in ("<", "<="))
+            case _:
+                return None
+
+    def _wrapping_counts(self) -> frozenset[str]:
+        """What is raised by something else than a number, and set to 0 where it is held against a limit."""
+        if self._wrapping is None:
+            nodes = self.machine.program.nodes
+            raised = {
+                p.dotted(n.target)
+                for n in nodes
+                if isinstance(n, p.Augment) and n.op == "+" and not isinstance(n.value, p.Const)
+            }
+            emptied = {
+                p.dotted(target)
+                for guard in nodes
+                if isinstance(guard, p.If) and isinstance(guard.test, p.Compare)
+                for n in p.walk(guard.body, into_functions=False)
+                if isinstance(n, p.Assign) and isinstance(n.value, p.Const) and n.value.value == 0
+                for target in n.targets
+                if p.dotted(target) == p.dotted(guard.test.left)
+            }
+            self._wrapping = frozenset(raised & emptied)
+        return self._wrapping
 
     def _boundary(self) -> bool:
         """A counter that began nobody knows where is asked for the window's end: it comes every so often."""

@@ -94,14 +94,17 @@ class Losses:
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
             if "labels" in kwargs and "num_items_in_batch" not in kwargs:
-                self._labelled(value)
+                self._labelled(value, "loss", "['loss']", "[0]")
+            elif "**" in kwargs:
+                # The labels are in the batch where a loss comes out of it.
+                self._labelled(value, "loss", "['loss']")
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
 
-    def _labelled(self, value: Unknown) -> None:
-        """A model that is given labels returns their loss first, by custom a mean over those that are not -100."""
+    def _labelled(self, value: Unknown, *where: str) -> None:
+        """A model that is given labels returns their loss, by custom a mean over those that are not -100."""
         if not self.machine.relevance.ignores:
             return
-        for name in ("loss", "['loss']", "[0]"):
+        for name in where:
             loss = derived(f"{value.text}.loss", value, node=value.origin)
             loss.loss = True
             loss.reduction = "mean"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
@@ -24,6 +25,10 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+# How `varies` begins for what a mask picks.
+PICKED = "picked by"
+# A mask by its name; positions of masked tokens may be as many in every row.
+_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 _UNBOUND = frozenset(
     {
         "no_sync",
@@ -257,6 +262,8 @@ class Members:
             found.count = base.count
             found.counted = base.counted
             found.whole = base if _drops_first(node) else base.whole
+            if base.networks and _picks(index):
+                found.varies = f"{PICKED} `{p.render(node.index)}`"
             return found
         return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
 
@@ -350,6 +357,14 @@ def _index_key(index: Value) -> object:
     if isinstance(index, Number | str | None):
         return index
     return word(index)
+
+
+def _picks(index: Value) -> bool:
+    """True for a mask: how many elements it leaves differs between micro-batches."""
+    if not isinstance(index, Unknown) or not index.batches:
+        return False
+    compared = index.counted is not None and index.counted.kind == "some"
+    return compared or bool(_MASK.search(index.text.lower()))
 
 
 def _drops_first(node: p.Item) -> bool:
