@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.losses import OF_A_MODEL
 from accumlint.tracing.members import PICKED
-from accumlint.tracing.trace import Contribution, Trace
+from accumlint.tracing.trace import OF_A_MODEL, Contribution, Trace
 
 from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows

@@ -61,11 +61,12 @@ FLOORS = [
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
-# What the program, its names, its events, a finding and its fix are made of: all that a rule needs.
+# What the program, its names, its frameworks' names, its events, a finding and its fix are made of: all that a rule needs.
 FOR_RULES = {
     "accumlint.rule",
     "accumlint.tracing.trace",
     "accumlint.reading.names",
+    "accumlint.reading.frameworks",
     "accumlint.reading.program",
     "accumlint.editing",
 }

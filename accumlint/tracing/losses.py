@@ -23,7 +23,6 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
-OF_A_MODEL = "labels of -100 are left out"
 _TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
@@ -108,7 +107,7 @@ class Losses:
             loss = derived(f"{value.text}.loss", value, node=value.origin)
             loss.loss = True
             loss.reduction = "mean"
-            loss.varies = OF_A_MODEL
+            loss.varies = t.OF_A_MODEL
             value.attributes[name] = loss
 
     def _piece(self, given: list[Value]) -> Batch:

@@ -15,6 +15,9 @@ from typing import TypeVar, cast
 
 from accumlint.reading.program import Function, Node, Program
 
+# Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
+OF_A_MODEL = "labels of -100 are left out"
+
 
 @dataclass(frozen=True, eq=False)
 class Thing:
