@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.members import PICKED
-from accumlint.tracing.trace import OF_A_MODEL, Contribution, Trace
+from accumlint.tracing.trace import OF_A_MODEL, PICKED, Contribution, Trace
 
 from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows

@@ -61,7 +61,8 @@ FLOORS = [
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
-# What the program, its names, its frameworks' names, its events, a finding and its fix are made of: all that a rule needs.
+# What the program, its names and events, a finding and its fix are made of, and what frameworks call things: all that a
+# rule needs.
 FOR_RULES = {
     "accumlint.rule",
     "accumlint.tracing.trace",

@@ -25,8 +25,6 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
-# How `varies` begins for what a mask picks.
-PICKED = "picked by"
 # A mask by its name; positions of masked tokens may be as many in every row.
 _MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 _UNBOUND = frozenset(
@@ -263,7 +261,7 @@ class Members:
             found.counted = base.counted
             found.whole = base if _drops_first(node) else base.whole
             if base.networks and _picks(index):
-                found.varies = f"{PICKED} `{p.render(node.index)}`"
+                found.varies = f"{t.PICKED} `{p.render(node.index)}`"
             return found
         return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
 

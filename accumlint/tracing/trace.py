@@ -17,6 +17,8 @@ from accumlint.reading.program import Function, Node, Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
 OF_A_MODEL = "labels of -100 are left out"
+# How `varies` begins for what a mask picks.
+PICKED = "picked by"
 
 
 @dataclass(frozen=True, eq=False)
