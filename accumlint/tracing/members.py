@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import names
 from accumlint.reading import program as p
+from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import derived, detached
 from accumlint.tracing.values import (
