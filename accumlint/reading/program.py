@@ -734,20 +734,10 @@ def render(expr: Expr) -> str:
             return f"{render(lower) if lower else ''}:{render(upper) if upper else ''}"
         case Star(value=value):
             return "*" + render(value)
-        case Comprehension(kind="list" | "generator" as kind, element=element, clauses=clauses):
-            shown = " ".join([render(element), *map(_clause, clauses)])
-            return f"[{shown}]" if kind == "list" else shown
         case Walrus(value=value):
             return render(value)
         case _:
             return "…"
-
-
-def _clause(clause: tuple[Expr, Expr, tuple[Expr, ...]]) -> str:
-    target, iterable, tests = clause
-    return f"for {render(target)} in {render(iterable)}" + "".join(
-        f" if {render(test)}" for test in tests
-    )
 
 
 def shown(node: Node) -> str:
