@@ -130,7 +130,7 @@ def _heading(arguments: Arguments) -> list[str]:
     if arguments.write is not None:
         shown += ["--write", arguments.write.as_posix()]
     return [
-        f"Measured on {date.today()} with accumlint {version('accumlint')}, libcst {version('libcst')}, "
+        f"Measured on {date.today()} with accumlint {version('accumlint')}, "
         f"{platform.python_implementation()} {platform.python_version()}, {platform.system()}, "
         f"{os.cpu_count()} cores:",
         "",
