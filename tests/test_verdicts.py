@@ -58,6 +58,7 @@ EXCEPTIONS = {
     "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
+    "acc406/bad_scaled_by_a_library.fixed": "the library that scales its gradients is not there",
     "acc408/good_out_of_memory_begins_again": OTHER_DATA,
     "acc102/bad_weighted_element_by_element.fixed": "the large batch it is compared with weighs all targets the same",
     "acc408/good_out_of_memory_unless_distributed": OTHER_DATA,
