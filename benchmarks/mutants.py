@@ -144,6 +144,7 @@ class Subject:
         if hasattr(part, "at"):
             return f"{type(part).__name__} at {self._line(part)}"
         if isinstance(part, tuple):
+            # Of any type, as the part itself is.
             return "".join(map(self._shown, part))  # pyright: ignore[reportUnknownArgumentType]
         if is_dataclass(part) and not isinstance(part, type):
             inner = ",".join(self._shown(getattr(part, f.name)) for f in fields(part))

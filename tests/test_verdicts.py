@@ -65,7 +65,6 @@ EXCEPTIONS = {
     "acc102/good_share_of_the_window": NO_STANDIN,
     "acc202/bad_clipper_of_its_own": UNCOUNTED,
     "acc202/bad_clipper_of_its_own.fixed": UNCOUNTED,
-    "acc202/good_clipper_of_its_own": UNCOUNTED,
     "acc405/bad_put_into_a_tensor": PUT_IN,
     "acc405/bad_put_into_a_tensor.fixed": PUT_IN,
     "acc405/good_tensor_for_each_window": PUT_IN,

@@ -252,8 +252,10 @@ class _Lowering:
                 pair = p.Sequence(node, "tuple", self.exprs((key, value)))
                 return p.Comprehension(node, "dict", pair, self.clauses(clauses))
             case ast.Lambda(args=params, body=body):
-                lower = lambda: (p.Return(body, self.expr(body)),)  # noqa: E731
-                return p.Lambda(node, self.callable(node, "<lambda>", params, (), lower))
+                function = self.callable(
+                    node, "<lambda>", params, (), lambda: (p.Return(body, self.expr(body)),)
+                )
+                return p.Lambda(node, function)
             case ast.Yield(value=value):
                 return p.Yield(node, self.maybe(value), False)
             case ast.YieldFrom(value=value):

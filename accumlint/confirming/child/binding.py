@@ -305,8 +305,7 @@ class Binding(Things):
         """An autocast, or nothing where its settings could not be read."""
         try:
             return made()
-        # Whatever the user's settings do.
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 (the user's settings may raise anything)
             return nullcontext()
 
     def lasts(self, value: Any, count: Any, bound: Any) -> Any:

@@ -70,8 +70,7 @@ def _read(name: str, is_own: Callable[[FrameType], bool]) -> Any:
         if is_own(frame) and first in frame.f_locals:
             try:
                 return eval(name, frame.f_globals, frame.f_locals)
-            # Reading may run the user's own code, which may raise anything: then the total was not seen.
-            except Exception:  # noqa: BLE001
+            except Exception:  # noqa: BLE001 (the user's own code may raise anything; the total was not seen then)
                 return None
         frame = frame.f_back
     return None

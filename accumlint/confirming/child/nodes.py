@@ -24,7 +24,8 @@ def loaded(name: str) -> ast.expr:
 
 
 def constant(value: object) -> ast.expr:
-    # Strings and tuples of them, nested; what is in a tuple that is met as an object, no annotation says.
+    # Strings and tuples of them, nested: what is in a tuple that is met as an object, no annotation says, so pyright
+    # is switched off for both lines below.
     if isinstance(value, tuple):
         return ast.Tuple([constant(v) for v in value], ast.Load())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
     return ast.Constant(value)  # pyright: ignore[reportArgumentType]

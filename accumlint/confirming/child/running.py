@@ -29,6 +29,7 @@ class _Builtins(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if name.startswith("__"):
             raise KeyError(name)
+        # The one way in from outside: a name that the code reads and nobody bound.
         return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
 
 

@@ -93,6 +93,7 @@ def count(node: ast.Compare) -> None:
             count.left = placed(runtime("reached", [count.left, ast.Constant(1)]), node)
         case ast.Name() | ast.Attribute():
             ahead = ast.Constant(0 if at_zero else 1)
+            # The pattern above says that its left side is a remainder; pyright does not follow it.
             node.left.left = placed(runtime("reached", [count, ahead]), node)  # pyright: ignore[reportAttributeAccessIssue]
         case _:
             pass
