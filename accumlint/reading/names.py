@@ -275,6 +275,11 @@ def is_clipper(name: str, method: str) -> bool:
     return clips and bool(_CLIPPER.search(name.lower()))
 
 
+def is_clip(called: str) -> bool:
+    """True when a function's name reads like one that clips gradients."""
+    return "clip" in called and "grad" in called
+
+
 _SKIPPED = "step_was_skipped({})"
 
 

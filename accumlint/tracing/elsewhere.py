@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.project import Definition, Excerpt, Module, Project
 from accumlint.reading.relevance import key, relevance
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_NODES_OF_VALUE = 1_500
 # All such calls of a run together.
 MAX_NODES_OF_VALUES = 60_000
+_CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
 _TABLED = (
     frozenset(frameworks.WRAPPERS)
     | frameworks.SCALERS
@@ -233,9 +234,14 @@ class Elsewhere:
         calling = self.machine.calling
         match excerpt.statement:
             case p.Function() as function if function not in self.borders.refused:
+                before = len(self.machine.state.events)
                 value = calling.machine.invoking.invoke(
                     Closure(function, None), args, kwargs, None, node
                 )
+                done = self.machine.state.events[before:]
+                if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
+                    # Nothing is seen of how it clips, by means of its own: its name stands for it.
+                    return None
                 if excerpt.is_eventful or _tells(value):
                     return (value,)
                 return None
