@@ -226,9 +226,10 @@ class Elsewhere:
     ) -> tuple[Value] | None:
         """What a call of something imported gives, in a tuple; None where it is not followed."""
         last = callee.path.rpartition(".")[2]
-        if last in _TABLED:
+        definition = self.find(callee)
+        if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
             return None
-        excerpt = self._followed(self.find(callee))
+        excerpt = self._followed(definition)
         if excerpt is None:
             return None
         calling = self.machine.calling
@@ -331,6 +332,13 @@ class Elsewhere:
         if closure.function in self.borders.refused:
             return machine.calling.unknown_call(closure.function.name, receiver, args, kwargs, node)
         return value
+
+
+def _clips_by_own_means(definition: Definition) -> bool:
+    """True for a function that its name says to clip gradients, with nothing in it that a table knows."""
+    if not names.is_clip(definition.name) or definition.block.is_class:
+        return False
+    return not definition.calls & (frameworks.CLIPS | {"unscale_", "step", "backward"})
 
 
 def _tells(value: Value) -> bool:
