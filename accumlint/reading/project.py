@@ -154,7 +154,10 @@ class Excerpt:
                 if key(function) in self.relevance.reaching_backward:
                     return True
                 strong = key(function) in self.relevance.reaching_strong
-                return strong and not frameworks.is_harmless(name)
+                called = self.definition.calls
+                # A name may hide it (`update_parameters_and_lr`), but what steps and clears takes an optimizer's step.
+                steps = "step" in called and bool(called & names.CLEARS)
+                return strong and (steps or not frameworks.is_harmless(name))
             case p.Class(name=name, methods=methods):
                 reaching = self.relevance.reaching_backward
                 return name in reaching or any(key(m) in reaching for m in methods.values())
