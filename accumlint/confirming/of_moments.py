@@ -115,11 +115,13 @@ def attached(evidence: Evidence, key: str = "equal") -> Answer:
     if not totals:
         raise Undecided("the running total was not found while the loop ran")
     first, last = totals[0], max(totals, key=lambda x: x.nodes)
-    shows = last.nodes > 0
+    kept = [x.nodes for x in totals if x.nodes]
+    # What is begun anew in every window keeps that window's graph, and never another's.
+    shows = bool(kept) and max(kept) > min(kept)
     sentence = (
-        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}"
+        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}, and {min(kept)} at another"
         if shows
-        else f"`{first.name}` keeps no graph"
+        else f"`{first.name}` keeps no graph of an earlier window"
     )
     return Answer(shows, float(last.nodes), sentence, {"graph nodes": last.nodes})
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from accumlint.reading import names
 from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS
 
 
@@ -117,6 +118,9 @@ class Stub:
         if method in CLIPS | HELPER_CLIPS and args:
             self._answers.told(self._text, "torch's own clipping")
             return _clipped("value" if "value" in method else "norm", *args, **kwargs)
+        if args and names.is_rescaling(method):
+            self._answers.told(self._text, "gradients multiplied by the factor that it is given")
+            return _rescaled(*args)
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.
             self._answers.told(self._text, "the stand-in model's own loss")
@@ -268,6 +272,15 @@ def _clipped(
         torch.nn.utils.clip_grad_value_(parameters, most)
         return None
     return torch.nn.utils.clip_grad_norm_(parameters, most)
+
+
+def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
+    """Multiplies the gradients of what a helper of a library's is given."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
+        if p.grad is not None:
+            p.grad.mul_(factor)
 
 
 def _is_function(value: object) -> bool:

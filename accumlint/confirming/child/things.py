@@ -142,6 +142,8 @@ class Things:
             return choice == "true" if choice in ("true", "false") else literal(choice)
         if self.choices.get(f"{text} is None") == "true":
             return None
+        if last in ("get_world_size()", "get_rank()"):
+            return self.world if "size" in last else self.data.rank
         if last.endswith((")", "]")):
             return UNKNOWN
         if names.is_steps(last) or self.roles.get(last) == "steps":
