@@ -39,7 +39,12 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     if not found.left and not any(m.kind == "epoch" for m in found.moments):
         raise Undecided("no epoch ended")
     if not found.left:
-        return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
+        return Answer(
+            False,
+            0.0,
+            "no epoch leaves micro-batches that are dropped or leak into other windows",
+            {"left": 0},
+        )
     names = listed(found.left)
     fate = "and no update of that epoch applies them"
     if leaked:
@@ -208,7 +213,5 @@ def held(evidence: Evidence, key: str = "equal") -> Answer:
     most = int(evidence.raw[key]["notes"]["graphs"])
     if not most:
         raise Undecided("no graph was seen")
-    what = "one micro-batch is" if most == 1 else f"{most} micro-batches are"
-    return Answer(
-        most > 1, float(most), f"the graphs of {what} kept at once", {"graphs kept": most}
-    )
+    what = "graph of one micro-batch is" if most == 1 else f"graphs of {most} micro-batches are"
+    return Answer(most > 1, float(most), f"the {what} kept at once", {"graphs kept": most})

@@ -134,9 +134,10 @@ def _asks(text: str) -> bool:
     return False
 
 
-# Claims about gradients, their reduction and their clearing.
+# Claims about gradients, their reduction, their scaling and their clearing.
 _OF_GRADIENTS = {
     Symptom.GRADIENT, Symptom.SCALE, Symptom.CLIPPED, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.MISSED,
+    Symptom.RAISES, Symptom.STUCK,
 }  # fmt: skip
 
 

@@ -218,7 +218,13 @@ class Recorder(TorchFunctionMode):
             self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
-        self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
+        gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
+        self.losses = [
+            x
+            for x in self.losses
+            # To hold a loss is to hold its graph.
+            if x.microbatch > self.data.current - 12 and x.number not in gone
+        ]
         self.note("backward", contributions=found, scale=self.scale)
 
     def _moves(self, root: torch.Tensor) -> bool:

@@ -50,6 +50,8 @@ _APEX = {"initialize", "master_params", "scale_loss"}
 _STEPS = re.compile(
     r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
 )
+# What gets one of these may step, scale or clear as it likes.
+_STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -104,7 +106,7 @@ class Stub:
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
         given = (*args, *kwargs.values())
-        if method not in _APEX and any(isinstance(a, torch.optim.Optimizer) for a in given):
+        if method not in _APEX and any(isinstance(a, _STEPPING) for a in given):
             self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.

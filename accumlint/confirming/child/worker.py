@@ -346,7 +346,7 @@ def _pass(
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
-    length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
+    length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
         device=device, dtype=dtype, ignored=job["ignored"], limit=40 * length,
