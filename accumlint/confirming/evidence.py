@@ -94,7 +94,7 @@ def key_of(spec: Mapping[str, Any]) -> str:
         words.append("one")
     if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
         words.append("overflow")
-    words.extend(name for name in ("unscaled", "growing", "pressure") if spec[name])
+    words.extend(name for name in ("unscaled", "growing", "pressure", "large") if spec[name])
     if spec["poison"] > STEPS - 1:
         words.append("last")
     if spec["sabotage"]:

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 from accumlint.confirming.answers import Answer, listed, updates_of
-from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.of_gradients import gradient
 
 
@@ -148,6 +148,22 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
+    answer = _stuck(evidence, key)
+    if answer.shows or key != "overflow" or not evidence.has("overflow large"):
+        return answer
+    # A guard may let an overflow pass, and stop at a gradient that is too large.
+    found = evidence.get("overflow large")
+    whole = len(evidence.get("equal").updates)
+    if found.raised is None or not is_expected(found.raised.message) or not whole:
+        return answer
+    sentence = (
+        f"after a gradient that is too large the loop raises {found.raised.kind} at line {found.raised.line}:"
+        f" {found.raised.message}"
+    )
+    return Answer(True, 1.0, sentence, {"updates": len(found.updates)})
+
+
+def _stuck(evidence: Evidence, key: str) -> Answer:
     found = evidence.get(key)
     before = evidence.raw[key]["notes"]["initial_scale"]
     # A scaler that is switched off multiplies by 1, and has nothing to lower.

@@ -71,6 +71,8 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     found = binding.value(p.name)
     if found is not UNKNOWN:
         return found
+    if p.default is False and binding.asks_for_scaler(p.name):
+        return True
     if p.default is None and _CONFIGURATION.search(p.name):
         return binding.stub(p.name)
     if p.default is not p.empty and not (

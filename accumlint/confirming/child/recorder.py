@@ -48,6 +48,8 @@ from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+# A gradient that is above any threshold.
+_LARGE = 1e30
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -262,7 +264,7 @@ class Recorder(TorchFunctionMode):
             # An overflow: a gradient is not finite from here to the next clear.
             for p in self.parameters():
                 if p.grad is not None:
-                    p.grad.view(-1)[:1] = math.inf
+                    p.grad.view(-1)[:1] = _LARGE if self.settings.large else math.inf
                     self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:

@@ -53,6 +53,8 @@ _HARMLESS = re.compile(
     r"save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
     r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
 )
+# Flags and settings that ask for a GradScaler.
+_SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
 # What a term of the loss weighs is above zero where the term is in use.
 _WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
 
@@ -65,7 +67,8 @@ class Things:
     """The stand-ins of a pass, made when they are asked for.
 
     `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
-    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom.
+    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom; `scaled`: so are those
+    that ask for a GradScaler, since the finding is about one.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class Things:
         steppers: tuple[str, ...] = (),
         prepares: bool = True,
         tells_steps: bool = True,
+        scaled: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -105,6 +109,7 @@ class Things:
         self.steppers = steppers
         self.prepares = prepares
         self.tells_steps = tells_steps
+        self.scaled = scaled
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
@@ -202,6 +207,8 @@ class Things:
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
+        if self.asks_for_scaler(text):
+            return True
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
@@ -212,6 +219,11 @@ class Things:
         return (
             self.ordinary and not names.is_off_by_default(text) and not _SELDOM.search(text.lower())
         )
+
+    def asks_for_scaler(self, text: str) -> bool:
+        """Whether a flag or a comparison asks for a GradScaler where the finding is about one."""
+        last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
+        return self.scaled and bool(_SCALED.search(last.lower()))
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:

@@ -355,7 +355,7 @@ def _pass(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0), graphs=job["graphs"],
+        inject=spec.get("inject", 0), large=spec.get("large", False), graphs=job["graphs"],
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
@@ -373,10 +373,14 @@ def _pass(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])),
+        bool(_STEPS.search(job["text"])), job["scaled"],
     )  # fmt: skip
     wanted: list[tuple[str, int]] = []
-    scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
+    scaling = Scaling(
+        0.0 if spec["unscaled"] else _SCALE,
+        1 if spec["growing"] else 2000,
+        binding.tell if job["scaled"] else None,
+    )
     with surroundings(binding, scaling):
         try:
             if not unbound:
