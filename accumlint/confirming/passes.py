@@ -89,6 +89,8 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", growing=True)
     # What is done where the GradScaler refuses to go on.
     yield Spec("equal", unscaled=True)
+    if symptom in (Symptom.LEFT, Symptom.PARTIAL):
+        yield Spec("trailing", unscaled=True)
     # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)

@@ -50,9 +50,10 @@ _SELDOM = re.compile(
 
 # What looks at an optimizer, moves its learning rate, or sets things up.
 _HARMLESS = re.compile(
-    r"save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"^set_|save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
     r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
 )
+_RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 _SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
 # What a term of the loss weighs is above zero where the term is in use.
@@ -178,7 +179,7 @@ class Things:
             return {n: q for model in self.models.values() for n, q in model.named_parameters()}
         if low in ("device", "dev"):
             return self.data.device
-        if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
+        if _RANKS.search(low):
             return self.world
         if low in ("rank", "process_index", "global_rank"):
             return self.data.rank
