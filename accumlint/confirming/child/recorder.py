@@ -31,7 +31,7 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.batches import Enough, plain
 from accumlint.confirming.child.contributions import contributions, flat
 from accumlint.confirming.child.held import Graphs, totals, unsaved
 from accumlint.confirming.child.losses import (
@@ -183,7 +183,7 @@ class Recorder(TorchFunctionMode):
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """A mean or a sum written by hand, used where no loss function of torch was seen."""
-        value = args[0] if args else None
+        value = plain(args[0]) if args else None
         if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
             return
         if not value.requires_grad or value.numel() < 2 or result.dim():
