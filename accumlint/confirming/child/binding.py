@@ -302,6 +302,10 @@ class Binding(Things):
             raise Unbound("a loop goes on without taking a step")
         return value
 
+    def moved(self, whole: Any, parts: Callable[[], Any]) -> Any:
+        """What becomes of all parts of a whole that are moved elsewhere: of a micro-batch, itself."""
+        return whole.use() if isinstance(whole, Batch) else parts()
+
     def casting(self, made: Callable[[], Any]) -> Any:
         """An autocast, or nothing where its settings could not be read."""
         try:

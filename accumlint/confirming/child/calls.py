@@ -22,6 +22,22 @@ _ROUNDS = (
 )  # fmt: skip
 
 
+class _Parameters(list[Any]):
+    """The parameters of the networks; or settings of that name, where one is asked for."""
+
+    def __init__(self, name: str, binding: Binding) -> None:
+        super().__init__(q for m in binding.models.values() for q in m.parameters())
+        self._name = name
+        self._binding = binding
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        text = f"{self._name}.{name}"
+        found = self._binding.value(text)
+        return self._binding.stub(text) if found is UNKNOWN else found
+
+
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
     """Stand-ins for the parameters of a function, by their names."""
     args: list[Any] = []
@@ -100,7 +116,7 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if re.search(r"^params$|parameters$", p.name):
         if not binding.models:
             binding.model("model")
-        return [q for m in binding.models.values() for q in m.parameters()]
+        return _Parameters(p.name, binding)
     return binding.stub(p.name)
 
 

@@ -32,6 +32,7 @@ from accumlint.confirming.child.shapes import (
     is_made,
     is_of_words,
     mentioned,
+    moved,
     normal,
     refused_side,
     root,
@@ -134,7 +135,10 @@ class _Rewriter(ast.NodeTransformer):
             # Switches of torch's own, which are nobody's gradient.
             return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
+        whole = moved(node.value)
         value = self.visit(node.value)
+        if whole is not None:
+            value = placed(runtime("moved", [self.visit(whole), later(value)]), node)
         chained = len(node.targets) > 1
         if not chained and isinstance(bound, str) and is_alias(node.value, bound):
             node.value = value

@@ -14,9 +14,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import distributed
 
 from accumlint.reading import names
-from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS
+from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS
 
 
 class Answers:
@@ -113,8 +114,12 @@ class Stub:
             return nullcontext(args[0])
         if method == "master_params" and args:
             return [p for group in args[0].param_groups for p in group["params"]]
-        if model is not None:
+        if model is not None and WRAPPERS.get(method) != "ddp":
             self._answers.took(self._text)
+        if model is not None and WRAPPERS.get(method) == "ddp" and distributed.is_initialized():
+            # Apex's and others of its kind.
+            self._answers.told(self._text, "torch's own DistributedDataParallel")
+            return torch.nn.parallel.DistributedDataParallel(model)
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if method in CLIPS | HELPER_CLIPS and args:

@@ -190,6 +190,8 @@ class Things:
         if _IGNORED.search(low):
             return self.data.ignored
         found = setting(low)
+        if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
+            return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
         return 1000 if found == 0 and last in self.positive else found
 
