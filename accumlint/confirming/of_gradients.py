@@ -123,6 +123,8 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
                 worst, ratio = u, found
     if worst is None:
         raise Undecided("no update has several micro-batches with a loss")
+    if key == "ragged" and not any(len(set(u.targets)) > 1 for u in evidence.get(key).updates):
+        raise Undecided("every micro-batch counted as many targets, whatever their number was")
     shows = decide(ratio - 1, evidence, "the ratio of weights less 1")
     if shows:
         sentence = (

@@ -289,7 +289,7 @@ class _Member:
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
-        if re.search(r"optim|sched", self._name):
+        if re.search(r"optim|sched|loader|dataset", self._name):
             # What it is to be shows in the name that it gets.
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
