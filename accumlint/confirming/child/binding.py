@@ -362,7 +362,7 @@ class Binding(Things):
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
         _make_module(cls)
-        for name in self.given:
+        for name in self.kept:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
                 setattr(cls, attribute, Kept(self.take(name)))

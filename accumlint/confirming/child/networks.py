@@ -301,6 +301,9 @@ class _Member:
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
+    def __repr__(self) -> str:
+        return f"model.{self._name}"
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

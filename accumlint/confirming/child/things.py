@@ -104,7 +104,9 @@ class Things:
         self.choices = dict(choices)
         self.asked: list[str] = []
         self.world = wrapped
-        self.given = given
+        # What is asked for as `model` may be read as `self.model`.
+        self.given = {f"self.{n}": v for n, v in given.items() if "." not in n} | given
+        self.kept = [name for name in given if name.startswith("self.")]
         self.copies = copies
         self.driven = driven
         self.unwrapped = unwrapped
@@ -335,7 +337,8 @@ class Things:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
         self.tell(text, "SGD over the stand-in's parameters")
-        models = list(self.models.values()) or [self.model("model")]
+        # Those that a set-up file gives, where there are no others.
+        models = list(self.models.values() or self.recorder.models) or [self.model("model")]
         params = [p for m in models for p in m.parameters()]
         made: torch.optim.Optimizer = Optimizer(params, self.found)
         if self.accelerators and (text.startswith("self.") or not self.prepares):
