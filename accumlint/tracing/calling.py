@@ -300,6 +300,10 @@ class Calling:
             )
         if name in ("items", "values", "keys"):
             return Lazy("items" if name == "items" else "iter", [base])
+        if name in ("chunk", "tensor_split") and args:
+            pieces = self.machine.iterating.pieces(base, args[0])
+            if pieces is not None:
+                return pieces
         if name in ("chunk", "split", "unbind", "tensor_split"):
             return Unknown(f"{base.text}.{name}(…)", base.batches, base.networks, base.forwards)
         special = self.machine.engines.framework_method(base, name, args, kwargs, node)
