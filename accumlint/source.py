@@ -31,6 +31,10 @@ class UnreadableSource(Exception):
         self.line = line
 
 
+class TooDeep(UnreadableSource):
+    """No parser may be asked about the source: it could end the process."""
+
+
 class UndecodableSource(Exception):
     """The bytes are not the text of a Python program."""
 
@@ -53,25 +57,13 @@ def decode(data: bytes) -> str:
     except SyntaxError as problem:
         raise UndecodableSource(f"cannot be decoded: {problem.msg}") from None
     try:
-        text = data.decode(encoding)
+        return data.decode(encoding)
     except UnicodeDecodeError as problem:
         byte = data[problem.start]
         message = (
             f"cannot be decoded as {encoding}: byte 0x{byte:02x}; is a `# coding:` line missing?"
         )
         raise UndecodableSource(message, _line(data, problem.start)) from None
-    return parsable(text)
-
-
-def parsable(text: str) -> str:
-    """The same text, if parsers may be asked about it.
-
-    Raises:
-        UndecodableSource: when it is nested too deeply for them.
-    """
-    if line := too_deep(text):
-        raise UndecodableSource("nested too deeply to be read", line)
-    return text
 
 
 def encode(text: str, like: bytes) -> bytes:
@@ -89,10 +81,14 @@ def parsed(text: str) -> ast.Module:
     """Python's own syntax tree of a program. Whoever asks next for the same text is given the same tree.
 
     Raises:
+        TooDeep: for a text that is nested too deeply for any parser.
         UnreadableSource: for a text that this Python cannot read.
     """
     import ast
     import warnings
+
+    if line := too_deep(text):
+        raise TooDeep("nested too deeply to be read", line)
 
     try:
         with warnings.catch_warnings():

@@ -161,18 +161,35 @@ def _small(arguments: Arguments, scratch: Path) -> list[str]:
     loop.write_text(LOOP)
     wrong.write_text(LOOP.replace(" / accumulation_steps", ""))
     torchfix = next((str(p / "torchfix") for p in arguments.bin if (p / "torchfix").exists()), "")
+    scripts = {f"a loop of {_lines(loop)} lines": loop}
+    if typical := _of_middling_length(arguments):
+        scripts[f"{typical.name}, {_lines(typical):,} lines"] = typical
     commands = {
         "`python -c pass`": [sys.executable, "-c", "pass"],
         "accumlint, a file without a loop": [*OURS, "--no-cache", str(clean)],
-        "accumlint, a training script": [*OURS, "--no-cache", str(loop)],
-        "accumlint, a wrong one, with a fix to try": [*OURS, "--no-cache", str(wrong)],
-        **({"TorchFix, the same script": [torchfix, "-j", "1", str(loop)]} if torchfix else {}),
+        "accumlint, a wrong loop, with a fix to try": [*OURS, "--no-cache", str(wrong)],
     }
+    for name, script in scripts.items():
+        commands[f"accumlint, {name}"] = [*OURS, "--no-cache", str(script)]
+        if torchfix:
+            commands[f"TorchFix, {name}"] = [torchfix, "-j", "1", str(script)]
     costs: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(arguments.rounds):
         for name, command in commands.items():
             costs[name].append(measured(command))
     return _table("one file", costs)
+
+
+def _of_middling_length(arguments: Arguments) -> Path | None:
+    """The script of the trees of scripts that as many are longer as are shorter than, of those that go backward."""
+    found = [
+        file
+        for _, path, quick in _trees(arguments)
+        if not quick
+        for file in path.rglob("*.py")
+        if b".backward(" in file.read_bytes()
+    ]
+    return sorted(found, key=lambda file: (_lines(file), file))[len(found) // 2] if found else None
 
 
 def _growing(arguments: Arguments, scratch: Path) -> list[str]:
@@ -260,7 +277,11 @@ def _trees(arguments: Arguments) -> Iterator[tuple[str, Path, bool]]:
 
 def _size(path: Path) -> str:
     files = list(path.rglob("*.py"))
-    return f"{len(files):,} files, {sum(f.read_bytes().count(bytes([10])) for f in files):,} lines"
+    return f"{len(files):,} files, {sum(map(_lines, files)):,} lines"
+
+
+def _lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n")
 
 
 def _heading(arguments: Arguments) -> list[str]:

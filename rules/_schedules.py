@@ -12,18 +12,22 @@ from accumlint.reading.program import (
     Augment,
     Binary,
     Call,
+    Compare,
     Expr,
+    For,
     Lambda,
     Name,
     Node,
     Program,
     Sequence,
+    While,
     dotted,
     render,
     walk_expr,
 )
-from accumlint.tracing.trace import Thing
+from accumlint.tracing.trace import Thing, Window
 
+from ._boundaries import guard_of, remainders
 from ._standing import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
@@ -114,6 +118,51 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
     )
+
+
+def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:
+    """True for the number to which the loop counts whose remainder by the accumulation steps guards the step."""
+    guard = guard_of(program, window.step.node)
+    if guard is None or not isinstance(argument, Attr | Name):
+        return False
+    counters = {
+        render(part)
+        for test in stands_for(program, guard.test)
+        for remainder in remainders(test)
+        for part in walk_expr(remainder.left)
+        if isinstance(part, Attr | Name)
+    }
+    parts = stands_for(program, argument, number=True)
+    if _is_redefined(program, [node for part in parts for node in walk_expr(part)]):
+        return False
+    given = {render(part) for part in parts}
+    loops = [n for n in program.above(guard) if isinstance(n, For | While)]
+    return any(render(bound) in given for loop in loops for bound in _ends(loop, counters))
+
+
+def _ends(loop: For | While, counters: set[str]) -> Iterator[Expr]:
+    """The bounds, known by a name, that one of the counters runs up to in a loop."""
+    match loop:
+        case For(target=target, iterable=iterable) if render(target) in counters:
+            calls = [n for n in walk_expr(iterable) if isinstance(n, Call)]
+            ranges = [c for c in calls if dotted(c.func).endswith("range")]
+            ends = [c.positional(1) or c.positional(0) for c in ranges]
+        case While(test=test):
+            compared = [n for n in walk_expr(test) if isinstance(n, Compare)]
+            ends = [
+                bound
+                for c in compared
+                if render(c.left) in counters
+                for op, bound in c.rest
+                if op in ("<", "<=")
+            ]
+        case _:
+            ends = []
+    for end in ends:
+        # `range(1, steps + 1)` counts to the same number.
+        plain = end.left if isinstance(end, Binary) and render(end.right) == "1" else end
+        if isinstance(plain, Attr | Name):
+            yield plain
 
 
 def _by_rows(quotient: Binary) -> bool:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After
-from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
+from accumlint.reading.program import Program
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Related,
+    Rule,
+    Severity,
+    safe,
+)
 from accumlint.tracing.trace import Trace, Update, Window
 
-from ._calls import taken
+from ._calls import receiver_of, taken
+from ._scalers import updates_between_steps
 
 
 class ScalerUpdateMisplaced(Rule):
@@ -66,8 +77,8 @@ class ScalerUpdateMisplaced(Rule):
     steps and updates for one network before the other one's backward; with one scaler per optimizer; on a window
     that is thrown away; and where several optimizers share gradients that could not be told apart.
 
-    When the fix is not offered: where the update belongs to the step of another optimizer with the same scaler: the
-    two windows need a scaler each.
+    When the fix is not offered: where the update belongs to the step of another optimizer with the same scaler, since
+    the two windows need a scaler each; and in a loop over optimizers.
 
     Measured (N = 4): per micro-batch or before the step, AssertionError "No inf checks were recorded prior to update."
     at once; between `unscale_` and the step, length 1.5e-5 and a RuntimeError in the second window; while another
@@ -86,6 +97,17 @@ class ScalerUpdateMisplaced(Rule):
     severity = Severity.ERROR
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        for loop, update in updates_between_steps(program):
+            scaler = receiver_of(update)
+            yield self.at(
+                update,
+                f"`{scaler}.update()` runs after each optimizer's step: those after the first are unscaled by a scale "
+                "that has changed (if there are several)",
+                confidence=Confidence.LIKELY,
+                related=[Related(loop, "goes over the optimizers")],
+            )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         one = len(trace.main.optimizers) == 1

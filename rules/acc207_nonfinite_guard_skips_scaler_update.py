@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.program import If
-from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, Symptom, safe
+from accumlint.reading.program import If, Program, render
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Related,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+)
 from accumlint.tracing.trace import Backward, Clip, Run, Skip, Thing, Trace, Unscale, Update
 
 from ._calls import receiver_of
+from ._scalers import one_sided_updates
 
 
 class NonfiniteGuardSkipsScalerUpdate(Rule):
@@ -81,7 +92,8 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     unscaled training, and when `update()` is reached before the next backward.
 
     When the fix is not offered: without `unscale_` in the window, since `update` then has no overflow check to read
-    and raises; and where the update stands under a test, since there may be no scaler.
+    and raises; where the update stands under a test, since there may be no scaler; and where the guard
+    does not leave the window.
 
     Measured (N = 4, scale 65536, overflow above 30000, 30 windows): after `unscale_`, RuntimeError "unscale_() has
     already been called on this optimizer since the last update()" in the second window; without `unscale_`, no update
@@ -101,6 +113,16 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
     exceptional = True
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        for guard, update in one_sided_updates(program):
+            call = f"{receiver_of(update)}.update()"
+            yield self.at(
+                guard,
+                f"`{call}` stands on one side of `{render(guard.test)}` only, so the scale stays where it overflowed",
+                confidence=Confidence.LIKELY,
+                related=[Related(update, "is passed over")],
+            )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -106,7 +106,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
-            elif usual > 1 and len(window.microbatches) > usual:
+            elif usual > 1 and len(window.microbatches) > usual and not cleared(run, skip, step):
                 yield self.at(
                     skip,
                     f"the guard `{skip.guard}` passes over the boundary without clearing: "
@@ -114,6 +114,11 @@ class SkippedMicrobatchBreaksWindow(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
+
+
+def cleared(run: Run, skip: Skip, step: Step) -> bool:
+    """True when gradients are cleared between the guard and the step: what is too much came in later."""
+    return any(isinstance(e, Clear) for e in run.events[skip.index + 1 : step.index])
 
 
 def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:

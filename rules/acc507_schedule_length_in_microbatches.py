@@ -8,7 +8,7 @@ from accumlint.reading.program import render
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace
 
-from ._schedules import counts_microbatches, every_argument
+from ._schedules import bounds_microbatches, counts_microbatches, every_argument
 from ._windows import accumulating_windows
 
 
@@ -97,7 +97,9 @@ class ScheduleLengthInMicrobatches(Rule):
                 if len(events) != steps:
                     continue
                 for argument in every_argument(trace.program, scheduler):
-                    if counts_microbatches(trace.program, argument):
+                    if counts_microbatches(trace.program, argument) or bounds_microbatches(
+                        trace.program, argument, window
+                    ):
                         gated = any(e.gated for e in events)
                         yield self.at(
                             argument,

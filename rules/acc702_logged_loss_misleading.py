@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import OVER_RANKS, Report, Run, Trace
+from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
 
 
 class LoggedLossMisleading(Rule):
@@ -105,9 +105,14 @@ def is_a_share(run: Run, report: Report) -> bool:
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
         len({part.microbatch for part in event.shares}) == 1
-        and all(part.factor == share and not part.symbols for part in event.shares)
+        and all(part.factor in (share, -share) and is_whole(part) for part in event.shares)
         for event in same(run, report)
     )
+
+
+def is_whole(part: Share) -> bool:
+    """True where no other factor is on the loss; weights of its elements are none."""
+    return all(symbol.startswith(ELEMENTS) for symbol in part.symbols)
 
 
 def is_summed_over_ranks(run: Run, report: Report) -> bool:

@@ -58,7 +58,7 @@ train.py:88:9 ACC201 clip-before-unscale  undecided
 The loop did not run: `rollout` is called and nothing is known to stand in for
 it.
 
-What is missing can be given by a file; this one is ready to be filled in:
+A set-up file can give what is missing. Fill this one in, and name it with --setup:
 --------------------------------------------------------------------------------
 """What accumlint cannot make up for train.py."""
 
@@ -84,6 +84,13 @@ def test_a_confirmed_finding_tells_its_figures() -> None:
 
 def test_an_undecided_one_tells_why_and_gives_the_setup_file() -> None:
     assert text(replace(confirmed.UNBOUND, standins=()), look=ASCII) == UNDECIDED
+
+
+def test_the_same_setup_file_is_told_once() -> None:
+    again = replace(confirmed.UNBOUND, line=90)
+    shown = text(confirmed.UNBOUND, again, replace(again, file="other.py"))
+    assert shown.count("def setup(") == 2
+    assert shown.count("The set-up file above is for this one too.") == 1
 
 
 def test_found_and_fixed_stand_side_by_side() -> None:

@@ -38,8 +38,6 @@ OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
-UNCOUNTED = "what its clip does is not seen to be one"
-PUT_IN = "the run looks for sums, not for tensors that are filled"
 EPOCHS = "the epochs that Lightning makes are not run"
 BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
@@ -66,16 +64,10 @@ EXCEPTIONS = {
     "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
-    "acc406/bad_scaled_by_a_library.fixed": "the library that scales its gradients is not there",
     "acc408/good_out_of_memory_begins_again": OTHER_DATA,
     "acc102/bad_weighted_element_by_element.fixed": "the large batch it is compared with weighs all targets the same",
     "acc408/good_out_of_memory_unless_distributed": OTHER_DATA,
     "acc102/good_share_of_the_window": NO_STANDIN,
-    "acc202/bad_clipper_of_its_own": UNCOUNTED,
-    "acc202/bad_clipper_of_its_own.fixed": UNCOUNTED,
-    "acc405/bad_put_into_a_tensor": PUT_IN,
-    "acc405/bad_put_into_a_tensor.fixed": PUT_IN,
-    "acc405/good_tensor_for_each_window": PUT_IN,
     "acc204/good_scaler_handed_on": UNSEEN,
     "acc405/good_total_of_one_microbatch": NO_STANDIN,
     "acc506/good_as_often_as_microbatches": ON_PURPOSE,
@@ -110,7 +102,6 @@ EXCEPTIONS = {
     "acc308/good_nothing_applied": ON_PURPOSE,
     "acc308/good_sum_of_a_sum": ON_PURPOSE,
     "acc309/good_value_from_elsewhere": UNSEEN,
-    "acc202/bad_policy_from_rollouts.fixed": "another loss shows a defect, and never that there is none",
     "acc201/good_unscaled_on_one_line": NO_STANDIN,
     "acc202/good_gan_clips_before_each_step": "what a model says of itself is not there when DDP is around it",
     "acc202/good_two_networks": NO_STANDIN,
@@ -128,13 +119,10 @@ EXCEPTIONS = {
     "acc405/good_terms_of_one_loss": NO_STANDIN,
     "acc407/good_returns_of_an_episode": NO_STANDIN,
     "acc407/good_retained_for_another_path": ON_PURPOSE,
-    "acc407/good_two_backwards": NO_STANDIN,
     "acc408/good_flag_leaves_the_clearing": ON_PURPOSE,
     "acc408/good_whole_window_given_up": ON_PURPOSE,
     "acc501/bad_lightning_counts_in_its_epoch": EPOCHS,
-    "acc501/good_counter_runs_on": ON_PURPOSE,
     "acc501/good_endless_stream": "no epoch ends",
-    "acc501/good_engine_given_back": UNSEEN,
     "acc501/good_single_pass": ON_PURPOSE,
     "acc501/good_window_is_a_minimum": NO_STANDIN,
     "acc502/bad_end_by_a_number": "the number's stand-in is another than the loader's length",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from accumlint.reading import frameworks
 from accumlint.reading import program as p
@@ -58,6 +58,15 @@ def disables(program: p.Program) -> bool:
         and given.value is False
         for node in program.nodes
     )
+
+
+def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
+    """Calls that clip gradients and are not a function of torch's, nor a method of a framework's."""
+    for event in events:
+        if isinstance(event, t.Clip) and event.via == "torch" and isinstance(event.node, p.Call):
+            called = (p.dotted(event.node.func) or "").rpartition(".")[2]
+            if called and called not in frameworks.CLIPS:
+                yield event.node
 
 
 def steppers(program: p.Program) -> set[str]:

@@ -69,10 +69,12 @@ class Evidence:
         found = self.passes.get("equal")
         if not found or not found.raised or not is_expected(found.raised.message):
             return
-        for name in ("", " pressure"):
-            other = self.passes.get(f"equal unscaled{name}")
+        for name in ("equal", "equal pressure", "trailing"):
+            regime, _, pressure = name.partition(" ")
+            key = f"{regime} unscaled {pressure}".strip()
+            other = self.passes.get(key)
             if other and len(other.updates) > len(found.updates):
-                self.passes[f"equal{name}"] = self.passes.pop(f"equal unscaled{name}")
+                self.passes[name] = self.passes.pop(key)
 
     def has(self, key: str) -> bool:
         return key in self.passes
@@ -94,7 +96,7 @@ def key_of(spec: Mapping[str, Any]) -> str:
         words.append("one")
     if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
         words.append("overflow")
-    words.extend(name for name in ("unscaled", "growing", "pressure") if spec[name])
+    words.extend(name for name in ("unscaled", "growing", "pressure", "large") if spec[name])
     if spec["poison"] > STEPS - 1:
         words.append("last")
     if spec["sabotage"]:

@@ -75,6 +75,11 @@ class Launched:
     failure: str = ""
     fault: str = ""
 
+    def way(self) -> tuple[object, ...] | None:
+        """How a loop was run, None where it was not: with which data, whose loss, and which flags."""
+        passes: Sequence[Mapping[str, Any]] = self.ranks[0]["passes"] if self.ranks else ()
+        return tuple(passes[0][x] for x in ("kind", "lenient", "ordinary")) if passes else None
+
 
 class LaunchError(Misuse):
     """torchrun could not be started at all; the message is one line."""

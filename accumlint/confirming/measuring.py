@@ -17,6 +17,8 @@ Vector = list[float]
 Notes = Mapping[str, Any]
 # Clipping in torch divides by the norm plus this.
 _CLIP_EPSILON = 1e-6
+# An update that lacks a micro-batch is further off.
+_WIPED = 0.05
 
 
 class Unmeasurable(Exception):
@@ -54,7 +56,7 @@ class Window:
 @dataclass
 class _Rank:
     windows: list[Window] = field(default_factory=list[Window])
-    left: tuple[int, ...] = ()
+    lefts: tuple[tuple[int, ...], ...] = ()
 
 
 def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
@@ -80,7 +82,7 @@ def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
         steps=steps,
         ranks=len(ranks),
         updates=updates,
-        left=read[0].left,
+        left=next((x for x in read[0].lefts if not _completed(x, updates)), ()),
         raised=Raised(raised["kind"], raised["message"], raised["line"]) if raised else None,
         reached=any(e["line"] == line for e in events),
         moments=tuple(moments(events)),
@@ -91,11 +93,19 @@ def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
 
 
 def _read(notes: Notes) -> _Rank:
-    """The windows of one rank, and what its first epoch leaves behind."""
+    """The windows of one rank, and what its epochs leave behind."""
     events: Sequence[Notes] = notes["notes"]["events"]
     ends = (index for index, event in enumerate(events) if event["kind"] == "epoch")
-    left = next((left for end in ends if (left := _left(events, end))), ())
-    return _Rank(windows(events), left)
+    own = notes["spec"]["regime"] == Regime.OWN
+    return _Rank(windows(events), tuple(left for end in ends if (left := _left(events, end, own))))
+
+
+def _completed(left: Sequence[int], updates: Sequence[Update]) -> bool:
+    """True where the next epoch completes what one leaves to a window like any other."""
+    sizes = [len(u.microbatches) for u in updates]
+    usual = max(sizes, key=sizes.count, default=0)
+    after = next((u for u in updates if set(left) & set(u.microbatches)), None)
+    return after is not None and len(after.microbatches) == usual and after.error < _WIPED
 
 
 def windows(events: Sequence[Notes]) -> list[Window]:
@@ -111,10 +121,13 @@ def windows(events: Sequence[Notes]) -> list[Window]:
     return found
 
 
-def _left(events: Sequence[Notes], end: int) -> tuple[int, ...]:
-    """The micro-batches that an epoch leaves behind: backwarded, not stepped, and not stepped right after either."""
+def _left(events: Sequence[Notes], end: int, own: bool) -> tuple[int, ...]:
+    """The micro-batches that an epoch leaves behind: backwarded, not stepped, and not stepped right after either.
+
+    With the end of a run, a loop may leave what it will; an `own` script's run is ended from outside.
+    """
     after = next((e["kind"] for e in events[end:] if e["kind"] in ("step", "backward")), "")
-    if after == "step":
+    if after == "step" or not (after or own):
         return ()
     left: list[int] = []
     for event in reversed(events[:end]):

@@ -74,7 +74,8 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
             "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
         )
     factor = weights[0]
-    if abs(factor - 1) <= evidence.low or is_empty(u):
+    # What a control has put in place lacks no factor.
+    if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
         return u
     if "pressure" in key and u.direction < evidence.high:
         raise Undecided("a stand-in reached the loss, and a factor of it may be lost")

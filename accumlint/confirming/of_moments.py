@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 from accumlint.confirming.answers import Answer, listed, updates_of
-from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.of_gradients import gradient
 
 
@@ -39,7 +39,12 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     if not found.left and not any(m.kind == "epoch" for m in found.moments):
         raise Undecided("no epoch ended")
     if not found.left:
-        return Answer(False, 0.0, "every micro-batch of an epoch is applied in it", {"left": 0})
+        return Answer(
+            False,
+            0.0,
+            "no epoch leaves micro-batches that are dropped or leak into other windows",
+            {"left": 0},
+        )
     names = listed(found.left)
     fate = "and no update of that epoch applies them"
     if leaked:
@@ -115,11 +120,13 @@ def attached(evidence: Evidence, key: str = "equal") -> Answer:
     if not totals:
         raise Undecided("the running total was not found while the loop ran")
     first, last = totals[0], max(totals, key=lambda x: x.nodes)
-    shows = last.nodes > 0
+    kept = [x.nodes for x in totals if x.nodes]
+    # What is begun anew in every window keeps that window's graph, and never another's.
+    shows = bool(kept) and max(kept) > min(kept)
     sentence = (
-        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}"
+        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}, and {min(kept)} at another"
         if shows
-        else f"`{first.name}` keeps no graph"
+        else f"`{first.name}` keeps no graph of an earlier window"
     )
     return Answer(shows, float(last.nodes), sentence, {"graph nodes": last.nodes})
 
@@ -141,6 +148,22 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
+    answer = _stuck(evidence, key)
+    if answer.shows or key != "overflow" or not evidence.has("overflow large"):
+        return answer
+    # A guard may let an overflow pass, and stop at a gradient that is too large.
+    found = evidence.get("overflow large")
+    whole = len(evidence.get("equal").updates)
+    if found.raised is None or not is_expected(found.raised.message) or not whole:
+        return answer
+    sentence = (
+        f"after a gradient that is too large the loop raises {found.raised.kind} at line {found.raised.line}:"
+        f" {found.raised.message}"
+    )
+    return Answer(True, 1.0, sentence, {"updates": len(found.updates)})
+
+
+def _stuck(evidence: Evidence, key: str) -> Answer:
     found = evidence.get(key)
     before = evidence.raw[key]["notes"]["initial_scale"]
     # A scaler that is switched off multiplies by 1, and has nothing to lower.
@@ -206,7 +229,5 @@ def held(evidence: Evidence, key: str = "equal") -> Answer:
     most = int(evidence.raw[key]["notes"]["graphs"])
     if not most:
         raise Undecided("no graph was seen")
-    what = "one micro-batch is" if most == 1 else f"{most} micro-batches are"
-    return Answer(
-        most > 1, float(most), f"the graphs of {what} kept at once", {"graphs kept": most}
-    )
+    what = "graph of one micro-batch is" if most == 1 else f"graphs of {most} micro-batches are"
+    return Answer(most > 1, float(most), f"the {what} kept at once", {"graphs kept": most})

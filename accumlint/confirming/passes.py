@@ -18,9 +18,10 @@ class Spec:
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
     `growing`: the loss scale grows with every update.
-    `inject` is the micro-batch whose gradient is made infinite, `poison` the one whose loss is no number. `sabotage` is
-    what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep",
-    "retain") or mends ("mend", "average", "regular", "free", "drop", "mute"); the verdict has words for each.
+    `inject` is the micro-batch whose gradient is made infinite, or only very `large`; `poison` the one whose loss is no
+    number. `sabotage` is what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule",
+    "sync", "keep", "retain") or mends ("mend", "average", "regular", "free", "drop", "mute"); the verdict has words for
+    each.
     """
 
     regime: str
@@ -30,6 +31,7 @@ class Spec:
     unscaled: bool = False
     growing: bool = False
     inject: int = 0
+    large: bool = False
     poison: int = 0
     sabotage: str = ""
 
@@ -79,6 +81,7 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", pressure=True)
     if symptom is Symptom.STUCK:
         yield Spec("overflow", inject=3, updates=8)
+        yield Spec("overflow", inject=3, large=True, updates=8)
     if symptom is Symptom.SKIPPED:
         yield Spec("overflow", poison=STEPS - 1)
         yield Spec("overflow", poison=STEPS)
@@ -86,6 +89,8 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", growing=True)
     # What is done where the GradScaler refuses to go on.
     yield Spec("equal", unscaled=True)
+    if symptom in (Symptom.LEFT, Symptom.PARTIAL):
+        yield Spec("trailing", unscaled=True)
     # Made right: nothing to accumulate, nothing to scale, what is applied put right.
     if symptom is Symptom.CLIPPED:
         yield Spec("equal", steps=1, updates=4, pressure=True)

@@ -33,10 +33,11 @@ class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
-    lines `averages` a running average of the weights moves; `graphs`: what graphs keep is to be watched. `accumulates`:
-    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
-    since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
-    `steppers`: names of what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
+    lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's;
+    `graphs`: what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there.
+    `lenient`: what the loop computes its loss from may fail, since the finding is about when things happen. `stepless`:
+    an optimizer that never steps may be what was found. `steppers`: names of what steps and clears. `scaled`: a
+    GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -55,6 +56,7 @@ class Job:
     ignored: int
     totals: tuple[str, ...]
     averages: tuple[int, ...]
+    clippers: tuple[tuple[int, int], ...]
     graphs: bool
     distributed: bool
     accelerate: bool
@@ -193,6 +195,7 @@ def _plan(
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
         ),
+        clippers=_places(program, clues.clippers(events)),
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
@@ -268,14 +271,18 @@ def _totals(finding: Finding, trace: t.Trace | None) -> tuple[str, ...]:
     """The running totals that a finding speaks of: those added to where it stands."""
     if trace is None:
         return ()
+    put = [e.subject for e in trace.main.of(t.Put) if e.node.at is finding.node.at]
     found = [
         e.total
         for e in trace.main.of(t.Add)
         if e.node.at is finding.node.at or finding.rule.shows in (Symptom.ATTACHED, Symptom.GROWING)
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(put or found))
 
 
 def _added(trace: t.Trace | None) -> tuple[str, ...]:
-    """All running totals of a loop."""
-    return tuple(dict.fromkeys(e.total for e in trace.main.of(t.Add))) if trace else ()
+    """All running totals of a loop, and the tensors that it fills."""
+    if trace is None:
+        return ()
+    added = [e.total for e in trace.main.of(t.Add)]
+    return tuple(dict.fromkeys([*added, *(e.subject for e in trace.main.of(t.Put))]))

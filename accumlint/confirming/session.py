@@ -11,7 +11,7 @@ from accumlint.confirming import own_verdict
 from accumlint.confirming.launch import Launched, Options, launch
 from accumlint.confirming.passes import Wish
 from accumlint.confirming.plan import Plan, again, planned
-from accumlint.confirming.result import Confirmation
+from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.script import Run, Script, runs
 from accumlint.confirming.verdict import judged
 from accumlint.discovery import Target
@@ -103,7 +103,18 @@ def confirm(
 
         found = launch(jobs, batch.ranks, options, done)
         launched.update(zip(map(id, batch.plans), found, strict=True))
-    return [judged(plan, launched.get(id(plan), Launched()), options.dtype) for plan in plans]
+    answers: dict[int, Confirmation] = {}
+    ways: dict[int, object] = {}
+    # What is mended is judged by what the found text has shown.
+    for plan in sorted(plans, key=lambda plan: plan.arm == "fixed"):
+        found = launched.get(id(plan), Launched())
+        way, key = found.way(), id(plan.report)
+        answers[id(plan)] = judged(
+            plan, found, options.dtype, way is not None and ways.get(key) == way
+        )
+        if answers[id(plan)].verdict is Verdict.CONFIRMED:
+            ways[key] = way
+    return [answers[id(plan)] for plan in plans]
 
 
 def confirm_script(

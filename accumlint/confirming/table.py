@@ -28,9 +28,11 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
     """A block of lines for each finding, and a line for the run; `width` is the terminal's, in characters."""
     run = cases(confirmations)
     before: tuple[str, ...] = ()
+    given: set[str] = set()
     for case in run:
         same = case.found.standins == before
         yield from _block(case, same, look, max(width, _NARROWEST))
+        yield from _missing(case.found, given, look, max(width, _NARROWEST))
         yield ""
         before = case.found.standins
     for line in _wrapped(tally(run), max(width, _NARROWEST)):
@@ -54,7 +56,16 @@ def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[
     if notes:
         yield ""
         yield from _labelled(notes, look, width)
-    if found.setup:
+
+
+def _missing(found: Confirmation, given: set[str], look: Look, width: int) -> Iterator[str]:
+    """The set-up file of a finding, in which what is `given` in one of the same file's is not told again."""
+    asked = found.file + found.setup.partition("def setup")[2]
+    if found.setup and asked in given:
+        yield ""
+        yield "The set-up file above is for this one too."
+    elif found.setup:
+        given.add(asked)
         yield ""
         yield from _setup(found.setup, look, width)
 
@@ -145,7 +156,7 @@ def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Itera
 def _setup(setup: str, look: Look, width: int) -> Iterator[str]:
     """The setup file as it is to be saved, its lines neither moved nor broken."""
     line = ("─" if look.boxes else "-") * min(width, 80)
-    yield "What is missing can be given by a file; this one is ready to be filled in:"
+    yield "A set-up file can give what is missing. Fill this one in, and name it with --setup:"
     yield look.paint(line, "dim")
     for text in setup.rstrip("\n").split("\n"):
         yield "\t".join(map(printable, text.split("\t")))

@@ -24,15 +24,18 @@ from accumlint.reading import names
 from accumlint.rule import Symptom
 
 
-def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
-    """The confirmation of a plan from what its launch brought."""
+def judged(plan: Plan, launched: Launched, dtype: str, shown: bool = False) -> Confirmation:
+    """The confirmation of a plan from what its launch brought.
+
+    `shown`: run in the same way, the text that this one mends has shown the defect.
+    """
     if plan.job is None:
         return _undecided(plan, plan.reason)
     if launched.failure:
         return _undecided(plan, launched.failure)
     evidence = Evidence(launched, plan.job.line, dtype)
     try:
-        answer, control = _answered(evidence, plan)
+        answer, control = _answered(evidence, plan, shown)
     except Undecided as reason:
         told = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
         return _undecided(plan, "; ".join(dict.fromkeys(told)), evidence)
@@ -40,7 +43,7 @@ def judged(plan: Plan, launched: Launched, dtype: str) -> Confirmation:
     return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
 
 
-def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
+def _answered(evidence: Evidence, plan: Plan, shown: bool) -> tuple[Answer, Control]:
     """What the passes say to the claim, and the control.
 
     Raises:
@@ -54,7 +57,7 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
     if answer.shows:
         _confirmable(evidence, plan, answer)
     else:
-        _refutable(evidence, plan)
+        _refutable(evidence, plan, shown)
     if (
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _OF_WINDOWS
@@ -70,7 +73,7 @@ def _answered(evidence: Evidence, plan: Plan) -> tuple[Answer, Control]:
     return answer, control
 
 
-def _refutable(evidence: Evidence, plan: Plan) -> None:
+def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
     """Refuses a refutation by a run that has left out what the finding is about.
 
     Raises:
@@ -81,7 +84,7 @@ def _refutable(evidence: Evidence, plan: Plan) -> None:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
-    if evidence.made_up and plan.symptom in OF_DIRECTION:
+    if evidence.made_up and plan.symptom in OF_DIRECTION and not shown:
         raise Undecided("a stand-in reached the loss, and with another one the defect may show")
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
@@ -131,9 +134,10 @@ def _asks(text: str) -> bool:
     return False
 
 
-# Claims about gradients, their reduction and their clearing.
+# Claims about gradients, their reduction, their scaling and their clearing.
 _OF_GRADIENTS = {
     Symptom.GRADIENT, Symptom.SCALE, Symptom.CLIPPED, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.MISSED,
+    Symptom.RAISES, Symptom.STUCK,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import cast
 from accumlint.notebook.book import Code, Notebook, Piece
 from accumlint.notebook.magic import plain
 from accumlint.report import Cell
-from accumlint.source import UndecodableSource, lines, parsable
+from accumlint.source import UndecodableSource, lines
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
@@ -43,9 +43,7 @@ def read(data: bytes) -> Notebook | None:
         raise UndecodableSource(f"is no notebook that can be read: {why}")
     if _language(held) not in ("python", "ipython"):
         return None
-    book = Notebook(raw, tuple(_codes(raw, cast("list[object]", cells))))
-    parsable(book.text)
-    return book
+    return Notebook(raw, tuple(_codes(raw, cast("list[object]", cells))))
 
 
 def _codes(raw: str, cells: Sequence[object]) -> Iterator[Code]:

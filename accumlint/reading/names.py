@@ -302,6 +302,14 @@ def is_clipper(name: str, method: str) -> bool:
     return clips and bool(_CLIPPER.search(name.lower()))
 
 
+_NO_CLIP = re.compile(r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_")
+
+
+def is_clip(called: str) -> bool:
+    """True when a function's name reads like one that clips gradients."""
+    return "clip" in called and "grad" in called and not _NO_CLIP.search(called)
+
+
 _SKIPPED = "step_was_skipped({})"
 
 

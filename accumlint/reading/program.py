@@ -39,6 +39,8 @@ class Source:
         """
         try:
             return text.parsed(self.text)
+        except text.TooDeep:
+            raise
         except text.UnreadableSource:
             from accumlint.reading import concrete
 

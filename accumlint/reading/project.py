@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -56,6 +57,9 @@ _EVERYBODY_S = frozenset(
     {"step", "update", "train", "eval", "forward", "to", "apply", "fit", "run"}
 )
 
+# Whether a name of a module is worth its outline, by the module's text.
+Worth: TypeAlias = "Callable[[Module, str], bool]"
+
 
 @dataclass(eq=False)
 class Module:
@@ -67,6 +71,17 @@ class Module:
     @cached_property
     def source(self) -> p.Source:
         return p.Source(self.path, self.text)
+
+    @cached_property
+    def is_strong(self) -> bool:
+        """False when nothing in its text calls, or sets, what may change gradients or how they are reduced."""
+        present = (word for word in _STRONG if word in self.text)
+        return any(re.search(rf"{word}\s*[(=]", self.text) for word in present)
+
+    def binds(self, name: str) -> bool:
+        """True when its text shows a definition or assignment of a name that is not indented."""
+        bound = rf"\n(?:(?:(?:async )?def|class) {name}\b|{name} *(?::|=(?!=)))"
+        return re.search(bound, self.text) is not None
 
     @cached_property
     def outline(self) -> Outline:
@@ -139,7 +154,10 @@ class Excerpt:
                 if key(function) in self.relevance.reaching_backward:
                     return True
                 strong = key(function) in self.relevance.reaching_strong
-                return strong and not frameworks.is_harmless(name)
+                called = self.definition.calls
+                # A name may hide it (`update_parameters_and_lr`), but what steps and clears takes an optimizer's step.
+                steps = "step" in called and bool(called & names.CLEARS)
+                return strong and (steps or not frameworks.is_harmless(name))
             case p.Class(name=name, methods=methods):
                 reaching = self.relevance.reaching_backward
                 return name in reaching or any(key(m) in reaching for m in methods.values())
@@ -165,16 +183,18 @@ class Project:
         self.memory.read.add(path)
         return self.memory.once(("module", path), lambda: _read(path), None)
 
-    def find(self, path: str, importer: str, anything: bool = False) -> Definition | None:
+    def find(self, path: str, importer: str, worth: Worth | None = None) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project.
 
-        Unless `anything` is asked for, None for what cannot matter to gradients, too.
+        None, too, for a name that a module's text tells not to be `worth` an outline: by default, all that cannot
+        matter to gradients.
         """
         # An import that leads back to itself stands for nothing.
-        asked = "find", path, importer, anything
-        return self.memory.once(asked, lambda: self._find(path, importer, anything), None)
+        asked = "find", path, importer, worth
+        found = worth or _is_worth_knowing
+        return self.memory.once(asked, lambda: self._find(path, importer, found), None)
 
-    def _find(self, path: str, importer: str, anything: bool) -> Definition | None:
+    def _find(self, path: str, importer: str, worth: Worth) -> Definition | None:
         located = self.imports.located(path, importer)
         module = self.module(located[0]) if located is not None else None
         if located is None or module is None or module.path == importer:
@@ -182,16 +202,16 @@ class Project:
         if not located[1]:
             return Definition(module, "")
         name, *attributes = located[1]
-        if not (anything or _may_matter(module) or _means_something(name)):
+        if not worth(module, name):
             return None
         found = module.outline
         if name in found.blocks:
             return Definition(module, name, tuple(attributes))
         if name in found.imports:
-            return self.find(".".join([found.imports[name], *attributes]), module.path, anything)
+            return self.find(".".join([found.imports[name], *attributes]), module.path, worth)
         for star in found.stars:
             dot = "" if star.endswith(".") else "."
-            other = self.find(star + dot + ".".join(located[1]), module.path, anything)
+            other = self.find(star + dot + ".".join(located[1]), module.path, worth)
             if other is not None:
                 return other
         return None
@@ -199,30 +219,31 @@ class Project:
     def imported(self, program: p.Program, name: str) -> tuple[p.Stmt, ...]:
         """What another file defines under a name that a program imports, with what it leads to there."""
         path = program.imports.get(name)
-        definition = self.find(path, program.path, anything=True) if path else None
+        definition = self.find(path, program.path, _anything) if path else None
         return tuple(_parts(definition)) if definition is not None and definition.name else ()
 
     # What a definition is good for, by what it calls
 
-    def calls(self, definition: Definition, further: int) -> frozenset[str]:
-        """What a definition calls, with what it leads to in its own file and some files further."""
-        asked = "calls", definition, further
-        return self.memory.once(asked, lambda: self._calls_of(definition, further), frozenset())
+    def is_strong(self, definition: Definition, further: int) -> bool:
+        """True when a definition's text calls what may change gradients, here or some files further."""
+        asked = "strong", definition, further
+        return self.memory.once(asked, lambda: self._is_strong(definition, further), False)
 
-    def _calls_of(self, definition: Definition, further: int) -> frozenset[str]:
+    def _is_strong(self, definition: Definition, further: int) -> bool:
         if not definition.name:
-            return frozenset()
-        calls = definition.calls
-        if further:
-            for other in self._beyond(definition):
-                calls |= self.calls(other, further - 1)
-        return calls
+            return False
+        if definition.module.is_strong and definition.calls & _STRONG:
+            return True
+        worth = _may_be_strong if further == 1 else None
+        return further > 0 and any(
+            self.is_strong(other, further - 1) for other in self._beyond(definition, worth)
+        )
 
-    def _beyond(self, definition: Definition) -> Iterator[Definition]:
-        """The definitions in other files that one leads to."""
+    def _beyond(self, definition: Definition, worth: Worth | None = None) -> Iterator[Definition]:
+        """The definitions in other files that one leads to, those that are `worth` it."""
         module = definition.module
         for name in sorted(definition.names & module.outline.imports.keys()):
-            other = self.find(module.outline.imports[name], module.path)
+            other = self.find(module.outline.imports[name], module.path, worth)
             if other is not None:
                 yield other
 
@@ -257,7 +278,7 @@ class Project:
             return None
         if definition.block.is_class and names.role_of(definition.name) in _BY_NAME:
             return None
-        if not self.calls(definition, further) & _STRONG and not self.is_telling(definition):
+        if not self.is_strong(definition, further) and not self.is_telling(definition):
             return None
         excerpt = self._excerpt(definition, further)
         if excerpt is None or not (excerpt.is_eventful or self.is_telling(definition)):
@@ -294,7 +315,7 @@ class Project:
         found: dict[Excerpt, frozenset[tuple[str, str]]] = {}
         for bound, path in imports.items():
             for prefix, definition in self._used(bound, path, source):
-                strong = self.calls(definition, further) & _STRONG
+                strong = self.is_strong(definition, further)
                 excerpt = self.follow(definition, further) if strong else None
                 if excerpt is not None and excerpt.is_eventful:
                     found[excerpt] = found.get(excerpt, _NONE) | _callees(prefix, bound, excerpt)
@@ -367,6 +388,19 @@ def _parts(definition: Definition) -> Iterator[p.Stmt]:
         part = module.part(name)
         if part is not None:
             yield part
+
+
+def _anything(_module: Module, _name: str) -> bool:
+    return True
+
+
+def _is_worth_knowing(module: Module, name: str) -> bool:
+    return _may_matter(module) or _means_something(name)
+
+
+def _may_be_strong(module: Module, name: str) -> bool:
+    """False for a name that a module binds itself without calling anything that may change gradients."""
+    return _is_worth_knowing(module, name) and (module.is_strong or not module.binds(name))
 
 
 def _means_something(name: str) -> bool:

@@ -366,7 +366,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.strong |= last in frameworks.STRONG
                 elif not frameworks.is_harmless(last) and _takes_optimizer(node):
                     fact.event = True
-                if names.is_rescaling(last):
+                if names.is_rescaling(last) or names.is_clip(last):
                     fact.event = fact.strong = True
                 if last.startswith("_foreach_"):
                     fact.event = True

@@ -7,17 +7,26 @@ from collections.abc import Iterable
 from accumlint.reading import names
 from accumlint.reading import program as p
 
+# Collators of transformers that pad labels with -100; and one that only sets it where tokens are padding.
+_PADDING_LABELS = {"DataCollatorForSeq2Seq", "DataCollatorForTokenClassification"}
+_FILLING_LABELS = {"DataCollatorForLanguageModeling"}
+
 
 def receivers(
     nodes: Iterable[p.Node],
 ) -> tuple[frozenset[str], frozenset[str], bool, bool]:
-    """The last names of receivers used like a module, like an optimizer; is there `accumulate`,
-    and is -100 (the label that losses ignore) written anywhere?"""
+    """The last names of receivers used like a module, like an optimizer; is there `accumulate`, and is -100 (the label
+    that losses ignore) written anywhere, or by what collates?"""
     models: set[str] = set()
     cleared: set[str] = set()
     stepped: set[str] = set()
-    accumulates = ignores = False
+    accumulates = ignores = pads = fills = False
     for node in nodes:
+        if isinstance(node, p.Call):
+            pads |= any(a.keyword == "padding" and p.render(a.value) != "False" for a in node.args)
+            last = p.dotted(node.func).rpartition(".")[2]
+            ignores |= last in _PADDING_LABELS
+            fills |= last in _FILLING_LABELS
         if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
             ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
@@ -28,8 +37,13 @@ def receivers(
             models.add(receiver)
         elif names.is_clearing(node.name) or node.name == "param_groups":
             cleared.add(receiver)
+            if isinstance(node.base, p.Attr):
+                # What holds an optimizer that is cleared, and steps itself, steps it.
+                holder = p.dotted(node.base.base).rpartition(".")[2]
+                cleared |= {holder} if "optim" in holder.lower() else set[str]()
         elif node.name == "step":
             stepped.add(receiver)
+    ignores |= fills and pads
     return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
 
 

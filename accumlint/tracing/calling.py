@@ -349,7 +349,7 @@ class Calling:
                     isinstance(source, Object) and source.role == "loader"
                 ):
                     return source
-        if last in frameworks.HELPER_CLIPS or ("clip" in last and "grad" in last):
+        if last in frameworks.HELPER_CLIPS or names.is_clip(last):
             self.machine.updating.clip(
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
             )
@@ -383,6 +383,9 @@ class Calling:
         if any(isinstance(s, Unknown) and s.batches for s in everything):
             # The model and its data: a forward.
             received.discard("model")
+        losses = [s for s in everything if isinstance(s, Unknown) and s.loss and s.networks]
+        if losses and all(map(self.machine.losses.is_gone, losses)):
+            received.discard("loss")
         if received and not self.machine.state.inside and not frameworks.is_harmless(text):
             inside = any(
                 x.node in self.machine.relevance.backwards for x in self.machine.state.loops

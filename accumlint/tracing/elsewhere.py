@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.project import Definition, Excerpt, Module, Project
 from accumlint.reading.relevance import key, relevance
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MAX_NODES_OF_VALUE = 1_500
 # All such calls of a run together.
 MAX_NODES_OF_VALUES = 60_000
+_CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
 _TABLED = (
     frozenset(frameworks.WRAPPERS)
     | frameworks.SCALERS
@@ -225,17 +226,23 @@ class Elsewhere:
     ) -> tuple[Value] | None:
         """What a call of something imported gives, in a tuple; None where it is not followed."""
         last = callee.path.rpartition(".")[2]
-        if last in _TABLED:
+        definition = self.find(callee)
+        if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
             return None
-        excerpt = self._followed(self.find(callee))
+        excerpt = self._followed(definition)
         if excerpt is None:
             return None
         calling = self.machine.calling
         match excerpt.statement:
             case p.Function() as function if function not in self.borders.refused:
+                before = len(self.machine.state.events)
                 value = calling.machine.invoking.invoke(
                     Closure(function, None), args, kwargs, None, node
                 )
+                done = self.machine.state.events[before:]
+                if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
+                    # Nothing is seen of how it clips, by means of its own: its name stands for it.
+                    return None
                 if excerpt.is_eventful or _tells(value):
                     return (value,)
                 return None
@@ -325,6 +332,13 @@ class Elsewhere:
         if closure.function in self.borders.refused:
             return machine.calling.unknown_call(closure.function.name, receiver, args, kwargs, node)
         return value
+
+
+def _clips_by_own_means(definition: Definition) -> bool:
+    """True for a function that its name says to clip gradients, with nothing in it that a table knows."""
+    if not names.is_clip(definition.name) or definition.block.is_class:
+        return False
+    return not definition.calls & (frameworks.CLIPS | {"unscale_", "step", "backward"})
 
 
 def _tells(value: Value) -> bool:

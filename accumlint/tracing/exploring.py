@@ -156,9 +156,10 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
 def _only_leads_to(covered: set[p.Function], function: p.Function, slice_: Relevance) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
     ran = {key(f) for f in covered}
-    calls = {called(n.func) for n in p.walk(function.body) if isinstance(n, p.Call)}
-    leading = calls & slice_.reaching_backward
-    return bool(leading) and leading <= ran and "backward" not in leading
+    written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
+    leading = {called(func) for func in written} & slice_.reaching_backward
+    own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    return bool(leading) and leading <= ran and "backward" not in leading and not own
 
 
 class _Paths:

@@ -301,8 +301,11 @@ def _endless(value: Lazy) -> bool:
 
 
 def _iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kind == "enumerate" and "start" in kwargs:
-        args = [*args[:1], kwargs["start"]]
+    if kind == "enumerate":
+        args = [
+            *args,
+            *(kwargs[name] for name in ("iterable", "start")[len(args) :] if name in kwargs),
+        ]
     if kind == "chain":
         if args and all(isinstance(a, Unknown) and a.parameters for a in args):
             return derived("parameters", *[_carrying(a) for a in args])
@@ -509,7 +512,7 @@ def _torch(
         return (pieces,) if pieces is not None else None
     if last in ("div", "mul", "true_divide") and len(args) > 1:
         return (machine.tensors.linear("/" if last != "mul" else "*", first, args[1], node),)
-    if "_foreach_" in last and isinstance(first, Unknown):
+    if "_foreach_" in last and "norm" not in last and isinstance(first, Unknown):
         machine.updating.rescaled(first, "…", False, node)
         return (None,)
     if last in ("all_reduce", "reduce", "all_reduce_coalesced"):

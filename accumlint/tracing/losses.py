@@ -44,6 +44,7 @@ class Losses:
         self._latest_at: tuple[object, ...] = ()
         self._taken = frozenset[Batch]()
         self._fed: dict[tuple[int, ...], _Fed] = {}
+        self._gone: set[Unknown] = set()
 
     def forward(
         self,
@@ -281,8 +282,14 @@ class Losses:
             pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
         object.__setattr__(event, "contributions", tuple(pieces))
         machine.emit(event)
+        self._gone.update(x.atom for x in terms)
         for piece in pieces:
             state.ledger.add(piece)
+
+    def is_gone(self, loss: Unknown) -> bool:
+        """True for a loss that went backward already: what is done to it changes no gradient any more."""
+        atoms = [x.atom for x in loss.linear if x.atom.networks]
+        return bool(atoms) and self._gone.issuperset(atoms)
 
     def _retains(self, kwargs: dict[str, Value]) -> bool:
         return kwargs.get("retain_graph") is True

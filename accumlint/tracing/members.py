@@ -240,6 +240,11 @@ class Members:
             key = f"[{index!r}]"
             if key in base.attributes:
                 return base.attributes[key]
+            if base.holds is not None and "loss" in index:
+                found = derived(f"{base.text}{key}", base.holds, node=node)
+                found.loss = True
+                base.attributes[key] = found
+                return found
             if not base.tensor:
                 return self.machine.naming.symbol(f"{base.text}{key}", index, node)
             found = derived(f"{base.text}{key}", base, node=node)

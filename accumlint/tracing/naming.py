@@ -150,6 +150,9 @@ class Naming:
             return value
         if not isinstance(value, Unknown):
             return value
+        table = self._handed_back(name, value, node)
+        if table is not None:
+            return table
         if names.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.things and not value.batches:
@@ -218,6 +221,21 @@ class Naming:
         written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
         here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
         return written and here and not machine.state.loops
+
+    def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
+        """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
+        match node:
+            case p.Assign(targets=[p.Name()], value=p.Call(args=args)):
+                given = {p.dotted(a.value) for a in args}
+            case _:
+                return None
+        old = self.machine.frame.names.get(name)
+        if name not in given or value.loss or not value.tensor or not isinstance(old, Unknown):
+            return None
+        if old is value or old.tensor or not any(k.startswith("[") for k in old.attributes):
+            return None
+        kept = {k: v for k, v in old.attributes.items() if "loss" not in k}
+        return Unknown(old.text, attributes=kept, holds=value)
 
     def assigned(self, target: p.Expr, value: Value, node: p.Node) -> None:
         """Bookkeeping of running totals after an assignment."""

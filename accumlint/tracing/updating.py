@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ from accumlint.tracing.values import (
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
+
+
+# `max_norm * scaler.get_scale()`, either way round.
+_TIMES_SCALE = re.compile(r"\* [\w.]+\.get_scale\(\)$|^[\w.]+\.get_scale\(\) \*")
 
 
 class Updating:
@@ -309,12 +314,15 @@ class Updating:
         machine = self.machine
         ledger = machine.state.ledger
         networks: set[str] = set()
+        bound_scaled = False
         for target in targets:
             if isinstance(target, Unknown | Object):
                 networks |= target.networks
+            # A bound that is multiplied by the scale meets gradients that are multiplied by it.
+            bound_scaled |= isinstance(target, Unknown) and _is_times_scale(target)
         lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
         pending = ledger.pending(frozenset(networks))
-        scaled_now = any(h.scaled for h in lying)
+        scaled_now = any(h.scaled for h in lying) and not bound_scaled
         if via == "accelerator" and scaled_now:
             ledger.unscale(None)
             scaled_now = False
@@ -333,6 +341,11 @@ class Updating:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _is_times_scale(bound: Unknown) -> bool:
+    """True for a scaler's scale, or something times it."""
+    return bound.scale is not None or bool(_TIMES_SCALE.search(bound.text))
 
 
 def _may_skip(function: p.Function) -> bool:

@@ -24,6 +24,7 @@ from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
 from accumlint.confirming.child.things import Things, Unbound
+from accumlint.confirming.child.watching import replaced
 from accumlint.reading import names
 
 DATA = re.compile(
@@ -301,6 +302,10 @@ class Binding(Things):
             raise Unbound("a loop goes on without taking a step")
         return value
 
+    def moved(self, whole: Any, parts: Callable[[], Any]) -> Any:
+        """What becomes of all parts of a whole that are moved elsewhere: of a micro-batch, itself."""
+        return whole.use() if isinstance(whole, Batch) else parts()
+
     def casting(self, made: Callable[[], Any]) -> Any:
         """An autocast, or nothing where its settings could not be read."""
         try:
@@ -315,6 +320,13 @@ class Binding(Things):
     def chosen(self, text: str, value: bool) -> bool:
         """A flag as it was decided on the path of the finding."""
         return value
+
+    def clipping(self, text: str, clip: Callable[[], Any]) -> Any:
+        """A clip of the user's own, by the text of what is called: in its place, torch's, at the run's threshold."""
+        result, clips = replaced(self.recorder, clip)
+        if clips:
+            self.tell(text, "torch's own clipping")
+        return result
 
     def averaged(self) -> None:
         """The running average of the weights is about to move."""

@@ -22,6 +22,22 @@ _ROUNDS = (
 )  # fmt: skip
 
 
+class _Parameters(list[Any]):
+    """The parameters of the networks; or settings of that name, where one is asked for."""
+
+    def __init__(self, name: str, binding: Binding) -> None:
+        super().__init__(q for m in binding.models.values() for q in m.parameters())
+        self._name = name
+        self._binding = binding
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        text = f"{self._name}.{name}"
+        found = self._binding.value(text)
+        return self._binding.stub(text) if found is UNKNOWN else found
+
+
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
     """Stand-ins for the parameters of a function, by their names."""
     args: list[Any] = []
@@ -57,7 +73,23 @@ def instance(binding: Binding, cls: type) -> Any:
         start(made, *args, **kwargs)
     if isinstance(made, AbsentModule):
         binding.own(made)
+    elif isinstance(made, nn.Module) and _is_abstract(made):
+        network = binding.model("model")
+        binding.tell(
+            cls.__name__, "a subclass whose forward is a network of about a hundred parameters"
+        )
+        made.add_module("stand_in", network)
+        made.forward = network.forward
     return made
+
+
+def _is_abstract(made: nn.Module) -> bool:
+    """True for an object of a class that leaves its parameters and its forward to others."""
+    code = getattr(type(made).forward, "__code__", None)
+    left = code is None or {"NotImplementedError", "_forward_unimplemented"} & {
+        *code.co_names, code.co_name,
+    }  # fmt: skip
+    return bool(left) and next(made.parameters(), None) is None
 
 
 def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
@@ -71,6 +103,8 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     found = binding.value(p.name)
     if found is not UNKNOWN:
         return found
+    if p.default is False and binding.asks_for_scaler(p.name):
+        return True
     if p.default is None and _CONFIGURATION.search(p.name):
         return binding.stub(p.name)
     if p.default is not p.empty and not (
@@ -82,7 +116,7 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if re.search(r"^params$|parameters$", p.name):
         if not binding.models:
             binding.model("model")
-        return [q for m in binding.models.values() for q in m.parameters()]
+        return _Parameters(p.name, binding)
     return binding.stub(p.name)
 
 

@@ -57,8 +57,9 @@ def totals(wanted: Sequence[str], is_own: Callable[[FrameType], bool]) -> Iterat
     """The running totals of these names, read in the user's frames."""
     for name in wanted:
         value = _read(name, is_own)
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            yield {"name": name, "value": float(value.detach()), "nodes": _nodes(value)}
+        if isinstance(value, torch.Tensor):
+            # A tensor that losses are put into is told by its sum.
+            yield {"name": name, "value": float(value.detach().sum()), "nodes": _nodes(value)}
         elif isinstance(value, int | float):
             yield {"name": name, "value": float(value), "nodes": 0}
 

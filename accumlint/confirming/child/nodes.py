@@ -19,6 +19,11 @@ def tried(body: list[ast.stmt], mends: list[ast.stmt]) -> ast.Try:
     return ast.Try(body, [handler], [], [])
 
 
+def later(value: ast.expr) -> ast.expr:
+    """A function that gives a value when it is called."""
+    return ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
+
+
 def loaded(name: str) -> ast.expr:
     return ast.Name(name, ast.Load())
 

@@ -36,6 +36,7 @@ class Settings:
     totals: tuple[str, ...] = ()
     sabotage: str = ""
     inject: int = 0
+    large: bool = False
     # The micro-batch whose losses are no number.
     poison: int = 0
     graphs: bool = False

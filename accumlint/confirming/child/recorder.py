@@ -31,7 +31,7 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
-from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.batches import Enough, plain
 from accumlint.confirming.child.contributions import contributions, flat
 from accumlint.confirming.child.held import Graphs, totals, unsaved
 from accumlint.confirming.child.losses import (
@@ -48,6 +48,8 @@ from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+# A gradient that is above any threshold.
+_LARGE = 1e30
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -181,7 +183,7 @@ class Recorder(TorchFunctionMode):
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """A mean or a sum written by hand, used where no loss function of torch was seen."""
-        value = args[0] if args else None
+        value = plain(args[0]) if args else None
         if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
             return
         if not value.requires_grad or value.numel() < 2 or result.dim():
@@ -218,7 +220,13 @@ class Recorder(TorchFunctionMode):
             self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
-        self.losses = [x for x in self.losses if x.microbatch > self.data.current - 12]
+        gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
+        self.losses = [
+            x
+            for x in self.losses
+            # To hold a loss is to hold its graph.
+            if x.microbatch > self.data.current - 12 and x.number not in gone
+        ]
         self.note("backward", contributions=found, scale=self.scale)
 
     def _moves(self, root: torch.Tensor) -> bool:
@@ -256,7 +264,7 @@ class Recorder(TorchFunctionMode):
             # An overflow: a gradient is not finite from here to the next clear.
             for p in self.parameters():
                 if p.grad is not None:
-                    p.grad.view(-1)[:1] = math.inf
+                    p.grad.view(-1)[:1] = _LARGE if self.settings.large else math.inf
                     self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:

@@ -13,6 +13,7 @@ from accumlint.confirming.child.nodes import (
     RUNTIME,
     constant,
     failed,
+    later,
     listed,
     loaded,
     placed,
@@ -31,6 +32,7 @@ from accumlint.confirming.child.shapes import (
     is_made,
     is_of_words,
     mentioned,
+    moved,
     normal,
     refused_side,
     root,
@@ -66,7 +68,13 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     slicer = Slice(tree, text, guide)
     tree.body = slicer.block(tree.body) or [ast.Pass()]
     drop_imports(tree)
-    tree = _Rewriter(guide, slicer.eventful).visit(tree)
+    # Calls begin where what they are called on does: the outermost comes first.
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+    clippers: dict[tuple[int, int], ast.Call] = {}
+    for call in calls:
+        if (place := slicer.place(call)) in guide.clippers:
+            clippers.setdefault(place, call)
+    tree = _Rewriter(guide, slicer.eventful, set(clippers.values())).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Only a docstring may stand before a future import; nobody needs it here.
     tree.body.insert(0, future)
@@ -76,8 +84,9 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
 class _Rewriter(ast.NodeTransformer):
     """Sends what enters names, loops and flags through the runtime."""
 
-    def __init__(self, guide: Guide, eventful: set[ast.stmt]) -> None:
+    def __init__(self, guide: Guide, eventful: set[ast.stmt], clippers: set[ast.Call]) -> None:
         self.guide = guide
+        self.clippers = clippers
         self.eventful = eventful
         self.choices = {
             normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
@@ -126,7 +135,10 @@ class _Rewriter(ast.NodeTransformer):
             # Switches of torch's own, which are nobody's gradient.
             return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
+        whole = moved(node.value)
         value = self.visit(node.value)
+        if whole is not None:
+            value = placed(runtime("moved", [self.visit(whole), later(value)]), node)
         chained = len(node.targets) > 1
         if not chained and isinstance(bound, str) and is_alias(node.value, bound):
             node.value = value
@@ -160,8 +172,8 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         for item in casting:
             # What it is set to may be unknown, and has no part in the gradient.
-            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), item.context_expr)
-            item.context_expr = placed(runtime("casting", [later]), item.context_expr)
+            made = runtime("casting", [later(item.context_expr)])
+            item.context_expr = placed(made, item.context_expr)
         return self.careful_block(node) if quiet else node
 
     def visit_For(self, node: ast.For) -> ast.AST:
@@ -210,8 +222,8 @@ class _Rewriter(ast.NodeTransformer):
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if refusing is not None:
-            later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), node.test)
-            node.test = placed(runtime("allowed", [later, ast.Constant(refusing)]), node.test)
+            allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
+            node.test = placed(allowed, node.test)
         if quiet:
             return self.careful_block(node)
         return self.careful_test(node, text) if self.guide.lenient else node
@@ -264,6 +276,10 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         text = ast.unparse(node.func)
+        if node in self.clippers:
+            self.clippers.remove(node)
+            clip = later(self.visit(node))
+            return placed(runtime("clipping", [ast.Constant(text), clip]), node)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return placed(runtime("loader", [ast.Constant(text)]), node)
         if text.endswith("Plugin"):
@@ -323,10 +339,9 @@ class _Rewriter(ast.NodeTransformer):
             if original is not None
             else constant(())
         )
-        later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), value)
         if original is None or not self.builds(bound, original):
             return placed(runtime("entering", [spec, value]), value)
-        return placed(runtime("built", [spec, mentions, later]), value)
+        return placed(runtime("built", [spec, mentions, later(value)]), value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
         """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
@@ -354,8 +369,7 @@ class _Rewriter(ast.NodeTransformer):
         """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
         mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
         for name in dict.fromkeys(bound_inside(node)):
-            now = ast.Lambda(ast.arguments([], [], None, [], [], None, []), loaded(name))
-            either = runtime("either", [ast.Constant(name), now, failed()])
+            either = runtime("either", [ast.Constant(name), later(loaded(name)), failed()])
             mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
         return placed(tried([node], mends), node)
 

@@ -40,7 +40,7 @@ def _code(job: Any) -> Any:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
             frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
-            job["leniently"],
+            frozenset(map(tuple, job["clippers"])), job["leniently"],
         )  # fmt: skip
         job[key] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True

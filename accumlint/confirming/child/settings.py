@@ -38,6 +38,9 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
         (r"num_class|n_class|num_labels", CLASSES),
         (r"block_size|seq_?len|context_len|max_len|(^|_)width$", LENGTH),
         (r"batch_?size|(^|_)bsz?$|^(rows|samples|items)_per_", 2),
+        # What a term of the loss weighs, and what its logits are divided by.
+        (r"(^|_)(temperature|tau|alpha|coef|coeff|coefficient|lambda)(_|$)", 1.0),
+        (r"(?<!class)(?<!pos)(?<!label)_weight$", 1.0),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )

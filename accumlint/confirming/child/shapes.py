@@ -117,6 +117,47 @@ def mentioned(node: ast.expr) -> Iterator[str]:
             yield ast.unparse(inner)
 
 
+# Methods that put a tensor elsewhere and leave it what it is.
+_PLACING = {"to", "cuda", "cpu", "npu", "xpu", "mps", "pin_memory", "contiguous", "clone"}
+
+
+def moved(value: ast.expr) -> ast.expr | None:
+    """The micro-batch of which all parts are moved, as in `tuple(t.to(device) for t in batch)`; None elsewhere."""
+    match value:
+        case ast.Call(func=ast.Name(id="tuple" | "list"), args=[made], keywords=[]):
+            pass
+        case made:
+            pass
+    match made:
+        case ast.GeneratorExp(elt=part, generators=[ast.comprehension(ast.Name(name), whole, [])]):
+            pass
+        case ast.ListComp(elt=part, generators=[ast.comprehension(ast.Name(name), whole, [])]):
+            pass
+        case ast.DictComp(
+            key=ast.Name(key),
+            value=part,
+            generators=[
+                ast.comprehension(
+                    ast.Tuple([ast.Name(first), ast.Name(name)]),
+                    ast.Call(func=ast.Attribute(value=whole, attr="items")),
+                    [],
+                )
+            ],
+        ) if key == first:
+            pass
+        case _:
+            return None
+    ways = [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]
+    for way in ways:
+        match way:
+            case ast.Call(func=ast.Attribute(value=ast.Name(item), attr=method)):
+                if item == name and method in _PLACING:
+                    return copy.deepcopy(whole)
+            case _:
+                pass
+    return None
+
+
 def is_alias(value: ast.expr, bound: str) -> bool:
     return isinstance(value, ast.Constant) and not names.is_steps(bound.rpartition(".")[2])
 

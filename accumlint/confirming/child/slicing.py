@@ -16,10 +16,10 @@ class Guide:
     """What the reading of a source knows: positions are (line, column) from 1.
 
     `kept` are the statements that can reach a gradient, `eventful` those in which something happens to it. `roles`
-    are roles by the text of a name; `choices` are the flags decided on the path, by text; `maker` is the inner
-    function that a run needs ("" for none); `training` are the statements of the module that train, to be left out
-    where a function is called instead; at the lines `averages` a running average of the weights moves. `lenient`: a
-    statement that computes something may fail anywhere, and its names get stand-ins.
+    are roles by the text of a name; `choices` are the flags decided on the path, by text; `leave_out` are statements of
+    the module that train, where a function is called instead; at the lines `averages` a running average of the
+    weights moves; `clippers` are calls that clip without being torch's. `lenient`: a statement that computes something
+    may fail anywhere, and its names get stand-ins.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -28,6 +28,7 @@ class Guide:
     choices: dict[str, str]
     leave_out: frozenset[tuple[int, int]] = field(default_factory=frozenset[tuple[int, int]])
     averages: frozenset[int] = frozenset()
+    clippers: frozenset[tuple[int, int]] = frozenset()
     lenient: bool = False
 
 
@@ -74,7 +75,7 @@ class Slice:
         self.kept: set[ast.stmt] = set()
         self._scope(tree.body)
 
-    def place(self, node: ast.stmt) -> tuple[int, int]:
+    def place(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
         line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         before = line.encode()[: node.col_offset].decode(errors="replace")
         return node.lineno, len(before) + 1

@@ -14,8 +14,10 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import distributed
 
-from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS
+from accumlint.reading import names
+from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS
 
 
 class Answers:
@@ -49,6 +51,8 @@ _APEX = {"initialize", "master_params", "scale_loss"}
 _STEPS = re.compile(
     r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
 )
+# What gets one of these may step, scale or clear as it likes.
+_STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -103,20 +107,27 @@ class Stub:
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         source, _, method = self._text.rpartition(".")
         given = (*args, *kwargs.values())
-        if method not in _APEX and any(isinstance(a, torch.optim.Optimizer) for a in given):
+        if method not in _APEX and any(isinstance(a, _STEPPING) for a in given):
             self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.
             return nullcontext(args[0])
         if method == "master_params" and args:
             return [p for group in args[0].param_groups for p in group["params"]]
-        if model is not None:
+        if model is not None and WRAPPERS.get(method) != "ddp":
             self._answers.took(self._text)
+        if model is not None and WRAPPERS.get(method) == "ddp" and distributed.is_initialized():
+            # Apex's and others of its kind.
+            self._answers.told(self._text, "torch's own DistributedDataParallel")
+            return torch.nn.parallel.DistributedDataParallel(model)
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if method in CLIPS | HELPER_CLIPS and args:
             self._answers.told(self._text, "torch's own clipping")
             return _clipped("value" if "value" in method else "norm", *args, **kwargs)
+        if args and names.is_rescaling(method):
+            self._answers.told(self._text, "gradients multiplied by the factor that it is given")
+            return _rescaled(*args)
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.
             self._answers.told(self._text, "the stand-in model's own loss")
@@ -268,6 +279,15 @@ def _clipped(
         torch.nn.utils.clip_grad_value_(parameters, most)
         return None
     return torch.nn.utils.clip_grad_norm_(parameters, most)
+
+
+def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
+    """Multiplies the gradients of what a helper of a library's is given."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
+        if p.grad is not None:
+            p.grad.mul_(factor)
 
 
 def _is_function(value: object) -> bool:

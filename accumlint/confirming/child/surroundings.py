@@ -45,10 +45,14 @@ DRIVERS = {
 
 @dataclass(frozen=True)
 class Scaling:
-    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows."""
+    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows.
+
+    `told` hears of one that the source switches off where the finding is about one that is on; without, it stays off.
+    """
 
     scale: float
     interval: int
+    told: Callable[[str, str], None] | None = None
 
 
 @contextmanager
@@ -121,6 +125,9 @@ def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -
             enabled = isinstance(enabled, Stub) or enabled
             for value in args:
                 enabled = value if isinstance(value, bool) else enabled
+            if not enabled and scaling.told is not None:
+                scaling.told("GradScaler", "switched on, as the finding takes it to be")
+                enabled = True
             growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
             growth = {k: v for k, v in growth.items() if isinstance(v, float)}
             super().__init__(
@@ -256,6 +263,8 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
             if binding.steps_ > 1 and isinstance(default, int) and 2 <= default <= 16
             else binding.steps_
         )
+    if default is False and binding.asks_for_scaler(name):
+        return True
     found = binding.value(f"args.{name}")
     if isinstance(default, bool) or (default is not None and not isinstance(default, int | float)):
         return default

@@ -50,9 +50,12 @@ _SELDOM = re.compile(
 
 # What looks at an optimizer, moves its learning rate, or sets things up.
 _HARMLESS = re.compile(
-    r"save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"^set_|save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
     r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
 )
+_RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
+# Flags and settings that ask for a GradScaler.
+_SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
 # What a term of the loss weighs is above zero where the term is in use.
 _WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
 
@@ -65,7 +68,8 @@ class Things:
     """The stand-ins of a pass, made when they are asked for.
 
     `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
-    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom.
+    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom; `scaled`: so are those
+    that ask for a GradScaler, since the finding is about one.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Things:
         steppers: tuple[str, ...] = (),
         prepares: bool = True,
         tells_steps: bool = True,
+        scaled: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -105,6 +110,7 @@ class Things:
         self.steppers = steppers
         self.prepares = prepares
         self.tells_steps = tells_steps
+        self.scaled = scaled
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
@@ -142,6 +148,8 @@ class Things:
             return choice == "true" if choice in ("true", "false") else literal(choice)
         if self.choices.get(f"{text} is None") == "true":
             return None
+        if last in ("get_world_size()", "get_rank()"):
+            return self.world if "size" in last else self.data.rank
         if last.endswith((")", "]")):
             return UNKNOWN
         if names.is_steps(last) or self.roles.get(last) == "steps":
@@ -171,7 +179,7 @@ class Things:
             return {n: q for model in self.models.values() for n, q in model.named_parameters()}
         if low in ("device", "dev"):
             return self.data.device
-        if low in ("world_size", "num_processes", "n_gpu", "num_gpus", "nprocs"):
+        if _RANKS.search(low):
             return self.world
         if low in ("rank", "process_index", "global_rank"):
             return self.data.rank
@@ -182,6 +190,8 @@ class Things:
         if _IGNORED.search(low):
             return self.data.ignored
         found = setting(low)
+        if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
+            return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
         return 1000 if found == 0 and last in self.positive else found
 
@@ -200,6 +210,8 @@ class Things:
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
+        if self.asks_for_scaler(text):
+            return True
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
@@ -210,6 +222,11 @@ class Things:
         return (
             self.ordinary and not names.is_off_by_default(text) and not _SELDOM.search(text.lower())
         )
+
+    def asks_for_scaler(self, text: str) -> bool:
+        """Whether a flag or a comparison asks for a GradScaler where the finding is about one."""
+        last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
+        return self.scaled and bool(_SCALED.search(last.lower()))
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:

@@ -24,7 +24,7 @@ def missing_names(
     looks = [_made_up, _nothing]
     if "NoneType" in str(error):
         looks.reverse()
-    for look in looks:
+    for look in (*looks, _argument):
         for frame, line in reversed(steps):
             found = list(dict.fromkeys(look(frame, line, text, told)))
             if found:
@@ -45,6 +45,15 @@ def _made_up(frame: FrameType, line: int, text: str, told: Collection[str]) -> I
         name = ast.unparse(node)
         if isinstance(_value(node, frame), Stub | Output) or name in told:
             yield name
+
+
+def _argument(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
+    """What the statement at a line reads that its function was called with."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    for node in _read(line, text):
+        if isinstance(node, ast.Name) and node.id in names and node.id != "self":
+            yield node.id
 
 
 def _read(line: int, text: str) -> Iterator[ast.Name | ast.Attribute]:

@@ -82,6 +82,31 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
     return clip
 
 
+# No threshold is above a gradient of such numbers.
+_LARGE = 2.0**60
+
+
+def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
+    """Puts torch's clipping in the place of a user's own, of the gradients that his makes smaller.
+
+    Gives what his gives, a norm for a norm, and whether it clips at all: it is shown gradients that are above any
+    threshold.
+    """
+    params = [p for p in recorder.parameters() if p.grad is not None]
+    grads = [p.grad for p in params if p.grad is not None]
+    kept = [grad.clone() for grad in grads]
+    for grad in grads:
+        grad.fill_(_LARGE)
+    result = clip()
+    smaller = [p for p in params if p.grad is not None and float(p.grad.abs().max()) < _LARGE]
+    for p, grad, before in zip(params, grads, kept, strict=True):
+        p.grad = grad.copy_(before)
+    if smaller:
+        norm = nn.utils.clip_grad_norm_(smaller, 1.0)
+        result = norm if isinstance(result, float | torch.Tensor) else result
+    return result, bool(smaller)
+
+
 def _watch_clears(recorder: Recorder, patch: Patch) -> None:
     def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
         # Accelerate asks what the method takes.

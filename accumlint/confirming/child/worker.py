@@ -299,11 +299,16 @@ def _device(name: str) -> torch.device:
 
 
 def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -> float:
-    """A clipping threshold that bites: half the norm of the first window, the same on all ranks."""
+    """A clipping threshold that bites: half the norm of the first window, the same on all ranks.
+
+    Of a window that was cut short, a quarter: the mean of fewer micro-batches is larger.
+    """
     total: list[float] = []
     count = 0
+    share = 0.25
     for event in events:
         if event["kind"] == "step":
+            share = 0.5
             break
         for part in event.get("contributions", ()):
             count += part["count"]
@@ -317,7 +322,7 @@ def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -
         store.set(f"norm/{rank}", repr(norm))
         norms = [float(store.get(f"norm/{r}")) for r in range(world)]
         norm = min(norms)
-    return 0.5 * norm
+    return share * norm
 
 
 def _counts(regime: str, kind: str, rank: int) -> Any:
@@ -346,7 +351,7 @@ def _pass(
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
-    length = 2 * steps + (max(1, steps // 2) if spec["regime"] == "trailing" else 0)
+    length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
         device=device, dtype=dtype, ignored=job["ignored"], limit=40 * length,
@@ -355,7 +360,7 @@ def _pass(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0), graphs=job["graphs"],
+        inject=spec.get("inject", 0), large=spec.get("large", False), graphs=job["graphs"],
     )  # fmt: skip
     data.poisoned = spec.get("poison", 0)
     recorder = Recorder(data, settings)
@@ -373,10 +378,14 @@ def _pass(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])),
+        bool(_STEPS.search(job["text"])), job["scaled"],
     )  # fmt: skip
     wanted: list[tuple[str, int]] = []
-    scaling = Scaling(0.0 if spec["unscaled"] else _SCALE, 1 if spec["growing"] else 2000)
+    scaling = Scaling(
+        0.0 if spec["unscaled"] else _SCALE,
+        1 if spec["growing"] else 2000,
+        binding.tell if job["scaled"] else None,
+    )
     with surroundings(binding, scaling):
         try:
             if not unbound:
