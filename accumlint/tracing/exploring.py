@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from accumlint import prefilter
+from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
 from accumlint.reading.relevance import Relevance, called, key
