@@ -215,10 +215,14 @@ HARMLESS_PARTS = (
 )  # fmt: skip
 
 
+# The logarithm of a chance is no log.
+_LOGARITHM = re.compile(r"log_?(prob|ps?(?=_|$)|softmax|its|likelihood)")
+
+
 def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")
-    low = last.lower()
+    low = _LOGARITHM.sub("", last.lower())
     return (
         callee.startswith(("torch.", "logging.", "wandb."))
         or last in HARMLESS_CALLS

@@ -402,7 +402,11 @@ class Calling:
             node=node,
         )
         for source in everything:
-            if isinstance(source, Object) and source.role == "model" and source.networks:
+            if (
+                isinstance(source, Object)
+                and source.role in ("model", "engine")
+                and source.networks
+            ):
                 if not self.machine.state.no_grad and not frameworks.is_harmless(text):
                     found.networks = found.networks | source.networks
                     found.forwards = (

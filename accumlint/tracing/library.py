@@ -398,6 +398,7 @@ def _deepspeed(
     engine = machine.things.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
     )
+    machine.state.wrappers.update(dict.fromkeys(engine.networks, "deepspeed"))
     optimizer = Object(
         "optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks
     )
