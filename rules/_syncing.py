@@ -15,7 +15,10 @@ def under_no_sync(program: Program, window: Window, ddp: str = "") -> Iterator[t
     """Encloses what stands between a forward of `ddp` (by default: what it calls) and its backward."""
     for contribution in window.contributions[-1:]:
         forward = contribution.forward
-        if forward is None or not isinstance(forward.node, Call):
+        # A helper that is given the model may call it anywhere: its forward is no event.
+        if forward is None or forward not in window.between:
+            continue
+        if not isinstance(forward.node, Call):
             continue
         name = ddp or dotted(forward.node.func)
         loop = loop_of(program, contribution.backward.node)

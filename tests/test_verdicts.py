@@ -63,7 +63,6 @@ EXCEPTIONS = {
     "acc102/good_penalty_in_shares": NO_STANDIN,
     "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_chances_worked_out_elsewhere": NO_STANDIN,
-    "acc301/bad_chances_worked_out_elsewhere.fixed": NO_STANDIN,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
     "acc408/good_out_of_memory_begins_again": OTHER_DATA,
