@@ -152,3 +152,10 @@ def last_name(target: p.Expr) -> str:
     if isinstance(target, p.Item) and isinstance(target.index, p.Const):
         return str(target.index.value)
     return p.dotted(target).rpartition(".")[2]
+
+
+def unwrapped(receiver: p.Expr) -> p.Expr:
+    """`model` for `accelerator.unwrap_model(model)`."""
+    if isinstance(receiver, p.Call) and p.dotted(receiver.func).endswith("unwrap_model"):
+        return receiver.positional(0) or receiver
+    return receiver

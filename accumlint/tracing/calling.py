@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks, names
+from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
@@ -58,7 +58,7 @@ class Calling:
                 return self.machine.invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
-            receiver = p.dotted(_unwrapped(func.base))
+            receiver = p.dotted(usage.unwrapped(func.base))
             if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
@@ -471,13 +471,6 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
-
-
-def _unwrapped(receiver: p.Expr) -> p.Expr:
-    """`model` for `accelerator.unwrap_model(model)`."""
-    if isinstance(receiver, p.Call) and p.dotted(receiver.func).endswith("unwrap_model"):
-        return receiver.positional(0) or receiver
-    return receiver
 
 
 def _are_parameters(value: Value) -> bool:
