@@ -219,6 +219,11 @@ HARMLESS_PARTS = (
 _LOGARITHM = re.compile(r"log_?(prob|ps?(?=_|$)|softmax|its|likelihood)")
 
 
+def is_chance(called: str) -> bool:
+    """True for a function that works out the logarithms of a model's chances (`get_per_token_logps(model, …)`)."""
+    return bool(_LOGARITHM.search(called.lower())) and "softmax" not in called.lower()
+
+
 def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")

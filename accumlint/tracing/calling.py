@@ -336,6 +336,14 @@ class Calling:
         if names.is_ranks(last) and not args and not kwargs:
             shown = p.render(node) if isinstance(node, p.Call) else text
             return Unknown(shown, ranks=Ranks(shown))
+        model = next((a for a in [*args, *kwargs.values()] if isinstance(a, Object)), None)
+        if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
+            # No loss yet: it calls the model, and nothing is divided there.
+            rest = [a for a in [*args, *kwargs.values()] if a is not model]
+            if names.is_another(model.text.rpartition(".")[2]):
+                # A reference, that nobody trains.
+                return derived(f"{text}(…)", *rest, node=node)
+            return self.machine.losses.forward(model, rest, {}, node, None)
         sources = (
             [callee, *args, *kwargs.values()]
             if isinstance(callee, Unknown | Object)
