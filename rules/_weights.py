@@ -62,7 +62,7 @@ def divisions(trace: Trace, window: Window) -> int | None:
         known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
         return None if total is None else known.get(total)
     growth = trace.growth.get(window.step.optimizer)
-    if trace.main.guessed and weights(window) == (Fraction(1, length),) * length:
+    if length and trace.main.guessed and weights(window) == (Fraction(1, length),) * length:
         # Divided by the length of the loop around it, whatever that is.
         return 1
     if growth is None or length != trace.main.steps:
