@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from accumlint.reading.names import is_weight
 from accumlint.reading.program import Call, Const
 from accumlint.tracing.trace import (
     ELEMENTS,
@@ -61,6 +62,9 @@ def divisions(trace: Trace, window: Window) -> int | None:
         known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
         return None if total is None else known.get(total)
     growth = trace.growth.get(window.step.optimizer)
+    if length and trace.main.guessed and weights(window) == (Fraction(1, length),) * length:
+        # Divided by the length of the loop around it, whatever that is.
+        return 1
     if growth is None or length != trace.main.steps:
         return None
     if growth == 2 and all(map(has_unknown_factor, window.contributions)):
@@ -70,8 +74,11 @@ def divisions(trace: Trace, window: Window) -> int | None:
 
 
 def has_unknown_factor(contribution: Contribution) -> bool:
-    """True where a factor of a loss could not be followed; weights of the elements of a mean are none."""
-    return any(not symbol.startswith(ELEMENTS) for symbol in contribution.symbols)
+    """True where a factor of a loss could not be followed; weights, of the elements of a mean too, are none."""
+    return any(
+        not symbol.startswith(ELEMENTS) and not (symbol.startswith("* ") and is_weight(symbol[2:]))
+        for symbol in contribution.symbols
+    )
 
 
 def weights(window: Window) -> tuple[Fraction, ...] | None:
