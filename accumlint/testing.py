@@ -203,7 +203,7 @@ def _measured(events: Sequence[Mapping[str, Any]], losses: int) -> Pass:
             "only clipping all gradients together by their 2-norm can be repeated on the large batch's"
         )
     notes = {
-        "spec": {"regime": "equal"}, "raised": None, "pressure": 0.0, "notes": {"events": events, "scales": ()},
+        "spec": {"regime": "own"}, "raised": None, "pressure": 0.0, "notes": {"events": events, "scales": ()},
     }  # fmt: skip
     return measured([notes], steps=1, line=0)
 

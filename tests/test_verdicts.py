@@ -38,11 +38,19 @@ OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
+UNCALLED = "no loop of its file calls its step"
 EPOCHS = "the epochs that Lightning makes are not run"
 BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
     "acc101/bad_labels_given_to_a_model": NO_STANDIN,
+    "acc101/good_blocks_through_a_collator": OTHER_DATA,
+    "acc102/good_divided_by_a_helper": NO_STANDIN,
+    "acc201/good_bound_times_the_scale": "the bound that the run puts in is not multiplied by the scale",
+    "acc205/bad_after_each_of_several": UNCALLED,
+    "acc205/good_after_all_of_several": UNCALLED,
+    "acc207/bad_update_on_one_side": UNCALLED,
+    "acc207/good_update_behind_the_guard": UNCALLED,
     "acc101/bad_mask_of_a_rollout": NO_STANDIN,
     "acc101/bad_pieces_as_the_batch_is_long": "its sizes' stand-ins make windows of one micro-batch",
     "acc101/bad_pixels_that_are_valid": "no control shows that a mask of the data could leave as many",

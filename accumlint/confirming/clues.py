@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.reading import frameworks
@@ -119,8 +120,23 @@ def kind(text: str) -> str:
     return "tokens" if tokens > rows else "rows"
 
 
+_PAD = r"\s*(==|!=|\.ne\(|\.eq\()\s*[\w.]*pad"
+_PADDED = re.compile(r"\w" + _PAD)
+_PADDED_LABELS = re.compile(r"(label|target|tgt|answer)\w*" + _PAD)
+_PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
+
+
+def pads(program: p.Program) -> bool:
+    """Whether what is padding is told by comparing tokens with it."""
+    return bool(_PADDED.search(program.text))
+
+
 def ignored(program: p.Program) -> int:
-    """The label that losses leave out, where the source writes it as a number."""
+    """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
+    given = (n.keyword("ignore_index") for n in program.nodes if isinstance(n, p.Call))
+    named = (p.dotted(e) or "" for e in given if isinstance(e, p.Name | p.Attr))
+    if pads(program) and (any(map(_PADDING.search, named)) or _PADDED_LABELS.search(program.text)):
+        return 0
     constants = {
         target.id: statement.value.value
         for statement in program.body

@@ -222,8 +222,11 @@ def _applied(window: Window) -> Vector:
 
 
 def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> Update:
-    due = reference(windows)
     vectors = [_applied(w) for w in windows]
+    known = [*vectors, *(p.gradient for w in windows for p in w.parts.values())]
+    if len(set(map(len, known))) > 1:
+        raise Unmeasurable("the ranks know different parameters")
+    due = reference(windows)
     size = norm(due)
     own = vectors[0]
     scale = dot(own, due) / size**2 if size else 0.0

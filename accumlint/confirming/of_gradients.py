@@ -123,6 +123,8 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
                 worst, ratio = u, found
     if worst is None:
         raise Undecided("no update has several micro-batches with a loss")
+    if key == "ragged" and not _differ(evidence):
+        raise Undecided("every micro-batch counted as many targets, whatever their number was")
     shows = decide(ratio - 1, evidence, "the ratio of weights less 1")
     if shows:
         sentence = (
@@ -142,6 +144,15 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
             "update": worst.number,
         },
     )
+
+
+def _differ(evidence: Evidence) -> bool:
+    """Whether a loss counted different numbers of targets on the first rank, since ranks may make up for each other."""
+    counts: dict[int, set[int]] = {}
+    for event in evidence.raw["ragged"]["notes"]["events"]:
+        for part in event.get("contributions", ()):
+            counts.setdefault(part["loss"], set()).add(part["count"])
+    return any(len(found) > 1 for found in counts.values())
 
 
 def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:

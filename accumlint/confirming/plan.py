@@ -33,11 +33,11 @@ class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
-    lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's;
-    `graphs`: what graphs keep is to be watched. `accumulates`: windows of several micro-batches are known to be there.
-    `lenient`: what the loop computes its loss from may fail, since the finding is about when things happen. `stepless`:
-    an optimizer that never steps may be what was found. `steppers`: names of what steps and clears. `scaled`: a
-    GradScaler multiplies the loss on the path of the finding.
+    lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
+    `pads`: tokens are compared with that of padding; `graphs`: what graphs keep is to be watched. `accumulates`:
+    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
+    since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
+    `steppers`: names of what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -54,6 +54,7 @@ class Job:
     choices: dict[str, str]
     kind: str
     ignored: int
+    pads: bool
     totals: tuple[str, ...]
     averages: tuple[int, ...]
     clippers: tuple[tuple[int, int], ...]
@@ -191,6 +192,7 @@ def _plan(
         choices=dict(trace.assumptions) if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
+        pads=clues.pads(program),
         totals=totals,
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})

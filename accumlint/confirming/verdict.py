@@ -9,7 +9,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -306,9 +306,9 @@ def _setup(plan: Plan, evidence: Evidence, reason: str) -> str:
         }
     if not wanted:
         return ""
-    lines = plan.job.text.splitlines()
+    source = plan.job.text
     entries = [
-        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, lines)}"
+        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, source)}"
         for name, line in wanted.items()
     ]
     return "\n".join(
@@ -339,15 +339,20 @@ _ROLES = {
 }
 
 
-def _meant(name: str, line: int, roles: Mapping[str, str], lines: Sequence[str]) -> str:
+def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     """What is to stand for a name: what its role asks for, and where it is read."""
     said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
     # What is imported is read by its own name.
-    known = rf"(?<!\w)({re.escape(name)}|{re.escape(name.rpartition('.')[2])})\b"
-    uses = [number for number, text in enumerate(lines, 1) if re.search(known, text)]
-    if line or uses:
-        number = line or uses[-1]
-        said.append(f"read at line {number}: {lines[number - 1].strip()[:80]}")
+    known = {name, name.rpartition(".")[2]}
+    uses = (
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node) in known
+    )
+    if number := line or min(uses, default=0):
+        said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
     return "; ".join(said) or "whatever the loop needs"
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from accumlint.confirming.child.settings import CLASSES, LENGTH, VOCABULARY, WIDTH
+from accumlint.confirming.child.settings import CLASSES, LENGTH, PADDING, VOCABULARY, WIDTH
 
 TARGET = re.compile(
     r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
@@ -49,6 +49,7 @@ class Data:
     device: torch.device
     dtype: torch.dtype
     ignored: int = -100
+    pads: bool = False
     fetched: int = 0
     current: int = 0
     fed: int = 0
@@ -158,6 +159,8 @@ class Batch(Plain, dict[Any, Any]):
                 ignored[r, c] = True
             mask = (~ignored).long()
             labels = labels.masked_fill(ignored, data.ignored)
+            if data.pads:
+                inputs = inputs.masked_fill(ignored, PADDING)
         else:
             rows = max(1, count)
             inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
@@ -321,6 +324,14 @@ class Loader(DataLoader[Any]):
                 return next(self.endless_)
             except StopIteration:
                 self.endless_ = None
+
+    def __getitem__(self, key: Any) -> Any:
+        """A part of the data by its name is the data; by its place, it is a micro-batch, and a slice is several."""
+        if isinstance(key, str):
+            return self
+        if isinstance(key, slice):
+            return [self.data_.fetch().use() for _ in range(*key.indices(self.data_.length))]
+        return self.data_.fetch().use()
 
     @property
     def num_batches(self) -> int:

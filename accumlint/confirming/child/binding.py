@@ -132,10 +132,22 @@ class Binding(Things):
     def _unknown(self, bound: Pattern, value: Stub) -> Any:
         """Names for an unknown value: what `next` takes from an unknown source is a micro-batch."""
         if not value._text.endswith(ITEM):
-            return self._missing(bound)
+            found = self._trained(bound, value)
+            return self._missing(bound) if found is None else found
         self.tell(value._text.removesuffix(ITEM), "micro-batches made on the spot")
         batch = self._batch(bound).use()
         return batch if isinstance(bound, str) else batch.parts(bound)
+
+    def _trained(self, bound: Pattern, value: Stub) -> Any:
+        """Names for what an unknown call gave, of which one is a loss: that of the network that is trained."""
+        called = value._text.removesuffix("()")
+        if called == value._text or len(self.models) > 1 or isinstance(bound, str):
+            return None
+        if not any(_LOSS.search(n.rpartition(".")[2].lower()) for n in flat(bound)):
+            return None
+        self.tell(called, "the loss of a network of about a hundred parameters")
+        model = next(iter(self.models.values()), None) or self.model(called)
+        return model(self._batch(bound).use()).parts(bound)
 
     def _batch(self, bound: Pattern) -> Batch:
         """The micro-batch that names begin: a new one, or the one in hand that a loader gave and that is not spent."""
@@ -302,6 +314,21 @@ class Binding(Things):
             raise Unbound("a loop goes on without taking a step")
         return value
 
+    def settings(self, owner: Any) -> Any:
+        """What `vars` gives: of settings that nobody knows, something that has them all."""
+        return owner if isinstance(owner, Stub) or hasattr(owner, "as_mapping_") else vars(owner)
+
+    def argument(self, name: str) -> Any:
+        """What a library would call a function with."""
+        found = self.value(name)
+        return self.stub(name) if found is UNKNOWN else found
+
+    def without(self, mapping: Any, names_: tuple[str, ...]) -> Any:
+        """What `**mapping` gives beside keywords of these names: a micro-batch has whatever it is asked for."""
+        if not isinstance(mapping, Batch):
+            return mapping
+        return {k: v for k, v in mapping.use().items() if k not in names_}
+
     def moved(self, whole: Any, parts: Callable[[], Any]) -> Any:
         """What becomes of all parts of a whole that are moved elsewhere: of a micro-batch, itself."""
         return whole.use() if isinstance(whole, Batch) else parts()
@@ -335,7 +362,7 @@ class Binding(Things):
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
         _make_module(cls)
-        for name in self.given:
+        for name in self.kept:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
                 setattr(cls, attribute, Kept(self.take(name)))

@@ -83,6 +83,10 @@ def fitted(func: Any, args: Any) -> Any:
     if len(args) < 2:
         return args
     output, target, *rest = args
+    if func is F.binary_cross_entropy and isinstance(output, torch.Tensor):
+        if bool((output < 0).any()) or bool((output > 1).any()):
+            # A network gives logits, where the user's gives probabilities.
+            return fitted(func, (output.sigmoid(), target, *rest))
     if func in (F.cross_entropy, F.nll_loss):
         if isinstance(target, torch.Tensor) and output.dim() == target.dim() == 2:
             if not target.is_floating_point() and len(output) == len(target):

@@ -289,7 +289,7 @@ class _Member:
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
-        if re.search(r"optim|sched", self._name):
+        if re.search(r"optim|sched|loader|dataset", self._name):
             # What it is to be shows in the name that it gets.
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
@@ -300,6 +300,9 @@ class _Member:
             return given(*(a for a in args if a is not given))
         output = self._model(*args, **kwargs)
         return output.named(self._name)
+
+    def __repr__(self) -> str:
+        return f"model.{self._name}"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

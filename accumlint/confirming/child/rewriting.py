@@ -8,6 +8,7 @@ that fails gives its names stand-ins instead of ending the run.
 from __future__ import annotations
 
 import ast
+import re
 
 from accumlint.confirming.child.nodes import (
     RUNTIME,
@@ -27,6 +28,7 @@ from accumlint.confirming.child.shapes import (
     bounds,
     count,
     decorator,
+    given_defaults,
     is_alias,
     is_autocast,
     is_made,
@@ -56,6 +58,8 @@ _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
     "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
 }  # fmt: skip
+# Decorators of libraries that call a function with what they have read from a command line.
+_GIVING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
 
 
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
@@ -101,6 +105,8 @@ class _Rewriter(ast.NodeTransformer):
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        if any(_GIVING.search(decorator(d)) for d in node.decorator_list):
+            given_defaults(node)
         node.decorator_list = [
             d for d in node.decorator_list if decorator(d) in _DECORATORS or sets(d)
         ]
@@ -229,8 +235,10 @@ class _Rewriter(ast.NodeTransformer):
         return self.careful_test(node, text) if self.guide.lenient else node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
+        told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
         self.generic_visit(node)
-        if not self.guide.lenient or node.value is None:
+        may_fail = self.guide.lenient or (told and node not in self.eventful)
+        if not may_fail or node.value is None:
             return node
         given = ast.Return(runtime("missing", [ast.Constant("returned"), failed()]))
         return placed(tried([node], [given]), node)
@@ -259,6 +267,8 @@ class _Rewriter(ast.NodeTransformer):
         return test
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if node.attr == "__dict__" and isinstance(node.ctx, ast.Load):
+            return placed(runtime("settings", [self.visit(node.value)]), node)
         return self.decided(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -282,6 +292,8 @@ class _Rewriter(ast.NodeTransformer):
             return placed(runtime("clipping", [ast.Constant(text), clip]), node)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return placed(runtime("loader", [ast.Constant(text)]), node)
+        if text == "vars" and len(node.args) == 1:
+            return placed(runtime("settings", [self.visit(node.args[0])]), node)
         if text.endswith("Plugin"):
             # How a framework that is not here would be set up.
             return placed(ast.Constant(None), node)
@@ -289,6 +301,11 @@ class _Rewriter(ast.NodeTransformer):
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
+        named = [k for k in node.keywords if k.arg]
+        for keyword in node.keywords:
+            if keyword.arg is None and named:
+                names_ = constant(tuple(k.arg for k in named))
+                keyword.value = placed(runtime("without", [keyword.value, names_]), node)
         if self.guide.lenient:
             root(node)
         if text.rpartition(".")[2] == "Accelerator":

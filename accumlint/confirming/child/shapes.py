@@ -110,7 +110,7 @@ def bound_inside(node: ast.stmt) -> Iterator[str]:
                     yield inner.id
 
 
-def mentioned(node: ast.expr) -> Iterator[str]:
+def mentioned(node: ast.expr | ast.stmt) -> Iterator[str]:
     """The dotted names that an expression reads."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load):
@@ -174,6 +174,19 @@ def is_made(statement: ast.stmt) -> bool:
 
 def decorator(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
+
+
+def given_defaults(function: ast.FunctionDef) -> None:
+    """Gives every parameter a default, since a library would call the function with all of them."""
+    arguments = function.args
+    positional = [*arguments.posonlyargs, *arguments.args]
+    missing = positional[: len(positional) - len(arguments.defaults)]
+    made = [placed(runtime("argument", [ast.Constant(a.arg)]), function) for a in missing]
+    arguments.defaults = [*made, *arguments.defaults]
+    arguments.kw_defaults = [
+        default or placed(runtime("argument", [ast.Constant(a.arg)]), function)
+        for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
 
 
 def sets(node: ast.expr) -> bool:

@@ -9,7 +9,7 @@ that every training run has) is answered by the `Answers` given to it; all else 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import distributed
 
 from accumlint.reading import names
-from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS
+from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS, WRAPPING_ITERABLES
 
 
 class Answers:
@@ -101,11 +101,16 @@ class Stub:
         pass
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        source, _, method = self._text.rpartition(".")
+        if args and isinstance(args[0], type) and method in ("cli", "parse"):
+            # Settings by a class of the user's, with its defaults.
+            return self._settings(args[0])
+        if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):
+            return args[0]
         # A decorator of a library that is not here leaves what it decorates alone.
         if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
-        source, _, method = self._text.rpartition(".")
         given = (*args, *kwargs.values())
         if method not in _APEX and any(isinstance(a, _STEPPING) for a in given):
             self._answers.handed(self._text)
@@ -148,9 +153,23 @@ class Stub:
             self._answers.backward(source or method)
         return self._other(f"{self._text}()")
 
+    def _settings(self, cls: Any) -> Any:
+        """An object of a class of settings, which has those that were left out as well."""
+        if not hasattr(cls, "__getattr__"):
+            cls.__getattr__ = lambda _, name: Stub("args", self._answers).__getattr__(name)
+        try:
+            return cls()
+        # The user's own class may raise anything.
+        except Exception:  # noqa: BLE001
+            return Stub("args", self._answers)
+
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
         answers, text = self._answers, self._text
         return (type("Absent", (Absent,), {"_answers": answers, "_text": text}),)
+
+    def __instancecheck__(self, _: object) -> bool:
+        """Nothing that is here is of a class that is not."""
+        return False
 
     def __iter__(self) -> Iterator[Any]:
         # Enough for any window, and an end for whoever makes a list of it.
@@ -254,7 +273,8 @@ class Stub:
                 self._answers.touched(self._text)
             return other
         if isinstance(other, int | float) and not isinstance(other, bool):
-            return other
+            # A loss stays one, whatever divides it.
+            return self if _LOSSES.search(self._text.rpartition(".")[2].lower()) else other
         return self
 
 

@@ -148,6 +148,12 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
             binding.data.thaw()
+            if next(module.parameters(), None) is None:
+                # What it is made of is not here.
+                module = binding.model("model")
+            if not any(p.requires_grad for p in module.parameters()):
+                # What is frozen in it is told by names that stand-ins do not have.
+                module.requires_grad_(True)
             kept = {
                 k: kwargs[k]
                 for k in ("gradient_as_bucket_view",)
@@ -248,6 +254,27 @@ class _Arguments(argparse.Namespace):
         binding: Binding = self.__dict__["_binding"]
         found = binding.value(f"args.{name}")
         return binding.stub(f"args.{name}") if found is UNKNOWN else found
+
+    # As a mapping, by `vars`.
+    as_mapping_ = True
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A setting, whether it was declared or not."""
+        return getattr(self, name, default)
+
+    def keys(self) -> list[str]:
+        """The settings that were declared."""
+        return [name for name in self.__dict__ if name != "_binding"]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """The settings that were declared, with their values."""
+        return [(name, self.__dict__[name]) for name in self.keys()]
 
 
 def _setting(binding: Binding, name: str, default: Any) -> Any:

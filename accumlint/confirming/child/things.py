@@ -17,11 +17,11 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Data, Loader
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.settings import LENGTH, setting
+from accumlint.confirming.child.settings import LENGTH, PADDING, setting
 from accumlint.confirming.child.slicing import negated
 from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
 _MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
@@ -35,7 +35,8 @@ _NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|nu
 # Names of networks that reading does not go by, since they are more often parts of one.
 _NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
-_IGNORED = re.compile(r"ignore_?ind|ignore_?id|pad_?(token_?)?id|padding_idx")
+_IGNORED = re.compile(r"ignore_?ind|ignore_?id")
+_PADDING = re.compile(r"pad_?(token_?)?id|padding_idx|^pad_?index$")
 # A window may be asked for by what it holds.
 _WINDOW = re.compile(
     r"^(optim(izer)?|update|effective|global|total|virtual|target|desired|logical)_batch_?size$"
@@ -53,6 +54,8 @@ _HARMLESS = re.compile(
     r"^set_|save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
     r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
 )
+# What does something to a setting is none.
+_VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
 _RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 _SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
@@ -101,7 +104,9 @@ class Things:
         self.choices = dict(choices)
         self.asked: list[str] = []
         self.world = wrapped
-        self.given = given
+        # What is asked for as `model` may be read as `self.model`.
+        self.given = {f"self.{n}": v for n, v in given.items() if "." not in n} | given
+        self.kept = [name for name in given if name.startswith("self.")]
         self.copies = copies
         self.driven = driven
         self.unwrapped = unwrapped
@@ -177,6 +182,8 @@ class Things:
             return [q for model in self.models.values() for q in model.parameters()]
         if _BY_NAME.search(low) and self.models:
             return {n: q for model in self.models.values() for n, q in model.named_parameters()}
+        if _VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
+            return UNKNOWN
         if low in ("device", "dev"):
             return self.data.device
         if _RANKS.search(low):
@@ -189,6 +196,8 @@ class Things:
             return UNKNOWN
         if _IGNORED.search(low):
             return self.data.ignored
+        if _PADDING.search(low):
+            return PADDING if self.data.pads else self.data.ignored
         found = setting(low)
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
@@ -328,7 +337,8 @@ class Things:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
         self.tell(text, "SGD over the stand-in's parameters")
-        models = list(self.models.values()) or [self.model("model")]
+        # Those that a set-up file gives, where there are no others.
+        models = list(self.models.values() or self.recorder.models) or [self.model("model")]
         params = [p for m in models for p in m.parameters()]
         made: torch.optim.Optimizer = Optimizer(params, self.found)
         if self.accelerators and (text.startswith("self.") or not self.prepares):

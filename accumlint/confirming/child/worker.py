@@ -354,7 +354,7 @@ def _pass(
     length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
-        device=device, dtype=dtype, ignored=job["ignored"], limit=40 * length,
+        device=device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], limit=40 * length,
     )  # fmt: skip
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
@@ -423,8 +423,14 @@ def _even(events: list[dict[str, Any]]) -> None:
         vector.extend([0.0] * (longest - len(vector)))
 
 
+def _one_line(message: str) -> str:
+    """The first line of a message, and the last where the first is only the beginning of something's name."""
+    first, *_, last = message.strip().split("\n") if "\n" in message.strip() else (message, message)
+    return (f"{first}…{last}" if first.endswith("(") else first)[:300]
+
+
 def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
-    kind, message = type(error).__name__, str(error).split("\n")[0][:300]
+    kind, message = type(error).__name__, _one_line(str(error))
     if isinstance(error, MemoryError) or "can't allocate memory" in message:
         kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
     elif "gloo" in message and "Timed out" in message:
