@@ -217,11 +217,12 @@ HARMLESS_PARTS = (
 
 # The logarithm of a chance is no log.
 _LOGARITHM = re.compile(r"log_?(prob|ps?(?=_|$)|softmax|its|likelihood)")
+_CHANCE = re.compile(r"log_?(prob|ps?(?=_|$)|its)")
 
 
 def is_chance(called: str) -> bool:
     """True for a function that works out the logarithms of a model's chances (`get_per_token_logps(model, …)`)."""
-    return bool(_LOGARITHM.search(called.lower())) and "softmax" not in called.lower()
+    return bool(_CHANCE.search(called.lower()))
 
 
 def is_harmless(callee: str) -> bool:

@@ -241,7 +241,9 @@ class Expressions:
         loop = machine.state.loops[-1].node if machine.state.loops else None
         if not isinstance(right, Unknown) or right.tensor or not machine.state.last:
             return None
-        if op not in _ENDS or names.is_limit(right.text) or not isinstance(loop, p.For):
+        if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
+            return None
+        if names.is_limit(right.text) or names.is_behind(right.text):
             return None
         if machine.guards.deciding is not None and not machine.guards.ends_windows():
             return None

@@ -127,7 +127,8 @@ def _raised(method: p.Function) -> Iterator[str]:
     """The attributes that a method adds something to."""
     for node in p.walk(method.body):
         if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
-            yield node.target.name
+            if not names.is_epoch(node.target.name):
+                yield node.target.name
 
 
 def loops(function: p.Function, slice_: Relevance) -> bool:
