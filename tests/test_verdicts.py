@@ -41,7 +41,6 @@ NO_STANDIN = "nothing can stand in for what it computes its loss from"
 BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
-    "acc101/bad_labels_given_to_a_model": NO_STANDIN,
     "acc101/bad_mask_of_a_rollout": NO_STANDIN,
     "acc101/bad_pixels_that_are_valid": "no control shows that a mask of the data could leave as many",
     "acc101/bad_weighted_by_its_chance": NO_STANDIN,
