@@ -27,29 +27,31 @@ def timeline(finding: Finding) -> Iterator[tuple[Node, str]]:
         yield event.node, f"{number}{told(event, first)}"
 
 
-def applied(finding: Finding, program: Program) -> str:
-    """What the optimizer applies: "step at line 42 applies g1 + g2 + g3 + g4"."""
-    if finding.window is None:
-        return finding.applied
-    spot = program.spot(finding.window.step.node)
+def gradients(finding: Finding, program: Program) -> tuple[str, str]:
+    """What the optimizer applies and what the large batch would: "step at line 42 applies g1 + g2 + g3 + g4".
+
+    Nothing of both where a sum of weighted gradients cannot show how they differ, or where they do not.
+    """
+    window = finding.window
+    if window is None:
+        return finding.applied, finding.expected
+    spot = program.spot(window.step.node)
     file = "" if spot.source is program.source else f"{os.path.basename(spot.source.path)}:"
-    first = _first(finding.window)
-    what = finding.applied or combination(finding.window.contributions, first) or "nothing"
-    return f"step at {file or 'line '}{spot.place.line} applies {what}"
+    what = finding.applied or combination(window.contributions, _first(window)) or "nothing"
+    reference = finding.expected or _mean(window)
+    if what == reference:
+        return "", ""
+    step = f"step at {file or 'line '}{spot.place.line} applies {what}"
+    return step, f"the large batch is {reference}" if reference else ""
 
 
-def expected(finding: Finding, program: Program) -> str:
-    """What the large batch would apply: the mean over the window's micro-batches."""
-    if finding.window is None:
-        return finding.expected
-    if finding.expected:
-        return f"the large batch is {finding.expected}"
-    numbers = finding.window.backwarded or finding.window.microbatches
+def _mean(window: t.Window) -> str:
+    """The mean over the window's micro-batches."""
+    numbers = window.backwarded or window.microbatches
     if not numbers:
         return ""
-    weight = _weight(Fraction(1, len(numbers)), ())
-    first = _first(finding.window)
-    return f"the large batch is {_joined([f'{weight}g{n - first + 1}' for n in numbers])}"
+    weight, first = _weight(Fraction(1, len(numbers)), ()), _first(window)
+    return _joined([f"{weight}g{n - first + 1}" for n in numbers])
 
 
 def condition(finding: Finding) -> str:
@@ -79,6 +81,11 @@ def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
             continue
         known = totals.get(key, Fraction(0))
         totals[key] = None if known is None or c.weight is None else known + c.weight
+    if all(weight is not None and weight < 0 for weight in totals.values()):
+        # What is maximised is minimised with its sign turned: g is the gradient of that.
+        totals = {
+            key: abs(weight) if weight is not None else None for key, weight in totals.items()
+        }
     return _joined(
         [f"{_weight(w, symbols)}g{number - first + 1}" for (number, symbols), w in totals.items()]
     )
@@ -91,8 +98,10 @@ def _joined(parts: list[str]) -> str:
 
 
 def _weight(weight: Fraction | None, symbols: tuple[str, ...]) -> str:
-    shown = [] if weight == 1 else ["?" if weight is None else _number(weight)]
-    shown += [s.removeprefix("* ") for s in symbols]
+    # "1 / n g1", where nothing else stands before the stroke.
+    bare = weight == 1 and not (symbols and symbols[0].startswith("/"))
+    shown = [] if bare else ["?" if weight is None else _number(weight)]
+    shown += [s.removeprefix("* ").removeprefix(". ") for s in symbols]
     return " ".join(shown) + " " if shown else ""
 
 
@@ -123,7 +132,7 @@ def _closes_the_window_before(event: t.Event) -> bool:
 
 def _telling(events: Iterable[t.Event]) -> Iterator[t.Event]:
     """The events that a timeline shows; logging is left out, and what repeats on one line is said once."""
-    quiet = (t.Add, t.Reset, t.Read, t.Reduce, t.Accumulate, t.EngineCall, t.Report)
+    quiet = (t.Add, t.Reset, t.Read, t.Reduce, t.Accumulate, t.EngineCall, t.Report, t.Put)
     last: tuple[object, int, type] | None = None
     for event in events:
         if isinstance(event, quiet) or (isinstance(event, t.Forward) and event.armed is None):
@@ -172,6 +181,8 @@ def told(event: t.Event, first: int = 1) -> str:
             return f"norm of {combination(held, first) or 'nothing'} is measured"
         case t.Average():
             return "average of the weights moves"
+        case t.SkippedStep(guard=guard):
+            return f"`{guard}` tells that the step was left out"
         case t.Skip(guard=guard, jump=jump):
             return f"`{guard}` leaves by {jump}"
         case _:

@@ -25,6 +25,7 @@ def finding_report(
     from accumlint import narrate
 
     around = program.surroundings(finding.node)
+    applied, expected = narrate.gradients(finding, program)
     return Report(
         shown=target.shown,
         file=target.file,
@@ -38,8 +39,8 @@ def finding_report(
             mark_of(other.node, other.message, program, text, target) for other in finding.related
         ),
         condition=narrate.condition(finding),
-        applied=narrate.applied(finding, program),
-        expected=narrate.expected(finding, program),
+        applied=applied,
+        expected=expected,
         timeline=tuple(
             mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
         ),

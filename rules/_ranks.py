@@ -11,6 +11,7 @@ _AVERAGING = {
     "fsdp2": "FSDP",
     "fabric": "Fabric",
     "accelerate": "Accelerate",
+    "deepspeed": "DeepSpeed",
 }
 _OWN_AVERAGE = {
     "register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",

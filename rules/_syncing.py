@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Enclose, Import, Rename, Verb
+from accumlint.reading.frameworks import is_chance
 from accumlint.reading.program import Call, For, Name, Program, dotted
 from accumlint.tracing.trace import Window
 
@@ -15,7 +16,10 @@ def under_no_sync(program: Program, window: Window, ddp: str = "") -> Iterator[t
     """Encloses what stands between a forward of `ddp` (by default: what it calls) and its backward."""
     for contribution in window.contributions[-1:]:
         forward = contribution.forward
-        if forward is None or not isinstance(forward.node, Call):
+        # A helper that is given the model may call it anywhere: its forward is no event.
+        if forward is None or forward not in window.between:
+            continue
+        if not isinstance(forward.node, Call) or is_chance(dotted(forward.node.func)):
             continue
         name = ddp or dotted(forward.node.func)
         loop = loop_of(program, contribution.backward.node)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from accumlint.reading.names import is_weight
 from accumlint.reading.program import Call, Const
 from accumlint.tracing.trace import (
     ELEMENTS,
@@ -61,6 +62,9 @@ def divisions(trace: Trace, window: Window) -> int | None:
         known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
         return None if total is None else known.get(total)
     growth = trace.growth.get(window.step.optimizer)
+    if length and trace.main.guessed and weights(window) == (Fraction(1, length),) * length:
+        # Divided by the length of the loop around it, whatever that is.
+        return 1
     if growth is None or length != trace.main.steps:
         return None
     if growth == 2 and all(map(has_unknown_factor, window.contributions)):
@@ -70,8 +74,11 @@ def divisions(trace: Trace, window: Window) -> int | None:
 
 
 def has_unknown_factor(contribution: Contribution) -> bool:
-    """True where a factor of a loss could not be followed; weights of the elements of a mean are none."""
-    return any(not symbol.startswith(ELEMENTS) for symbol in contribution.symbols)
+    """True where a factor of a loss could not be followed; weights, of the elements of a mean too, are none."""
+    return any(
+        not symbol.startswith(ELEMENTS) and not (symbol.startswith("* ") and is_weight(symbol[2:]))
+        for symbol in contribution.symbols
+    )
 
 
 def weights(window: Window) -> tuple[Fraction, ...] | None:
@@ -136,14 +143,24 @@ def applied(window: Window) -> str:
     factors = weights(window)
     if factors is None:
         return ""
-    return " + ".join(_term(factor, number) for number, factor in enumerate(factors, 1))
+    return " + ".join(weighted(f, number) for number, f in enumerate(minimised(factors), 1))
+
+
+def minimised(factors: Sequence[Fraction | None]) -> list[Fraction | None]:
+    """The same factors without the sign that all of them have where the code maximises."""
+    return [-f if f else f for f in factors] if all(f and f < 0 for f in factors) else [*factors]
 
 
 def expected(window: Window) -> str:
     """What the large batch would apply."""
-    share = Fraction(1, len(window.microbatches))
-    return " + ".join(_term(share, number + 1) for number in range(len(window.microbatches)))
+    return mean(range(1, len(window.microbatches) + 1))
 
 
-def _term(factor: Fraction, number: int) -> str:
-    return f"g{number}" if factor == 1 else f"{factor} g{number}"
+def mean(numbers: Sequence[int]) -> str:
+    """The mean of the gradients of some micro-batches."""
+    return " + ".join(weighted(Fraction(1, len(numbers)), number) for number in numbers)
+
+
+def weighted(factor: Fraction | None, number: int) -> str:
+    """One micro-batch's gradient with its factor, "?" where that is not known."""
+    return f"g{number}" if factor == 1 else f"{'?' if factor is None else factor} g{number}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import OF_A_MODEL, PICKED, Contribution, Trace
+from accumlint.tracing.trace import OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows
@@ -124,8 +124,14 @@ class MeanLossNotNormalisedByTokens(Rule):
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
                 applied=applied(window),
-                expected=" + ".join(f"n{m}/n g{m}" for m in window.microbatches) + " (n together)",
+                expected=by_counts(window),
             )
+
+
+def by_counts(window: Window) -> str:
+    """What the large batch would apply: each micro-batch by its share of what is counted, n together."""
+    numbers = range(1, len(window.microbatches) + 1)
+    return " + ".join(f"n{number}/n g{number}" for number in numbers) + " (n together)"
 
 
 def _counted(c: Contribution) -> str:

@@ -19,7 +19,7 @@ from accumlint.reading.program import (
     dotted,
 )
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Backward, Trace, Window
+from accumlint.tracing.trace import Backward, Contribution, Trace, Window
 
 from ._dividing import divided, loss_of, window_sizes
 from ._partial import lengths
@@ -28,6 +28,7 @@ from ._weights import (
     divisions,
     expected,
     foreign_divisor,
+    has_unknown_factor,
     is_scale_free,
     steady_windows,
 )
@@ -81,9 +82,10 @@ class LossNotDivided(Rule):
     (ACC105) or is divided by a count of the whole window, when its reduction could not be seen and it is multiplied by
     the number of ranks (it adds up on purpose) or taken in pieces over the features of a whole window (contrastive
     losses), when it is multiplied by something that could not be
-    followed (weights of its elements, of which a mean is taken afterwards, only make the finding likely), and when a
-    call that could not be followed received the loss or the optimizer. A gradient that is never cleared is ACC401 and
-    not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
+    followed (weights of its elements, of which a mean is taken afterwards, and its own weight among other losses only
+    make the finding likely), and when a call that could not be followed received the loss or the optimizer. A part of
+    a sum that stays whole where the rest is divided, a penalty say, is told of as well. A gradient that is never
+    cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
     when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
@@ -126,6 +128,17 @@ class LossNotDivided(Rule):
                     severity=Severity.ERROR,
                     window=window,
                 )
+            if divided is None and (part := forgotten_part(trace, window)) is not None:
+                backward = part.backward
+                weight = next((s[2:] for s in part.symbols if s.startswith("* ")), "")
+                which = f" that is weighted by `{weight}`" if weight else ""
+                yield self.at(
+                    backward,
+                    f"a part of `{backward.loss}`{which} is never divided, though the rest of it is",
+                    confidence=Confidence.LIKELY,
+                    severity=Severity.ERROR,
+                    window=window,
+                )
             if reductions & {"sum", "window"} or divided != 0:
                 continue
             if foreign_divisor(trace, window) is not None:
@@ -162,15 +175,10 @@ class LossNotDivided(Rule):
 
 def forgotten(trace: Trace, window: Window) -> Backward | None:
     """The second backward of every micro-batch, whose loss keeps its factor where that of the first shrinks."""
-    if len(trace.runs) < 2 or not trace.main.asked or trace.main.guessed:
+    other = twin(trace, window)
+    if other is None:
         return None
-    if len(trace.main.optimizers) > 1:
-        # What another optimizer applies has a window of its own.
-        return None
-    step = window.step.optimizer
-    twins = [o for o in trace.runs[1].optimizers if (o.text, o.node) == (step.text, step.node)]
-    other = trace.runs[1].steady(twins[0]) if twins else None
-    here, there = _factors(window), _factors(other) if other is not None else {}
+    here, there = _factors(window), _factors(other)
     shares = {n: here[n] / there[n] for n in here.keys() & there.keys() if here[n] and there[n]}
     steps = Fraction(trace.runs[1].steps, trace.main.steps)
     kept = [n for n, share in shares.items() if share == 1]
@@ -179,6 +187,50 @@ def forgotten(trace: Trace, window: Window) -> Backward | None:
         return None
     found = [b for b in window.backwards if b.node is kept[0]]
     return found[0] if {b.microbatch for b in found} == {*window.microbatches} else None
+
+
+def forgotten_part(trace: Trace, window: Window) -> Contribution | None:
+    """A term of a sum that goes backward in every micro-batch and keeps its factor where those of the rest shrink."""
+    other = twin(trace, window)
+    if other is None or len({b.node for b in window.backwards}) != 1:
+        return None
+    here, there = _parts(window), _parts(other)
+    steps = Fraction(trace.runs[1].steps, trace.main.steps)
+    shares = {part: here[part][0] / there[part][0] for part in here.keys() & there.keys()}
+    if {*shares.values()} != {Fraction(1), steps}:
+        return None
+    whole = {part for part, share in shares.items() if share == 1}
+    for c in window.contributions:
+        if _part(c) in whole and len(here[_part(c)]) == len(window.microbatches):
+            return c
+    return None
+
+
+def twin(trace: Trace, window: Window) -> Window | None:
+    """The window of the same optimizer with other accumulation steps, where it has the parameters for itself."""
+    if len(trace.runs) < 2 or not trace.main.asked or trace.main.guessed:
+        return None
+    if len(trace.main.optimizers) > 1:
+        # What another optimizer applies has a window of its own.
+        return None
+    step = window.step.optimizer
+    twins = [o for o in trace.runs[1].optimizers if (o.text, o.node) == (step.text, step.node)]
+    return trace.runs[1].steady(twins[0]) if twins else None
+
+
+def _part(c: Contribution) -> tuple[str, ...]:
+    """What tells a term of the loss from the others, in any micro-batch."""
+    return (c.origin.partition("@")[0], c.network, *c.symbols)
+
+
+def _parts(window: Window) -> dict[tuple[str, ...], list[Fraction]]:
+    """The factor of each term in each micro-batch, where it is the same one; unknown factors only weigh the term."""
+    parts: dict[tuple[str, ...], list[Fraction | None]] = {}
+    for c in window.contributions:
+        if not has_unknown_factor(c) and c.reduction in ("mean", "unknown"):
+            parts.setdefault(_part(c), []).append(c.weight)
+    followed = {p: [f for f in factors if f] for p, factors in parts.items()}
+    return {p: fs for p, fs in followed.items() if len(fs) == len(parts[p]) and len({*fs}) == 1}
 
 
 def _factors(window: Window) -> dict[Node, Fraction]:

@@ -11,6 +11,7 @@ from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
 
 from ._calls import accelerators
 from ._clips import idle_clips
+from ._weights import mean, minimised, weighted
 from ._windows import is_entangled
 
 
@@ -102,6 +103,8 @@ class ClipEveryMicrobatch(Rule):
                         "a partial sum is clipped: more micro-batches are added before "
                         f"`{window.step.subject}.step()`",
                         window=window,
+                        applied=clipped(window),
+                        expected=f"clip({mean(range(1, len(window.microbatches) + 1))})",
                         related=[
                             Related(window.step.node, "applies what is added afterwards, too")
                         ],
@@ -124,6 +127,23 @@ def is_partial(window: Window, clip: Clip) -> bool:
         c.network in networks and c.microbatch > last and c.backward.index > clip.index
         for c in window.contributions
     )
+
+
+def clipped(window: Window) -> str:
+    """What is applied, with each clip around the sum that it bounds."""
+    text = ""
+    factors = minimised([window.weight(n) for n in window.microbatches])
+    waiting = {
+        n: weighted(f, i)
+        for i, (n, f) in enumerate(zip(window.microbatches, factors, strict=True), 1)
+    }
+    for event in window.between:
+        if isinstance(event, Backward):
+            added = [waiting.pop(n) for n in event.microbatches if n in waiting]
+            text = " + ".join([text, *added] if text else added)
+        elif isinstance(event, Clip) and text:
+            text = f"clip({text})"
+    return text
 
 
 def clip_once(program: Program, window: Window, clip: Clip) -> Iterator[Fix]:

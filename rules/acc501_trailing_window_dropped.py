@@ -8,6 +8,7 @@ from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, unsa
 from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
 
 from ._trailing import own_lengths
+from ._weights import mean
 from ._windows import sources
 
 WHAT_HAPPENS = {
@@ -86,16 +87,18 @@ class TrailingWindowDropped(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Only a second epoch shows whether a window crosses into it.
         runs = [run for run in trace.runs if len(run.of(EpochEnd)) > 1] or trace.runs
-        dropped = [pair for run in runs for pair in dropped_tails(run)]
+        dropped = [(run, *pair) for run in runs for pair in dropped_tails(run)]
         for fate, happens in WHAT_HAPPENS.items():
-            for window, tail in dropped:
+            for run, window, tail in dropped:
                 if tail.fate == fate:
+                    shown, updates = _where_it_ends(run, window, tail)
                     yield self.at(
                         window.step,
                         f"`{window.step.subject}.step()` applies full windows only: the partial "
                         f"one at the end of an epoch {happens}",
                         severity=Severity.ERROR if fate == "leaked" else None,
-                        window=window,
+                        window=shown,
+                        expected=updates,
                         fixes=[
                             unsafe("Step the partial window, divided by its own length", *verbs)
                             for verbs in own_lengths(trace.program, window, stepped=False)
@@ -118,3 +121,16 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
             left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
             if 0 < len(left) < len(window.microbatches):
                 yield window, tail
+
+
+def _where_it_ends(run: Run, steady: Window, tail: Tail) -> tuple[Window, str]:
+    """The window in which what is left over is cleared or applied, and the updates of the large batch instead."""
+    windows = run.windows_of(steady.step.optimizer)
+    shown = next((w for w in windows if w.step.index > tail.end.index), None)
+    if shown is None or not shown.backwarded or tail.fate == "lost":
+        return steady, ""
+    left = {c.microbatch for c in tail.pending}
+    first = min(shown.backwarded)
+    before = [n - first + 1 for n in shown.backwarded if n in left]
+    after = [n - first + 1 for n in shown.backwarded if n not in left]
+    return shown, f"{mean(before)} at the epoch's end, then {mean(after)}"

@@ -10,6 +10,7 @@ from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom,
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
 from ._boundaries import loop_of
+from ._weights import mean
 
 
 class StepEveryMicrobatch(Rule):
@@ -101,6 +102,7 @@ class StepEveryMicrobatch(Rule):
                     f"`{window.step.subject}.step()` runs on every micro-batch, while "
                     f"`{window.backwards[-1].loss}` is divided for a window of several",
                     window=window,
+                    expected=mean(range(1, (run.literal or run.steps) + 1)),
                     fixes=step_after_window(trace, window),
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.names import role_of
 from accumlint.reading.program import Attr, Call, If, Node, Program, dotted, render, walk
 from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Run, Step, Trace
@@ -52,8 +53,9 @@ class OptimizerStepMissing(Rule):
 
     When it stays silent: when the guard could not be worked out, when a call that could not be
     followed received the optimizer or the model, when the step may be elsewhere (the file does not
-    build the optimizer, something in it is called `step`, gradients are read from `.grad`, a hook
-    steps), and when the steps are a number so large that no window was completed.
+    build the optimizer, unless every window of the accumulation steps ends by clearing it; something
+    but a schedule in it is called `step`; gradients are read from `.grad`; a hook steps), and when the
+    steps are a number so large that no window was completed.
 
     When the fix is not offered: always; the line that is missing or inverted is for its author.
 
@@ -122,15 +124,22 @@ def cleared_only(run: Run) -> Clear | None:
     lost: list[tuple[Clear, tuple[Contribution, ...]]] = [
         (clear, clear.wiped)
         for clear in run.of(Clear)
-        if clear.optimizer is not None and clear.optimizer.certain and clear.wiped
+        if clear.optimizer is not None and clear.wiped
+        # One that others built may be none; who counts accumulation steps and clears at their end has it for stepping.
+        if clear.optimizer.certain or (is_free(run) and len(windows_of(clear)) == run.steps)
     ]
     return lost[0][0] if len(lost) > 1 and not run.unread else None
+
+
+def windows_of(clear: Clear) -> frozenset[int]:
+    return frozenset(c.microbatch for c in clear.wiped)
 
 
 def is_stepped_elsewhere(program: Program) -> bool:
     """True when the file holds something that may step after all, or that only looks at gradients."""
     telling = {"step", "grad", "register_post_accumulate_grad_hook", "optimizer_step"}
-    return any(isinstance(n, Attr) and n.name in telling for n in nodes(program))
+    told = (n for n in nodes(program) if isinstance(n, Attr) and n.name in telling)
+    return any(role_of(dotted(n.base).rpartition(".")[2]) != "scheduler" for n in told)
 
 
 def nodes(program: Program) -> Iterator[Node]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Backward, Forward, Run, Trace, Window
 
+from ._weights import mean
+
 
 class WindowMicrobatchesNeverBackwarded(Rule):
     """Only one micro-batch of a window reaches the backward; the others' losses are computed and dropped.
@@ -84,6 +86,7 @@ class WindowMicrobatchesNeverBackwarded(Rule):
                         "others are computed and dropped",
                         confidence=Confidence.LIKELY if run.hides("loss") else Confidence.CERTAIN,
                         window=window,
+                        expected=mean(range(1, run.steps + 1)),
                     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from accumlint.rule import Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Trace
 
+from ._weights import mean
+
 
 class AccelerateObjectUnprepared(Rule):
     """An optimizer was never given to `accelerator.prepare`, so nothing keeps it from stepping on every micro-batch.
@@ -91,5 +93,6 @@ class AccelerateObjectUnprepared(Rule):
                     f"`{window.step.subject}` was never prepared: it steps on every micro-batch "
                     "under `accumulate`",
                     window=window,
+                    expected=mean(range(1, run.steps + 1)),
                     related=(Related(optimizer.node, "built here"),),
                 )

@@ -215,10 +215,19 @@ HARMLESS_PARTS = (
 )  # fmt: skip
 
 
+# The logarithm of a chance is no log.
+_LOGARITHM = re.compile(r"log_?(prob|ps?(?=_|$)|softmax|its|likelihood)")
+
+
+def is_chance(called: str) -> bool:
+    """True for a function that works out the logarithms of a model's chances (`get_per_token_logps(model, …)`)."""
+    return bool(_LOGARITHM.search(called.lower())) and "softmax" not in called.lower()
+
+
 def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")
-    low = last.lower()
+    low = _LOGARITHM.sub("", last.lower())
     return (
         callee.startswith(("torch.", "logging.", "wandb."))
         or last in HARMLESS_CALLS

@@ -9,6 +9,7 @@ _STEPS = re.compile(
     r"accum|acc_?steps?|acc_?iters?|grad_?acc|update_?freq|update_?interval|iter_?size|iters_to_acc"
     r"|virtual_?batch|(num|n)_?micro|micro_?steps?$|micro_?batches$|delay_?update|batch_?split"
     r"|(^|_)batch_chunks?$|(num|n)_chunks|backward_passes_per|batches_per_(update|step)|subdivisions|(^|_)gas$|update_?every|num_mini_?batch"
+    r"|(grad(ient)?s?|optim\w*|backward)_?(interval|freq(uency)?|every)$"
 )
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
 _NO_STEPS = re.compile(
@@ -17,7 +18,7 @@ _NO_STEPS = re.compile(
     r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
 )
 _STEPS_ANYWAY = re.compile(
-    r"^(grad(ient)?_?)?accumulation$|^grad(ient)?s?_?acc$|accum_grad_n_steps|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
+    r"^(grad(ient)?_?)?accumulation$|^grad(ient)?s?_?acc$|accum_grad_n_steps|^accumulate_gradients?$|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
 )
 _COUNTER_START = re.compile(
     r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
@@ -166,6 +167,16 @@ def is_ranks(name: str) -> bool:
     return bool(_RANKS.search(name.lower()))
 
 
+_WEIGHT = re.compile(r"weight|coeff?(icient)?s?$|lambda|lambd|alpha|beta|gamma|penalty|reg$|_wt$")
+
+
+@lru_cache(maxsize=4096)
+def is_weight(text: str) -> bool:
+    """True when a factor reads like the weight of a loss among others, which has nothing to do with a window."""
+    last = text.lower().rpartition(".")[2]
+    return bool(_WEIGHT.search(last)) and not _SHARE.search(last)
+
+
 _ELEMENTWISE = re.compile(r"[(\[]|(^|[._])(adv|advantages?|weights?|rewards?|returns?)$")
 _SHARE = re.compile(
     r"/|accum|scal|norm|frac|step|num|count|total|size|world|share|len|grad|micro"
@@ -188,6 +199,15 @@ def is_behind(text: str) -> bool:
     return bool(_BEHIND.search(text.lower()))
 
 
+_LIMIT = re.compile(r"max|limit|stop|cap$|until|debug|total_(train_)?steps|train_steps|epochs")
+
+
+@lru_cache(maxsize=4096)
+def is_limit(text: str) -> bool:
+    """True when a number's text reads like the end of a whole training, not of one pass over the data."""
+    return bool(_LIMIT.search(text.lower()))
+
+
 _END = re.compile(
     r"new_epoch|end_of|epoch_end|is_last|last_(batch|step|iter)|is_end|is_final|is_boundary"
 )
@@ -198,9 +218,16 @@ def is_end(text: str) -> bool:
     return bool(_END.search(text.lower()))
 
 
+_LENGTH = re.compile(
+    r"^(n|num|nb|number_of|total)_?(train(ing)?_)?batches(_per_epoch)?$|^epoch_length$"
+    r"|^((n|num)_)?(batch(es)?|steps|iters|iterations)_(per|in)_epoch$"
+)
+
+
+@lru_cache(maxsize=4096)
 def is_length(name: str) -> bool:
-    """True for an attribute that tells how many batches a loader gives, as those without a `len` have one."""
-    return name in ("num_batches", "n_batches", "nbatches")
+    """True for a name that tells how many batches a loader gives."""
+    return bool(_LENGTH.search(name.lower()))
 
 
 _SCORE = re.compile(r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer)(_|$)")

@@ -378,7 +378,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step |= "loss_scaler" in last
                 if last in _STEP_NAMES:
                     fact.step = True
-                receiver = usage.last_name(func.base) if isinstance(func, p.Attr) else ""
+                base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
+                receiver = usage.last_name(base) if base is not None else ""
                 if last in frameworks.REPORTS and _shows_loss(node):
                     fact.report = True
                     fact.callee_reads |= {

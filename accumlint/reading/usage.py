@@ -52,11 +52,14 @@ def window_names(
 ) -> set[str]:
     """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
     found: set[str] = set()
+    summed = {p.dotted(n.target): n for n in nodes if isinstance(n, p.Augment) and n.op == "+"}
     for node in nodes:
         if not isinstance(node, p.If) or node not in stepping:
             continue
         inside = [s for s in node.body if s in stepping]
-        if not inside or any(s in backwards for s in node.body):
+        if not inside:
+            continue
+        if any(s in backwards for s in node.body) and not _applies_a_sum(node, summed):
             continue
         for part in p.walk_expr(node.test):
             if (
@@ -70,9 +73,49 @@ def window_names(
                 left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
             ):
                 found.add(p.dotted(limit))
+            case p.Compare(
+                left=p.Binary() as since, rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
+            ) if _is_difference(since):
+                found.add(p.dotted(limit))
             case _:
                 pass
-    return found
+    return _uncapped(nodes, found)
+
+
+def _applies_a_sum(guard: p.If, summed: dict[str, p.Augment]) -> bool:
+    """True where the loss that goes backward under a guard was added up before it."""
+    held = list(p.walk(guard.body))
+    for call in (
+        n for n in held if isinstance(n, p.Call) and p.dotted(n.func).endswith(".backward")
+    ):
+        names_in = (p.dotted(n) for n in p.walk_expr(call) if isinstance(n, p.Name | p.Attr))
+        if any(name in summed and summed[name] not in held for name in names_in):
+            return True
+    return False
+
+
+def _uncapped(nodes: Iterable[p.Node], windows: set[str]) -> set[str]:
+    """With the full size for one that is the smaller of that and of what remains: `min(size, total - start)`."""
+    for node in nodes:
+        match node:
+            case p.Assign(targets=[target], value=p.Call(func=p.Name(id="min"), args=args)):
+                if p.dotted(target) in windows:
+                    full = [p.dotted(a.value) for a in args if isinstance(a.value, p.Name | p.Attr)]
+                    windows = {*full, *windows} - {p.dotted(target)}
+            case _:
+                pass
+    return windows
+
+
+def _is_difference(counted: p.Expr) -> bool:
+    """True for `i - start` and `i - start + 1`: what was counted since a window began."""
+    if isinstance(counted, p.Binary) and counted.op == "+" and isinstance(counted.right, p.Const):
+        counted = counted.left
+    match counted:
+        case p.Binary(op="-", left=p.Name() | p.Attr(), right=p.Name() | p.Attr()):
+            return True
+        case _:
+            return False
 
 
 def bounds(nodes: Iterable[p.Node]) -> set[str]:
@@ -109,3 +152,10 @@ def last_name(target: p.Expr) -> str:
     if isinstance(target, p.Item) and isinstance(target.index, p.Const):
         return str(target.index.value)
     return p.dotted(target).rpartition(".")[2]
+
+
+def unwrapped(receiver: p.Expr) -> p.Expr:
+    """`model` for `accelerator.unwrap_model(model)`."""
+    if isinstance(receiver, p.Call) and p.dotted(receiver.func).endswith("unwrap_model"):
+        return receiver.positional(0) or receiver
+    return receiver

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks, names
+from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
@@ -58,7 +58,7 @@ class Calling:
                 return self.machine.invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
-            receiver = p.dotted(_unwrapped(func.base))
+            receiver = p.dotted(usage.unwrapped(func.base))
             if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
@@ -300,6 +300,10 @@ class Calling:
             )
         if name in ("items", "values", "keys"):
             return Lazy("items" if name == "items" else "iter", [base])
+        if name in ("chunk", "tensor_split") and args:
+            pieces = self.machine.iterating.pieces(base, args[0])
+            if pieces is not None:
+                return pieces
         if name in ("chunk", "split", "unbind", "tensor_split"):
             return Unknown(f"{base.text}.{name}(…)", base.batches, base.networks, base.forwards)
         special = self.machine.engines.framework_method(base, name, args, kwargs, node)
@@ -332,6 +336,14 @@ class Calling:
         if names.is_ranks(last) and not args and not kwargs:
             shown = p.render(node) if isinstance(node, p.Call) else text
             return Unknown(shown, ranks=Ranks(shown))
+        model = next((a for a in [*args, *kwargs.values()] if isinstance(a, Object)), None)
+        if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
+            # No loss yet: it calls the model, and nothing is divided there.
+            rest = [a for a in [*args, *kwargs.values()] if a is not model]
+            if names.is_another(model.text.rpartition(".")[2]):
+                # A reference, that nobody trains.
+                return derived(f"{text}(…)", *rest, node=node)
+            return self.machine.losses.forward(model, rest, {}, node, None)
         sources = (
             [callee, *args, *kwargs.values()]
             if isinstance(callee, Unknown | Object)
@@ -398,7 +410,11 @@ class Calling:
             node=node,
         )
         for source in everything:
-            if isinstance(source, Object) and source.role == "model" and source.networks:
+            if (
+                isinstance(source, Object)
+                and source.role in ("model", "engine")
+                and source.networks
+            ):
                 if not self.machine.state.no_grad and not frameworks.is_harmless(text):
                     found.networks = found.networks | source.networks
                     found.forwards = (
@@ -463,13 +479,6 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
-
-
-def _unwrapped(receiver: p.Expr) -> p.Expr:
-    """`model` for `accelerator.unwrap_model(model)`."""
-    if isinstance(receiver, p.Call) and p.dotted(receiver.func).endswith("unwrap_model"):
-        return receiver.positional(0) or receiver
-    return receiver
 
 
 def _are_parameters(value: Value) -> bool:

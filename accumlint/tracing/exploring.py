@@ -15,7 +15,8 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
-from accumlint.tracing.state import Decision, Loop, Scenario
+from accumlint.tracing.rehearsing import counted_by_callers, loops, repeat, runs_once
+from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
@@ -144,7 +145,7 @@ def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) ->
             ):
                 yield t.Entry(inner, outer)
     # What is called only by code that could not be followed still deserves a look.
-    for function in sorted(training, key=lambda f: not _loops(f, slice_)):
+    for function in sorted(training, key=lambda f: not loops(f, slice_)):
         if (
             function not in covered
             and function not in nested
@@ -160,12 +161,6 @@ def _only_leads_to(covered: set[p.Function], function: p.Function, slice_: Relev
     leading = {called(func) for func in written} & slice_.reaching_backward
     own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
     return bool(leading) and leading <= ran and "backward" not in leading and not own
-
-
-def _loops(function: p.Function, slice_: Relevance) -> bool:
-    return any(
-        isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body)
-    )
 
 
 class _Paths:
@@ -346,7 +341,7 @@ class _Paths:
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
         self.calls = "once"
-        if _loops(function, self.slice):
+        if loops(function, self.slice):
             nested = any(
                 isinstance(n, p.For | p.While)
                 and n in self.slice.backwards
@@ -354,7 +349,7 @@ class _Paths:
                 for n in p.walk(function.body)
             )
             machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
-            if not nested and _is_an_epoch(function) and not _runs_once(function, machine):
+            if not nested and _is_an_epoch(function) and not runs_once(function, machine):
                 self.calls = "twice"
                 machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
             return
@@ -367,58 +362,13 @@ class _Paths:
                 machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
             return
         self.calls = "microbatch"
-        for name in _counted_by_callers(machine, closure, function):
+        for name in counted_by_callers(machine, closure, function):
             if isinstance(receiver, Object):
                 receiver.attributes[name] = Unknown(f"{receiver.text}.{name}")
-        self.repeat(machine, closure, receiver, function)
-
-    def iterations(self) -> tuple[str, ...]:
-        """The texts under which a framework counts its calls (`engine.state.iteration`)."""
-        return tuple(
-            {
-                p.dotted(n)
-                for n in self.program.nodes
-                if isinstance(n, p.Attr) and n.name == "iteration"
-            }
-        )
+        repeat(machine, closure, receiver, function)
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
         return machine.has_training_loop(function.body)
-
-    def repeat(
-        self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
-    ) -> None:
-        """A function that does one micro-batch is called again and again with fresh data."""
-        loop = Loop(function, 0, False)
-        machine.state.loops.append(loop)
-        calls = 2 * machine.scenario.length
-        if isinstance(receiver, Object):
-            # Lightning tells a module how many there will be.
-            machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = calls
-        for number in range(calls):
-            if number == 1 and _runs_once(function, machine):
-                break
-            loop.index += 1
-            machine.symbols.update(dict.fromkeys(self.iterations(), number + 1))
-            kwargs: dict[str, Value] = {"**": None}
-            batch = machine.fetch()
-            for param in function.params:
-                if param.name in ("self", "cls") or param.star:
-                    continue
-                low = param.name.lower()
-                if low in _COUNTERS:
-                    kwargs[param.name] = number
-                elif (
-                    not names.role_of(param.name)
-                    and not names.is_steps(param.name)
-                    and _is_data(low)
-                ):
-                    given = Unknown(param.name, frozenset({batch}))
-                    # Whoever made a loss that is handed in may have divided it.
-                    given.loss = given.lost = "loss" in low
-                    kwargs[param.name] = given
-            machine.invoking.invoke(closure, [], kwargs, receiver, function)
-        machine.state.loops.pop()
 
 
 def _is_hollow(method: p.Function) -> bool:
@@ -434,41 +384,6 @@ def _is_an_epoch(function: p.Function) -> bool:
         return True
     whole = ("fit", "main", "run", "finetune", "pretrain")
     return not any(word in function.name.lower() for word in whole)
-
-
-def _runs_once(function: p.Function, machine: Machine) -> bool:
-    """True for a test, and for a function that makes its own optimizer: another call would train another model."""
-    if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
-        return True
-    made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
-    return any(node in made for node in p.walk(function.body))
-
-
-def _counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
-    """The attributes that a class counts up where it calls a method: nobody does while the method runs alone."""
-    lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
-    for caller in (m for cls in lineage for m in cls.methods.values()):
-        nodes = list(p.walk(caller.body))
-        if any(isinstance(n, p.Call) and called(n.func) == key(function) for n in nodes):
-            for node in nodes:
-                if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
-                    yield node.target.name
-
-
-_COUNTERS = frozenset(
-    {
-        "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "curr_step",
-        "current_step", "global_step",
-    }
-)  # fmt: skip
-_DATA = (
-    "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
-    "x", "y", "loss", "feature", "video",
-)  # fmt: skip
-
-
-def _is_data(name: str) -> bool:
-    return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
 def _flipped(

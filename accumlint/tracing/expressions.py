@@ -162,6 +162,9 @@ class Expressions:
                 return left if right == (node.op == "and") else right
             if isinstance(right, Unknown) and not right.tensor:
                 return Unknown(f"{left.text} {node.op} {right.text}")
+            if node.op == "or" and isinstance(right, int) and "len(" in p.render(node.right):
+                # The loader's length, unless somebody chooses another number.
+                return right
         if known is None:
             known = self.machine.guards.truth(left, node.left, node)
             if (node.op == "and") != known:
@@ -202,6 +205,9 @@ class Expressions:
         skipped = _skipped(op, left, right)
         if skipped is not None:
             return skipped
+        last = self._at_the_end(op, right, shown)
+        if last is not None:
+            return last
         far = self._beyond(op, left, right, shown, other)
         if far is not None:
             return far
@@ -225,6 +231,26 @@ class Expressions:
             if isinstance(left, Unknown) and isinstance(left.hint, int) and left.hint < 0:
                 found.hint = _COMPARISONS[op](left.hint, right)
         return found
+
+    def _at_the_end(self, op: str, right: Value, shown: p.Expr) -> bool | None:
+        """A loop's own number against something unknown, where a step is decided: the end of the loader.
+
+        None for any other comparison; a limit (`i == max_steps`) is far away.
+        """
+        machine = self.machine
+        loop = machine.state.loops[-1].node if machine.state.loops else None
+        if not isinstance(right, Unknown) or right.tensor or not machine.state.last:
+            return None
+        if op not in _ENDS or names.is_limit(right.text) or not isinstance(loop, p.For):
+            return None
+        if machine.guards.deciding is not None and not machine.guards.ends_windows():
+            return None
+        own = p.target_names(loop.target)
+        read = {n.id for n in p.walk_expr(shown) if isinstance(n, p.Name)}
+        if not read or not read <= own:
+            return None
+        machine.guards.supposed = True
+        return machine.state.last[-1] == _ENDS[op]
 
     def _beyond(
         self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr
@@ -419,6 +445,10 @@ class Expressions:
         if isinstance(node, p.Star):
             return self.eval(node.value)
         return Unknown("…")
+
+
+# Whether a comparison of a loop's number with the number of its rounds holds in the last of them.
+_ENDS = {"==": True, ">=": True, "!=": False, "<": False}
 
 
 def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:

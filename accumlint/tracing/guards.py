@@ -136,6 +136,15 @@ class Guards:
             case _:
                 return None
 
+    def ends_windows(self, node: p.Node | None = None) -> bool:
+        """True when a guard (the one being decided, unless told) holds a step and no backward."""
+        relevance, node = self.machine.relevance, node or self.deciding
+        return (
+            isinstance(node, p.If)
+            and any(s in relevance.stepping for s in node.body)
+            and not any(s in relevance.backwards for s in node.body)
+        )
+
     def _wrapping_counts(self) -> frozenset[str]:
         """What is raised by something else than a number, and set to 0 where it is held against a limit."""
         if self._wrapping is None:

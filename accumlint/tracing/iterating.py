@@ -145,6 +145,8 @@ class Iterating:
         ):
             # From here on the unknown bound is the number that was taken for it.
             machine.symbols[stop.text] = rounds
+            bound = [name for name, value in machine.frame.names.items() if value is stop]
+            machine.frame.names.update(dict.fromkeys(bound, rounds))
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -227,7 +229,8 @@ class Iterating:
         # A list of the next few batches is made outside of the loop that goes through them.
         if isinstance(stop, int) and (self._training(node) or _gives_batches(source)):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
-            return _each(items, False)
+            state, whole = self.machine.state, self.machine.scenario.length
+            return _each(items, stop == whole and state.length_asked and self._training(node))
         inner = self.stream(source, node)
         return Stream(inner.drive, False)
 
@@ -342,6 +345,16 @@ class Iterating:
 
         named = names.role_of(value.text.rpartition(".")[2]) == "loader"
         return Stream(drive, named or rounds == machine.scenario.length)
+
+    def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
+        """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
+        state = self.machine.state
+        if not batch.batches or batch.networks or not state.asked:
+            return None
+        if number != self.machine.scenario.steps:
+            return None
+        parent = max(batch.batches, key=lambda b: b.serial)
+        return [self.fetched(batch, parent) for _ in range(self.machine.scenario.steps)]
 
     def fetched(self, source: Value, parent: Batch | None) -> Unknown:
         """One new item of data."""

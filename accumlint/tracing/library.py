@@ -398,6 +398,7 @@ def _deepspeed(
     engine = machine.things.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
     )
+    machine.state.wrappers.update(dict.fromkeys(engine.networks, "deepspeed"))
     optimizer = Object(
         "optimizer", t.Thing("optimizer", "engine", "", node, False), networks=engine.networks
     )
@@ -406,6 +407,8 @@ def _deepspeed(
     steps = config.get("gradient_accumulation_steps", 1) if isinstance(config, dict) else None
     if isinstance(steps, int):
         engine.steps = steps
+        if steps > 1 and not machine.state.asked:
+            machine.state.literal = steps
     return (
         engine,
         optimizer,
@@ -505,6 +508,9 @@ def _torch(
         and last != "where"
     ):
         return (first,)
+    if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
+        pieces = machine.iterating.pieces(first, args[1])
+        return (pieces,) if pieces is not None else None
     if last in ("div", "mul", "true_divide") and len(args) > 1:
         return (machine.tensors.linear("/" if last != "mul" else "*", first, args[1], node),)
     if "_foreach_" in last and "norm" not in last and isinstance(first, Unknown):

@@ -340,7 +340,7 @@ class Losses:
             wrapper = state.wrappers.get(network, "")
             if event.via in ("accelerator", "fabric"):
                 wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
-            elif event.via == "engine":
+            elif event.via == "engine" and wrapper != "deepspeed":
                 wrapper = ""
             yield t.Contribution(
                 microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,

@@ -215,6 +215,10 @@ class Machine:
         if node.op in ("+", "-") and isinstance(new, Unknown):
             new = self.naming.added(target, old, value, new, node)
         self.naming.gradient_changed(node.target, old, node.op, value, node)
+        if isinstance(old, Unknown) and old.networks and not old.parameters:
+            # It works in place: what other names have of the same tensor changes, too.
+            same = [n for n, other in self.frame.names.items() if other is old]
+            self.frame.names.update(dict.fromkeys(same, new))
         self.bind(node.target, new, node)
         return None
 
@@ -232,19 +236,14 @@ class Machine:
         value = self.eval(node.test)
         self.guards.goal = self.guards.deciding = None
         worked_out = not self.guards.supposed
-        if value is False and _sets_steps(node.body):
+        if value is False and _sets_steps(node.body) and not self.guards.ends_windows(node):
             # Whether anything is accumulated hangs on sizes that are only an example here.
             value = Unknown(p.render(node.test))
         taken = self.guards.truth(value, node.test, node)
-        if self._guards_step(node):
+        if self.guards.ends_windows(node):
             shut = value is False and worked_out
             self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)
         return self.block(node.body if taken else node.orelse)
-
-    def _guards_step(self, node: p.If) -> bool:
-        """True when a step hangs on this test, and no backward."""
-        inside = [s for s in node.body if s in self.relevance.stepping]
-        return bool(inside) and not any(s in self.relevance.backwards for s in node.body)
 
     def _for(self, node: p.Node) -> str | None:
         assert isinstance(node, p.For)
@@ -493,11 +492,12 @@ class Machine:
             )
             # Several loaders within an epoch: an odd number of them, or no partial window would be left over.
             return 2 if self._over_data(node) and not inside else 3
-        if node in self.relevance.stepping or not any(
+        outermost = not any(
             loop.node in self.relevance.backwards
             for loop in self.state.loops
             if loop.node is not node
-        ):
+        )
+        if node in self.relevance.stepping or outermost or _clears_by_a_modulus(node):
             return self.scenario.length
         # A loop inside another one, with the step after it, is a window.
         self.state.asked = True
@@ -566,6 +566,14 @@ def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
         and isinstance(s.value, p.Binary | p.Call)
         and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
         for s in block
+    )
+
+
+def _clears_by_a_modulus(node: p.Node) -> bool:
+    """True for a loop that ends windows by itself, though nobody steps there."""
+    return isinstance(node, p.For | p.While) and any(
+        isinstance(n, p.If) and " % " in p.render(n.test) and _clears(n.body)
+        for n in p.walk(node.body, into_functions=False)
     )
 
 

@@ -131,7 +131,17 @@ class Members:
                             ):
                                 return self.machine.naming.symbol(text, name, node, hint=value)
                             return value
+        if text == f"self.{name}" and self._is_handed_around(name):
+            # What nobody was seen to set is the configuration that goes by its plain name elsewhere.
+            text = name
         return self.machine.naming.symbol(text, name, node)
+
+    def _is_handed_around(self, name: str) -> bool:
+        """True for a configuration that functions of the file are given under this name."""
+        functions = self.machine.program.functions
+        return names.is_configuration(f"{name}.") and any(
+            param.name == name for function in functions for param in function.params
+        )
 
     def unknown_attribute(self, base: Unknown, name: str, node: p.Node) -> Value:
         if name in base.attributes:

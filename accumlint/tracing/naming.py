@@ -87,14 +87,21 @@ class Naming:
         if names.is_updates_per_epoch(name):
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
-        loader = text.removesuffix(f".{name}").rpartition(".")[2]
-        if names.is_length(name) and names.role_of(loader) == "loader":
-            return machine.iterating.length(Unknown(loader))
+        if names.is_length(name) and self._is_of_a_loader(text, name):
+            return machine.iterating.length(Unknown("loader"))
         if text in machine.symbols:
             return machine.symbols[text]
         value = self._symbol(text, name, node, hint)
         machine.symbols[text] = value
         return value
+
+    def _is_of_a_loader(self, text: str, name: str) -> bool:
+        """True for a loader's own length, and where one is told; what ends a range or is set may be any number."""
+        owner = text.removesuffix(name).rstrip(".").rpartition(".")[2]
+        if names.role_of(owner) == "loader":
+            return True
+        bounds = self.machine.home.relevance.bounds
+        return name not in bounds and not names.is_configuration(text)
 
     def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
         relevance = self.machine.home.relevance
@@ -131,6 +138,9 @@ class Naming:
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps
+            if value == 1 and self._is_left_alone(path, node):
+                machine.state.asked = True
+                return machine.scenario.steps
             # A loop's own number (`for micro_step in range(5)`) is none of the steps.
             if value > 1 and not machine.state.asked and not isinstance(node, p.For):
                 machine.state.literal = value
@@ -156,7 +166,9 @@ class Naming:
                 same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
             ):
                 return same[0]
-        if not value.tensor and self.is_steps(name) and not value.loss:
+        windows = machine.home.relevance.window_names
+        size = self.is_steps(name) or (path in windows and not names.is_count(name))
+        if not value.tensor and size and not value.loss:
             machine.state.asked = True
             return machine.scenario.steps
         if not value.tensor and names.is_updates_per_epoch(name):
@@ -202,6 +214,13 @@ class Naming:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
         return value
+
+    def _is_left_alone(self, path: str, node: p.Node) -> bool:
+        """True for a setting that is written as a number here and nowhere else: what is 1 is left at it for now."""
+        machine = self.machine
+        written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
+        here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
+        return written and here and not machine.state.loops
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""

@@ -433,7 +433,9 @@ class Tensors:
         """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
         if not isinstance(left, Unknown) or _gradient(left) or left.loss:
             return None
-        if not left.total and not (left.count and left.batches and self._bounds()):
+        if not left.total and not (
+            left.count and left.batches and self.machine.guards.ends_windows()
+        ):
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
@@ -456,16 +458,6 @@ class Tensors:
                 return size < state_steps(self.machine)
             case _:
                 return None
-
-    def _bounds(self) -> bool:
-        """True when the guard being decided holds a step and no backward: it ends windows."""
-        relevance = self.machine.relevance
-        node = self.machine.guards.deciding
-        return (
-            isinstance(node, p.If)
-            and any(s in relevance.stepping for s in node.body)
-            and not any(s in relevance.backwards for s in node.body)
-        )
 
 
 def _is_unreduced(value: Unknown) -> bool:

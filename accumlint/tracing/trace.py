@@ -66,10 +66,10 @@ class Contribution:
     `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
     DDP here). `origin` is the forward's or loss's name, the same for the same line of code in every micro-batch.
     `forward` is the model call that the gradient came through, where seen; `spans` are the micro-batches of all the
-    model calls in its graph. `wrapper` averages it over ranks ("ddp", "fsdp", "fsdp2", "fabric", "accelerate"; "" when
-    none is known). `ranks` is the power of the number of ranks among the factors, `over` how the loss itself was
-    reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean with gradient" the
-    gradient, too), `divisor` the count that it was divided by.
+    model calls in its graph. `wrapper` averages it over ranks ("ddp", "fsdp", "fsdp2", "fabric", "accelerate",
+    "deepspeed"; "" when none is known). `ranks` is the power of the number of ranks among the factors, `over` how the
+    loss itself was reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean
+    with gradient" the gradient, too), `divisor` the count that it was divided by.
     """
 
     microbatch: int

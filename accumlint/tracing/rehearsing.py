@@ -1,0 +1,136 @@
+"""Calls a function that does one micro-batch as its framework would, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading import names
+from accumlint.reading import program as p
+from accumlint.reading.relevance import Relevance, called, key
+from accumlint.tracing import trace as t
+from accumlint.tracing.machine import Machine
+from accumlint.tracing.state import Loop
+from accumlint.tracing.values import Closure, Object, Unknown, Value
+
+_COUNTERS = frozenset(
+    {
+        "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "curr_step",
+        "current_step", "global_step",
+    }
+)  # fmt: skip
+_DATA = (
+    "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
+    "x", "y", "loss", "feature", "video",
+)  # fmt: skip
+
+
+def repeat(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    """A function that does one micro-batch is called again and again with fresh data."""
+    calls = 2 * machine.scenario.length
+    epoch = machine.scenario.length if _counts_batches(machine, closure) else calls
+    if isinstance(receiver, Object):
+        # Lightning tells a module how many there will be.
+        machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = epoch
+    loop = Loop(function, 0, epoch < calls)
+    machine.state.loops.append(loop)
+    for call in range(calls):
+        if call == 1 and runs_once(function, machine):
+            break
+        number = call % epoch
+        machine.state.epoch += loop.loader and number == 0
+        machine.state.last.append(loop.loader and number + 1 == epoch)
+        loop.index += 1
+        machine.symbols.update(dict.fromkeys(_iterations(machine.program), number + 1))
+        kwargs = _given(machine, function, number)
+        machine.invoking.invoke(closure, [], kwargs, receiver, function)
+        if machine.state.last.pop():
+            _end_epoch(machine, closure, receiver, epoch)
+    machine.state.loops.pop()
+
+
+def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Value]:
+    """What a framework gives a function that does one micro-batch, the `number`th: new data and its number."""
+    kwargs: dict[str, Value] = {"**": None}
+    batch = machine.fetch()
+    for param in function.params:
+        if param.name in ("self", "cls") or param.star:
+            continue
+        low = param.name.lower()
+        if low in _COUNTERS:
+            kwargs[param.name] = number
+        elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
+            given = Unknown(param.name, frozenset({batch}))
+            # Whoever made a loss that is handed in may have divided it.
+            given.loss = given.lost = "loss" in low
+            kwargs[param.name] = given
+    return kwargs
+
+
+def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
+    """The end of a pass over the data, with what the module does there itself."""
+    for name in ("on_train_epoch_end", "training_epoch_end"):
+        hook = machine.invoking.find_method(closure.owner, name) if closure.owner else None
+        if hook is not None:
+            machine.invoking.invoke(hook, [], {"**": None}, receiver, hook.function)
+    stamp = machine.stamp(closure.function, closure.function.name)
+    machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
+
+
+def _iterations(program: p.Program) -> tuple[str, ...]:
+    """The texts under which a framework counts its calls (`engine.state.iteration`)."""
+    return tuple(
+        {p.dotted(n) for n in program.nodes if isinstance(n, p.Attr) and n.name == "iteration"}
+    )
+
+
+def _is_data(name: str) -> bool:
+    return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
+
+
+def _counts_batches(machine: Machine, closure: Closure) -> bool:
+    """True for a step that Lightning calls with the number of the micro-batch in its epoch."""
+    function, owner = closure.function, closure.owner
+    numbered = any(param.name == "batch_idx" for param in function.params)
+    if function.name != "training_step" or owner is None or not numbered:
+        return False
+    return "LightningModule" in machine.invoking.all_bases(owner)
+
+
+def runs_once(function: p.Function, machine: Machine) -> bool:
+    """True for a test, and for a function that makes its own optimizer: another call would train another model."""
+    if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
+        return True
+    made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
+    return any(node in made for node in p.walk(function.body))
+
+
+def counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
+    """The attributes that are counted up around the calls of a method: nobody does while the method runs alone.
+
+    Either where its class calls it, or by a method that is there for whoever calls both.
+    """
+    lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
+    methods = [m for cls in lineage for m in cls.methods.values()]
+    asked = {called(n.func) for n in machine.program.nodes if isinstance(n, p.Call)}
+    alone = (m for m in methods if key(m) not in asked and m is not function)
+    beside = {m for m in alone if not loops(m, machine.relevance)}
+    inside = {name for m in methods if m not in beside for name in _raised(m)}
+    for method in methods:
+        calls = (n for n in p.walk(method.body) if isinstance(n, p.Call))
+        if any(called(n.func) == key(function) for n in calls):
+            yield from _raised(method)
+        elif method in beside:
+            yield from (name for name in _raised(method) if name not in inside)
+
+
+def _raised(method: p.Function) -> Iterator[str]:
+    """The attributes that a method adds something to."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
+            yield node.target.name
+
+
+def loops(function: p.Function, slice_: Relevance) -> bool:
+    return any(
+        isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body)
+    )
