@@ -65,6 +65,20 @@ def test_what_is_given_is_used(loop: str) -> None:
 
 @pytest.mark.parametrize("text", WRONG)
 def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) -> None:
+    import torch
+
+    from accumlint.confirming.child.batches import Data
+    from accumlint.confirming.child.given import GivenError, given
+
+    cpu = torch.device("cpu")
+    data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
     (tmp_path / "objects.py").write_text(text)
+    with pytest.raises(GivenError) as told:
+        given(str(tmp_path / "objects.py"), data, 1, cpu)
+    assert str(told.value) == WRONG[text]
+
+
+def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "objects.py").write_text("loss = None")
     (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
-    assert (found["verdict"], found["reason"]) == ("undecided", WRONG[text])
+    assert (found["verdict"], found["reason"]) == ("undecided", WRONG["loss = None"])

@@ -43,7 +43,6 @@ EPOCHS = "the epochs that Lightning makes are not run"
 BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
-    "acc101/bad_labels_given_to_a_model": NO_STANDIN,
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc102/good_divided_by_a_helper": NO_STANDIN,
     "acc201/good_bound_times_the_scale": "the bound that the run puts in is not multiplied by the scale",
@@ -68,9 +67,6 @@ EXCEPTIONS = {
     "acc102/bad_penalty_added_whole": BESIDE,
     "acc102/bad_second_loss_forgotten": BESIDE,
     "acc102/bad_two_names_of_the_settings": "the caller that counts its micro-batches is not there",
-    "acc102/bad_weight_from_the_settings": NO_STANDIN,
-    "acc102/bad_weight_from_the_settings.fixed": NO_STANDIN,
-    "acc102/good_penalty_in_shares": NO_STANDIN,
     "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_chances_worked_out_elsewhere": NO_STANDIN,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
