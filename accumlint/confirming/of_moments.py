@@ -38,6 +38,13 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     )
     if not found.left and not any(m.kind == "epoch" for m in found.moments):
         raise Undecided("no epoch ended")
+    if not found.left and any(
+        len(u.microbatches) < usual and u.epoch == after.epoch
+        for u, after in pairwise(found.updates)
+    ):
+        raise Undecided(
+            "a short window at the beginning of each epoch takes what would be left at its end"
+        )
     if not found.left:
         return Answer(
             False,
