@@ -29,8 +29,10 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
 
 def left(evidence: Evidence, key: str = "trailing") -> Answer:
     found = evidence.get(key)
-    later = [u for u in found.updates if u.epoch > 1]
-    sizes = [len(u.microbatches) for u in found.updates if u.epoch <= 1]
+    # Another optimizer may step without a gradient of its own.
+    updates = [u for u in found.updates if u.microbatches]
+    later = [u for u in updates if u.epoch > 1]
+    sizes = [len(u.microbatches) for u in updates if u.epoch <= 1]
     usual = max(sizes, key=sizes.count, default=0)
     # What an epoch left is part of the next update where that one is a multiple of their common mean.
     leaked = next(
@@ -39,8 +41,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     if not found.left and not any(m.kind == "epoch" for m in found.moments):
         raise Undecided("no epoch ended")
     if not found.left and any(
-        len(u.microbatches) < usual and u.epoch == after.epoch
-        for u, after in pairwise(found.updates)
+        len(u.microbatches) < usual and u.epoch == after.epoch for u, after in pairwise(updates)
     ):
         raise Undecided(
             "a short window at the beginning of each epoch takes what would be left at its end"
