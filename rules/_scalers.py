@@ -31,18 +31,18 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
         called = {_method(n) for n in nodes if isinstance(n, Call)}
         if not (called & _GRADIENTS or any(map(is_clip, called))):
             continue
-        updates = [n for n in nodes if is_update(n)]
+        updates = [n for n in nodes if isinstance(n, Call) and is_update(n)]
         for guard in nodes:
             if not isinstance(guard, If) or not _HEALTH.search(render(guard.test).lower()):
                 continue
             for side, other in ((guard.body, guard.orelse), (guard.orelse, guard.body)):
-                inside = [n for n in walk(side, into_functions=False) if n in updates]
+                held = list(walk(side, into_functions=False))
+                inside = [u for u in updates if u in held]
                 if (
                     len(inside) == len(updates) == 1
                     and receiver_of(inside[0]) in stepping(side)
                     and not any(_method(n) in ("backward", "update") for n in walk(other))
                     and not any(_method(n) == "backward" for n in walk(side))
-                    and isinstance(inside[0], Call)
                 ):
                     yield guard, inside[0]
 

@@ -159,8 +159,7 @@ class Stub:
             cls.__getattr__ = lambda _, name: Stub("args", self._answers).__getattr__(name)
         try:
             return cls()
-        # The user's own class may raise anything.
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 (the user's own class may raise anything)
             return Stub("args", self._answers)
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
