@@ -188,9 +188,14 @@ class _Paths:
         found: list[t.Trace] = []
         waiting: list[tuple[dict[str, str], int]] = [({}, 0)]
         tried: set[frozenset[tuple[str, str]]] = set()
+        asked: set[frozenset[tuple[str, str]]] = set()
         scenario = STANDARD
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
+            # Two guards flipped one after the other are met in both orders.
+            if frozenset(chosen.items()) in asked:
+                continue
+            asked.add(frozenset(chosen.items()))
             if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
             run, machine = self.run(scenario, chosen)
