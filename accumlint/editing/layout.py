@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
 import libcst as cst
 from libcst.metadata import CodeRange
 
+from accumlint.editing.excerpt import excerpt
 from accumlint.reading import concrete
 from accumlint.reading.program import Node, Program
 from accumlint.source import line_starts
@@ -23,23 +24,24 @@ _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
 
 class Layout:
-    """The statements of a program, as lines of its text.
+    """The statements of a program, as lines of its text, around the nodes that edits are about.
 
     Python's tree, from which programs are made, knows nothing of comments and brackets. libcst's does.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, nodes: Iterable[Node]) -> None:
         self.program = program
         self.text = program.text
+        self.nodes = tuple(nodes)
 
     @cached_property
     def module(self) -> cst.Module:
-        """libcst's tree of the file.
+        """libcst's tree of the file, in which the bodies of functions without any of the nodes are left out.
 
         Raises:
             ParserSyntaxError: for a syntax that libcst does not know yet.
         """
-        return cst.parse_module(self.text)
+        return cst.parse_module(excerpt(self.program.source, self.nodes))
 
     @cached_property
     def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
