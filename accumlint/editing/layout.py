@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import libcst as cst
 from libcst.metadata import CodeRange
@@ -20,6 +20,7 @@ from accumlint.source import line_starts
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
 _STATEMENTS = cst.BaseSmallStatement | cst.BaseCompoundStatement
+_WHITE = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
 
@@ -76,7 +77,7 @@ class Layout:
         waiting: list[cst.CSTNode] = [self.module]
         while waiting:
             node = waiting.pop()
-            for child in node.children:
+            for child in _below(node):
                 found[child] = node
                 waiting.append(child)
         return found
@@ -210,3 +211,12 @@ class Layout:
     def _line(self, offset: int) -> int:
         """The number, from 0, of the line that holds an offset."""
         return min(bisect_right(self.starts, offset) - 1, max(len(self.starts) - 2, 0))
+
+
+def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes directly below but for white space; `children` visits everything as if to change it."""
+    for name in node.__dataclass_fields__:
+        held: object = getattr(node, name)
+        for child in cast("Sequence[object]", held) if isinstance(held, list | tuple) else (held,):
+            if isinstance(child, cst.CSTNode) and not isinstance(child, _WHITE):
+                yield child
