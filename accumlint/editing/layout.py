@@ -6,7 +6,7 @@ import ast
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeAlias, cast
 
 import libcst as cst
@@ -20,6 +20,7 @@ from accumlint.source import line_starts
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
 _STATEMENTS = cst.BaseSmallStatement | cst.BaseCompoundStatement
+_PLACED = (cst.BaseSmallStatement, cst.BaseCompoundStatement, cst.BaseExpression)
 _WHITE = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
@@ -53,7 +54,7 @@ class Layout:
         """The statements and expressions that start at a line and column."""
         found: dict[tuple[int, int], list[cst.CSTNode]] = defaultdict(list)
         for node, place in self.ranges.items():
-            if isinstance(node, _STATEMENTS | cst.BaseExpression):
+            if _is(type(node), _PLACED):
                 found[place.start.line, place.start.column].append(node)
         return found
 
@@ -218,5 +219,11 @@ def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     for name in node.__dataclass_fields__:
         held: object = getattr(node, name)
         for child in cast("Sequence[object]", held) if isinstance(held, list | tuple) else (held,):
-            if isinstance(child, cst.CSTNode) and not isinstance(child, _WHITE):
-                yield child
+            if _is(type(child), cst.CSTNode) and not _is(type(child), _WHITE):
+                yield cast("cst.CSTNode", child)
+
+
+@cache
+def _is(kind: type, kinds: type | tuple[type, ...]) -> bool:
+    """`issubclass`, which takes its time for libcst's abstract classes, asked once for each."""
+    return issubclass(kind, kinds)

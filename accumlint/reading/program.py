@@ -111,8 +111,11 @@ class Name(Node):
 
 @dataclass(eq=False, slots=True)
 class Attr(Node):
+    """`base.name`; `path` is its text once somebody has asked for it."""
+
     base: Expr
     name: str
+    path: str = field(default="", init=False, repr=False)
 
     @property
     def below(self) -> tuple[Node, ...]:
@@ -739,8 +742,9 @@ def dotted(expr: Expr) -> str:
     match expr:
         case Name(id=name):
             return name
-        case Attr(base=base, name=name):
-            return f"{dotted(base)}.{name}"
+        case Attr():
+            expr.path = expr.path or f"{dotted(expr.base)}.{expr.name}"
+            return expr.path
         case Call(func=func):
             return f"{dotted(func)}()"
         case Item(base=base, index=index):

@@ -243,7 +243,7 @@ class _Paths:
             tried.add(path)
             exceptional = any(d.data and d.choice != "ordinary" for d in decisions)
             runs = [run]
-            if run.asked and not exceptional and run.of(t.Backward):
+            if run.asked and not exceptional and flips < 2 and run.of(t.Backward):
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.
