@@ -26,7 +26,7 @@ _GRADIENTS = {"unscale_", *CLIPS}
 
 def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
     """Each guard against NaN gradients that has a step and its scaler's update on one side, and no update besides."""
-    for function in program.functions:
+    for function in program.functions if _HEALTH.search(program.text.lower()) else ():
         nodes = list(walk(function.body, into_functions=False))
         called = {_method(n) for n in nodes if isinstance(n, Call)}
         if not (called & _GRADIENTS or any(map(is_clip, called))):

@@ -695,6 +695,11 @@ class Program:
         return {n.name: n for n in self.nodes if isinstance(n, Class)}
 
     @cached_property
+    def definitions(self) -> Mapping[str, Function | Class]:
+        """The functions and classes by name, the last of a name."""
+        return {n.name: n for n in self.nodes if isinstance(n, Function | Class)}
+
+    @cached_property
     def imports(self) -> Mapping[str, str]:
         """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
         return {
