@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
 
+_POSITIVE = {"is not": "is", "!=": "=="}
+
 
 class Guards:
     """Decides the guards of one machine."""
@@ -217,7 +219,7 @@ class Guards:
             # The same flag may guard more, further on.
             weighty = self._weighty(node)
             if weighty is not None:
-                return self._default(value, key, _stripped(p.render(weighty.test))[1], weighty)
+                return self._default(value, key, _flag(weighty.test)[1], weighty)
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
@@ -241,8 +243,8 @@ class Guards:
             self._by_test = {}
             for guard in self.machine.program.nodes:
                 if isinstance(guard, p.If) and self.weight(guard.body) > self.weight(guard.orelse):
-                    self._by_test.setdefault(_stripped(p.render(guard.test))[0], guard)
-        return self._by_test.get(_stripped(p.render(node.test))[0])
+                    self._by_test.setdefault(_flag(guard.test)[0], guard)
+        return self._by_test.get(_flag(node.test)[0])
 
     def goal_of(self, node: p.If) -> bool | None:
         """Which side of a guard has more to do with training, None where neither has."""
@@ -336,6 +338,15 @@ def _stripped(text: str) -> tuple[str, bool]:
         text = text[4:]
         negated = not negated
     return text, negated
+
+
+def _flag(test: p.Expr) -> tuple[str, bool]:
+    """The same for a test as it is written: `x is not None` negates `x is None`, too."""
+    match test:
+        case p.Compare(left=left, rest=[("is not" | "!=" as op, right)]):
+            return f"{p.render(left)} {_POSITIVE[op]} {p.render(right)}", True
+        case _:
+            return _stripped(p.render(test))
 
 
 def _equality(key: str) -> tuple[str, str] | None:
