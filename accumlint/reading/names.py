@@ -21,9 +21,9 @@ _STEPS_ANYWAY = re.compile(
     r"^(grad(ient)?_?)?accumulation$|^grad(ient)?s?_?acc$|accum_grad_n_steps|^accumulate_gradients?$|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
 )
 _COUNTER_START = re.compile(
-    r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
+    r"^(start|begin|beginning|init|initial|resume|restore|first|prev|previous|last|completed|done|trained|skip"
     r"|starting|current|cur|global|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
-    r"|^(start|begin|offset|initial|step0|epoch0)$|resumed?_\w*(step|epoch|batch|iter)"
+    r"|^(start|begin|offset|initial|step0|epoch0)$|(resume|restore)d?_\w*(step|epoch|batch|iter)"
 )
 
 _NOT_A_THING = re.compile(

@@ -59,7 +59,9 @@ class Calling:
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
+            averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
+            # An average of losses or scores is given these, not weights.
+            if averaging and not (args and isinstance(args[0], Unknown) and args[0].batches):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
                     if isinstance(base, Object)

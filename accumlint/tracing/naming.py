@@ -79,7 +79,8 @@ class Naming:
         windows = machine.home.relevance.window_names
         # As written, too: a helper's `args` is its caller's `train_args`.
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
-        if self.is_steps(name) or text in windows or written:
+        # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
+        if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
             machine.state.asked = True
             return machine.scenario.steps
         if self.is_epoch(text, name):
@@ -127,6 +128,9 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
+        if isinstance(value, int) and names.is_start(name) and _is_taken_up(node):
+            # What comes after a checkpoint's epoch is the first one of a fresh run.
+            return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
             if (
@@ -168,7 +172,7 @@ class Naming:
                 return same[0]
         windows = machine.home.relevance.window_names
         size = self.is_steps(name) or (path in windows and not names.is_count(name))
-        if not value.tensor and size and not value.loss:
+        if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
             machine.state.asked = True
             return machine.scenario.steps
         if not value.tensor and names.is_updates_per_epoch(name):
@@ -182,7 +186,7 @@ class Naming:
                 and not value.count
             ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
-                return 0
+                return _first(node)
             given = [x for x in value.things if x.role == role == "model"]
             if given and not names.is_another(name):
                 # What a helper makes of a model, or takes out of its wrapper, has its parameters.
@@ -306,6 +310,23 @@ class Naming:
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
             if state.literal is None:
                 state.literal = right
+
+
+def _first(node: p.Node) -> int:
+    """The first value of a counter that goes on from another number: `step = restored + 1` is 1 in a fresh run."""
+    match node:
+        case p.Assign(
+            value=p.Binary(op="+", left=p.Name() | p.Attr(), right=p.Const(value=int() as more))
+        ):
+            return more
+        case _:
+            return 0
+
+
+def _is_taken_up(node: p.Node) -> bool:
+    """`start = checkpoint["epoch"] + 1`."""
+    value = node.value if isinstance(node, p.Assign) else None
+    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
 
 
 def _allocates(value: p.Expr) -> bool:
