@@ -13,7 +13,7 @@ _STEPS = re.compile(
 )
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
 _NO_STEPS = re.compile(
-    r"count|cur|idx|index|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
+    r"count|cur|idx|index|epoch|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
     r"|is_|should|use_|enable|do_|_fn$|plugin|kwargs|config|current|done|accumulator|accelerat|dtype|stats"
     r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
 )

@@ -149,6 +149,8 @@ class Calling:
                     if "classmethod" in found.function.decorators:
                         return self.machine.invoking.invoke(found, args, kwargs, base, node)
                     return self.machine.invoking.invoke(found, args, kwargs, None, node)
+                if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
+                    return self.machine.invoking.from_pretrained(base, args, kwargs, node)
                 return self.unknown_call(f"{cls.name}.{name}", base, args, kwargs, node)
             case Context(kind="stack"):
                 return self.machine.syncing.stack_method(base, name, args, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing.leaving import Stopped
@@ -202,6 +202,21 @@ class Invoking:
         elif any("dataclass" in d for d in cls.decorators):
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
+
+    def from_pretrained(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """A model that its library makes of a checkpoint: of its configuration, and what else is given."""
+        given = {k: v for k, v in kwargs.items() if k not in ("config", "cache_dir", "from_tf")}
+        config = kwargs.get("config", Unknown("config"))
+        return self.construct(value, [config, *args[1:]], given, node)
+
+    def works_out_a_loss(self, cls: p.Class) -> bool:
+        """True for a model whose own forward calls a loss function."""
+        forward = cls.methods.get("forward")
+        called = (n for n in p.walk(forward.body) if isinstance(n, p.Call)) if forward else ()
+        lasts = (p.dotted(call.func).rpartition(".")[2] for call in called)
+        return any(last in frameworks.LOSSES or last in frameworks.CRITERIA for last in lasts)
 
     def super_call(
         self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node

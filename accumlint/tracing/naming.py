@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -28,6 +30,12 @@ _BUILTINS = frozenset(
         "id", "repr", "vars", "delattr", "issubclass", "property", "exit", "quit", "input", "slice",
     }
 )  # fmt: skip
+
+_OF_OPTIMIZERS = names.CLEARS | {
+    "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
+    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
+}  # fmt: skip
+_SETTINGS: WeakKeyDictionary[p.Program, dict[str, bool]] = WeakKeyDictionary()
 
 
 class Naming:
@@ -119,6 +127,8 @@ class Naming:
         """The role that a name suggests, and what the file does with it."""
         relevance = self.machine.home.relevance
         role = names.role_of(name)
+        if name in ("opt", "opts") and _are_settings(self.machine.program, name):
+            return ""
         if name in relevance.optimizers and role in ("", "scheduler"):
             return "optimizer"
         if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
@@ -310,6 +320,26 @@ class Naming:
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
             if state.literal is None:
                 state.literal = right
+
+
+def _are_settings(program: p.Program, name: str) -> bool:
+    """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
+    found = _SETTINGS.setdefault(program, {})
+    if name not in found:
+        found[name] = any(p.dotted(of).rpartition(".")[2] == name for of in _asked(program))
+    return found[name]
+
+
+def _asked(program: p.Program) -> Iterator[p.Expr]:
+    """What attributes are read of that optimizers do not have."""
+    for node in program.nodes:
+        match node:
+            case p.Attr(base=base, name=name) if name not in _OF_OPTIMIZERS:
+                yield base
+            case p.Call(func=p.Name(id="getattr"), args=[of, *_]):
+                yield of.value
+            case _:
+                pass
 
 
 def _first(node: p.Node) -> int:
