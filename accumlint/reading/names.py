@@ -151,11 +151,19 @@ def is_configuration(text: str) -> bool:
 
 _COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|n_tokens|num_items|samples$")
 
+_ROUNDS = re.compile(r"(^|_)(num|n)_?(iter(ation)?|round|step)s?$")
+
 
 @lru_cache(maxsize=4096)
 def is_count(name: str) -> bool:
     """True when a name reads like a number of things."""
     return bool(_COUNT.search(name.lower()))
+
+
+@lru_cache(maxsize=4096)
+def is_rounds(name: str) -> bool:
+    """True when a name reads like a number of rounds, which in the guard of a step is the window's size."""
+    return bool(_ROUNDS.search(name.lower()))
 
 
 _RANKS = re.compile(r"^(get_)?(ddp_|dist_)?world_?size$|^num_processes$|^(num_|n_)?ranks$")

@@ -181,7 +181,9 @@ class Naming:
             ):
                 return same[0]
         windows = machine.home.relevance.window_names
-        size = self.is_steps(name) or (path in windows and not names.is_count(name))
+        size = self.is_steps(name) or (
+            path in windows and (names.is_rounds(name) or not names.is_count(name))
+        )
         if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
             machine.state.asked = True
             return machine.scenario.steps
