@@ -189,7 +189,8 @@ class Guards:
                 decision.options = (*decision.options, literal)
             return decision.choice == literal
         matters = self._matters(node)
-        prefer = isinstance(node, p.If) and self._prefers_literal(node)
+        # Scripts that train do so on the accelerator that their scalers and wrappers are for.
+        prefer = literal == "cuda" or (isinstance(node, p.If) and self._prefers_literal(node))
         choice = self.machine.chosen.get(symbol, literal if prefer else "…")
         self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
         return choice == literal
@@ -208,6 +209,9 @@ class Guards:
         if not isinstance(node, p.If):
             if isinstance(node, p.Bool) and node.op == "or" and names.is_off_by_default(key):
                 # The other side of the `or` will do.
+                return False
+            if names.is_occasional(key) and not self._goes_backward():
+                # What is due once in a long while may set counters back, and no window ends with it.
                 return False
             if self.goal is not None:
                 return self.goal != negated
@@ -236,6 +240,13 @@ class Guards:
             divides = self.machine.engines.accelerator is None and _divides_by_steps(node)
             return negated != (told or divides)
         return True
+
+    def _goes_backward(self) -> bool:
+        """True where the guard being decided holds a backward."""
+        guard = self.deciding
+        return isinstance(guard, p.If) and any(
+            s in self.machine.relevance.backwards for s in (*guard.body, *guard.orelse)
+        )
 
     def _weighty(self, node: p.If) -> p.If | None:
         """Another guard with the same test, or its opposite, that has to do with training."""
