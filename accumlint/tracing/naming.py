@@ -80,6 +80,8 @@ class Naming:
         # As written, too: a helper's `args` is its caller's `train_args`.
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
         if self.is_steps(name) or text in windows or written:
+            if name in names.held_to_one(machine.home.source.text):
+                return 1
             machine.state.asked = True
             return machine.scenario.steps
         if self.is_epoch(text, name):
