@@ -64,8 +64,9 @@ class ScheduleLengthInMicrobatches(Rule):
 
     When it stays silent: when anything is divided on the way to the length, when a function works
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
-    Under Accelerate the finding is only possible: a prepared scheduler moves once for each process
-    at every update, and the number of processes may be what the length was multiplied by.
+    Under Accelerate the finding is likely: a prepared scheduler moves once for each process at
+    every update, so that the length fits by chance where there are as many processes as
+    accumulation steps. With `step_scheduler_with_optimizer=False` it moves on every call.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.
@@ -101,10 +102,15 @@ class ScheduleLengthInMicrobatches(Rule):
                         trace.program, argument, window
                     ):
                         gated = any(e.gated for e in events)
+                        unless = (
+                            " (unless as many processes as accumulation steps move it)"
+                            if gated
+                            else ""
+                        )
                         yield self.at(
                             argument,
                             f"`{render(argument)}` counts micro-batches, and "
-                            f"`{events[0].subject}.step()` runs once per update",
-                            confidence=Confidence.POSSIBLE if gated else Confidence.CERTAIN,
+                            f"`{events[0].subject}.step()` runs once per update{unless}",
+                            confidence=Confidence.LIKELY if gated else Confidence.CERTAIN,
                             window=window,
                         )

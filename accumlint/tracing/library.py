@@ -371,6 +371,8 @@ def _wrapped(
 def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
     found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
     steps = kwargs.get("gradient_accumulation_steps")
+    if kwargs.get("step_scheduler_with_optimizer") is False:
+        found.attributes["free schedulers"] = True
     state = machine.state
     if isinstance(steps, int):
         found.steps = steps
