@@ -215,6 +215,11 @@ class Calling:
         if isinstance(stepped, Object) and stepped.role == "optimizer":
             # A scaler stepped it before: an optimizer, whatever made it.
             return self.object_method(stepped, name, args, kwargs, node)
+        if name == "backward" and base.text.endswith("booster"):
+            # ColossalAI's: it hands the loss on to the optimizer's plugin, and divides nothing.
+            loss = args[0] if args else kwargs.get("loss")
+            self.machine.losses.backward(loss, "booster", node, kwargs, subject=base.text)
+            return None
         if name == "backward" and (base.tensor or base.loss or not args):
             via = "scaler" if base.scaler is not None else "tensor"
             self.machine.losses.backward(

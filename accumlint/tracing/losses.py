@@ -369,7 +369,7 @@ def _written(node: p.Node, text: str) -> str:
     """The loss of a backward call as the user wrote it, where that is short."""
     shown: p.Expr | None = None
     if isinstance(node, p.Call):
-        shown = node.positional(0)
+        shown = node.positional(0) or node.keyword("loss")
         if shown is None and isinstance(node.func, p.Attr):
             shown = node.func.base
             if isinstance(shown, p.Call) and shown.positional(0) is not None:
