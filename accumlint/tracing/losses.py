@@ -93,7 +93,9 @@ class Losses:
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
-            if "labels" in kwargs and "num_items_in_batch" not in kwargs:
+            if "num_items_in_batch" in kwargs:
+                pass
+            elif any(key.endswith("labels") for key in kwargs):
                 self._labelled(value, "loss", "['loss']", "[0]")
             elif "**" in kwargs:
                 # The labels are in the batch where a loss comes out of it.
