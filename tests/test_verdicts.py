@@ -45,7 +45,6 @@ BESIDE = "what one loss weighs beside another is not asked"
 EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc102/good_divided_by_a_helper": NO_STANDIN,
-    "acc201/good_bound_times_the_scale": "the bound that the run puts in is not multiplied by the scale",
     "acc205/bad_after_each_of_several": UNCALLED,
     "acc205/good_after_all_of_several": UNCALLED,
     "acc207/bad_update_on_one_side": UNCALLED,
@@ -82,7 +81,6 @@ EXCEPTIONS = {
     "acc506/good_position_given": "its step count is a parameter that nobody gives",
     "acc102/good_adds_up_over_ranks": NO_STANDIN,
     "acc102/good_contrast_over_the_window": NO_STANDIN,
-    "acc102/good_divided_on_the_last_stage": UNSEEN,
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc104/good_share_of_batch": "the stand-in's batches are as small as its pieces",
     "acc506/good_stretched_by_a_helper": UNSEEN,

@@ -141,6 +141,13 @@ for _name in OPERATORS:
     setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
 
 
+def seed_with(number: int) -> None:
+    """Seeds what draws here; `torch.manual_seed` would write a traceback down for every kind of device there is."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
+
+
 class Model(nn.Module):
     """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
 
@@ -148,7 +155,7 @@ class Model(nn.Module):
         super().__init__()
         self.data_ = [data]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            seed_with(seed)
             if data.kind == "tokens":
                 self.embedding = nn.Embedding(VOCABULARY, WIDTH)
                 self.head = nn.Linear(WIDTH, VOCABULARY)

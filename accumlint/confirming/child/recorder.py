@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import sys
@@ -51,6 +52,11 @@ _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 # A gradient that is above any threshold.
 _LARGE = 1e30
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
+
+
+@functools.cache
+def _is_torch(file: str) -> bool:
+    return bool(_TORCH.search(file))
 
 
 class Recorder(TorchFunctionMode):
@@ -129,17 +135,18 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.busy:
+            return func(*args, **kwargs)
         # What torch does inside itself, it does on purpose.
         as_is = self.settings.as_is
-        if not as_is and not _TORCH.search(sys._getframe(1).f_code.co_filename):
-            kwargs = self._placed(func, kwargs)
+        if not as_is and not _is_torch(sys._getframe(1).f_code.co_filename):
+            if kwargs:
+                kwargs = self._placed(func, kwargs)
             args = self._placed_args(func, args)
             if func in _CASTS and args[0].dtype in _FLOATING:
                 return args[0]
         if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
             return args[0]
-        if self.busy:
-            return func(*args, **kwargs)
         if func in ELEMENTWISE:
             return self._loss(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -210,14 +217,12 @@ class Recorder(TorchFunctionMode):
         self.look()
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
-        self.busy = True
-        try:
+        every = self.parameters()
+        # Nothing in there is the user's, and hearing of it takes time.
+        with torch._C.DisableTorchFunction():
             for root in roots:
                 if isinstance(root, torch.Tensor) and root.requires_grad:
-                    every = self.parameters()
                     found.extend(contributions(root, self.losses, every, self.backwards))
-        finally:
-            self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
         gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
@@ -342,9 +347,10 @@ class Recorder(TorchFunctionMode):
         """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
-        for p in params:
-            vector.extend(flat(p.grad if id(p) in owned else None, p))
-            mask.extend([id(p) in owned] * p.numel())
+        with torch._C.DisableTorchFunction():
+            for p in params:
+                vector.extend(flat(p.grad if id(p) in owned else None, p))
+                mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
         return {"applied": vector, "owned": own}
 
@@ -461,7 +467,8 @@ class Recorder(TorchFunctionMode):
             yield self
 
     def holds(self) -> bool:
-        return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+        with torch._C.DisableTorchFunction():
+            return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
 
     def look(self) -> None:
         """Notes a clear that was done by hand, when what was held is gone."""

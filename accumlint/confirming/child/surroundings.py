@@ -13,7 +13,6 @@ import sys
 import types
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -24,6 +23,7 @@ from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
 from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 from accumlint.confirming.child.things import Unbound
 
@@ -41,18 +41,6 @@ DRIVERS = {
     "pytorch_lightning",
     "ignite",
 }
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows.
-
-    `told` hears of one that the source switches off where the finding is about one that is on; without, it stays off.
-    """
-
-    scale: float
-    interval: int
-    told: Callable[[str, str], None] | None = None
 
 
 @contextmanager
@@ -111,32 +99,6 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
 
     patch(torch, "autocast", Autocast)
     patch(torch.amp, "autocast", Autocast)
-
-
-def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
-    """GradScalers work without a GPU too, and as they are set."""
-    real = torch.amp.GradScaler
-
-    class Scaler(real):
-        """A scaler that works without CUDA: the real one switches itself off there and hides every defect."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            enabled = kwargs.get("enabled", True)
-            enabled = isinstance(enabled, Stub) or enabled
-            for value in args:
-                enabled = value if isinstance(value, bool) else enabled
-            if not enabled and scaling.told is not None:
-                scaling.told("GradScaler", "switched on, as the finding takes it to be")
-                enabled = True
-            growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
-            growth = {k: v for k, v in growth.items() if isinstance(v, float)}
-            super().__init__(
-                device.type, init_scale=scaling.scale or 1.0, growth_interval=scaling.interval,
-                enabled=bool(enabled) and scaling.scale > 0, **growth,
-            )  # fmt: skip
-
-    patch(torch.amp, "GradScaler", Scaler)
-    patch(torch.cuda.amp, "GradScaler", Scaler)
 
 
 def _processes(patch: Callable[..., Any], binding: Binding) -> None:

@@ -56,6 +56,8 @@ _HARMLESS = re.compile(
 )
 # What does something to a setting is none.
 _VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
+# The only stage of a pipeline is its first and its last.
+_ONLY = re.compile(r"is_\w*(first|last)\w*_stage")
 _RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 _SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
@@ -219,7 +221,7 @@ class Things:
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
-        if self.asks_for_scaler(text):
+        if self.asks_for_scaler(text) or _ONLY.search(text):
             return True
         if " == " in text:
             symbol, _, literal = text.partition(" == ")

@@ -33,10 +33,12 @@ from accumlint.confirming.child import contracts, guard, kernel, script, uncompi
 from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
+from accumlint.confirming.child.networks import seed_with
 from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.running import run
-from accumlint.confirming.child.surroundings import Scaling, surroundings
+from accumlint.confirming.child.scaling import Scaling
+from accumlint.confirming.child.surroundings import surroundings
 from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
@@ -346,7 +348,7 @@ def _pass(
     pressure: float,
     recorders: list[Recorder],
 ) -> dict[str, Any]:
-    torch.manual_seed(order["seed"])
+    seed_with(order["seed"])
     steps = spec["steps"]
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
