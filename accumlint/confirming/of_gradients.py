@@ -211,6 +211,8 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
         if shows
         else "all ranks apply the same gradient"
     )
+    if shows and key == "equal" and evidence.averages(key):
+        raise Undecided(f"{sentence}, and later average their parameters, as may be on purpose")
     return Answer(
         shows, worst.spread, sentence,
         {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},

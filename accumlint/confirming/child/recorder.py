@@ -81,6 +81,8 @@ class Recorder(TorchFunctionMode):
         self.stepping: list[Any] = []
         self.own_step = False
         self.asked = 0
+        # How many times a model was put in DDP, which gives all ranks the same parameters.
+        self.wraps = 0
         self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -352,7 +354,10 @@ class Recorder(TorchFunctionMode):
                 vector.extend(flat(p.grad if id(p) in owned else None, p))
                 mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
-        return {"applied": vector, "owned": own}
+        held: list[float] = []
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            held = [x for p in params for x in flat(p, p)]
+        return {"applied": vector, "owned": own, "held": held, "wraps": self.wraps}
 
     def _average(self, params: list[torch.Tensor]) -> None:
         """The control: every rank ends up with the mean over ranks, however the loop went about it."""

@@ -110,6 +110,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
             binding.data.thaw()
+            recorder.wraps += 1
             if next(module.parameters(), None) is None:
                 # What it is made of is not here.
                 module = binding.model("model")
