@@ -22,7 +22,11 @@ LIMITS = {
 
 
 class Undecided(Exception):
-    """The run does not answer the claim; the message says why."""
+    """The run does not answer the claim; the message says why. What `names` stand for would tell."""
+
+    def __init__(self, reason: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.names = names
 
 
 class Evidence:

@@ -85,6 +85,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         _setup(found.setup),
+        _advice(found.advice),
         *_controls(case),
         _notes(case, done),
         id=name,
@@ -253,6 +254,12 @@ def _setup(setup: str) -> Markup:
         element("h3", "Setup file to fill in"),
         code(setup.rstrip("\n"), "Setup file to fill in"),
     )
+
+
+def _advice(advice: str) -> Markup:
+    if not advice:
+        return Markup()
+    return element("p", element("strong", "To decide it."), " ", prose(sentence(advice)))
 
 
 def _controls(case: Case) -> Iterator[Markup]:

@@ -139,6 +139,7 @@ def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple
         ("also run", sentence(summed(other))) for other in found.passes if other is not done
     )
     yield from (("also seen", sentence(note)) for note in found.also)
+    yield "to decide", sentence(found.advice)
 
 
 def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Iterator[str]:

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
+from accumlint.confirming.child.batches import plain
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
@@ -122,7 +123,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 for k in ("gradient_as_bucket_view",)
                 if isinstance(kwargs.get(k), bool)
             }
-            super().__init__(module, **kept)
+            super().__init__(module, find_unused_parameters=binding.unused, **kept)
             group = dist.group.WORLD
             assert group is not None
 
@@ -151,6 +152,9 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 self.require_backward_grad_sync = False
             return super().forward(*args, **kwargs)
 
+    # What a network gives stands for a tensor.
+    found = distributed._find_tensors
+    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
     patch(distributed, "DistributedDataParallel", Counted)
     if dist.is_initialized() and device.type == "cpu":

@@ -118,6 +118,8 @@ class Things:
         self.prepares = prepares
         self.tells_steps = tells_steps
         self.scaled = scaled
+        # DDP has to find parameters that take no part in a loss.
+        self.unused = False
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
