@@ -40,9 +40,14 @@ def windows(program: p.Program) -> dict[str, str]:
         for part in p.walk_expr(guard.test)
         if isinstance(part, p.Binary) and part.op == "%"
     )
-    return {
-        p.dotted(n).rpartition(".")[2]: "steps" for n in sizes if isinstance(n, p.Name | p.Attr)
-    }
+    return {name: "steps" for size in sizes if (name := _last(size))}
+
+
+def _last(size: p.Expr) -> str:
+    """The last name of a setting: "subdivisions" of `settings.subdivisions` and `settings["subdivisions"]`."""
+    if isinstance(size, p.Item) and isinstance(size.index, p.Const):
+        return size.index.value if isinstance(size.index.value, str) else ""
+    return (p.dotted(size) or "").rpartition(".")[2] if isinstance(size, p.Name | p.Attr) else ""
 
 
 def _steps(guard: p.If) -> bool:

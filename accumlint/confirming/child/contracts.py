@@ -19,7 +19,6 @@ from torch import nn
 
 from accumlint.confirming.child.batches import Enough
 from accumlint.confirming.child.binding import Binding
-from accumlint.confirming.child.stub import UNKNOWN
 
 # The packages that a contract can stand for.
 PACKAGES = ("transformers", "lightning", "pytorch_lightning", "lightning_fabric")
@@ -47,8 +46,7 @@ class _Known(SimpleNamespace):
         if name.startswith("_"):
             raise AttributeError(name)
         text = f"{self._text}.{name}"
-        found = self._binding.value(text)
-        return self._binding.stub(text) if found is UNKNOWN else found
+        return self._binding.known(text)
 
 
 def _trainer(binding: Binding) -> type:

@@ -220,11 +220,15 @@ class Recorder(TorchFunctionMode):
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
         every = self.parameters()
-        # Nothing in there is the user's, and hearing of it takes time.
-        with torch._C.DisableTorchFunction():
-            for root in roots:
-                if isinstance(root, torch.Tensor) and root.requires_grad:
-                    found.extend(contributions(root, self.losses, every, self.backwards))
+        self.busy = True
+        try:
+            # Nothing in there is the user's, and hearing of it takes time.
+            with torch._C.DisableTorchFunction():
+                for root in roots:
+                    if isinstance(root, torch.Tensor) and root.requires_grad:
+                        found.extend(contributions(root, self.losses, every, self.backwards))
+        finally:
+            self.busy = False
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
         gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
@@ -251,9 +255,12 @@ class Recorder(TorchFunctionMode):
             self.busy = False
         return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
-    def _rooted(self, tensors: Any) -> Any:
-        """What goes backward; where it moves no parameter, another loss in its place, if one may be."""
-        if self.own_loss is None or not isinstance(tensors, torch.Tensor) or self._moves(tensors):
+    def _rooted(self, tensors: Any, starts: Any) -> Any:
+        """What goes backward; where it moves no parameter or is no number, another loss in its place, if one may be."""
+        if self.own_loss is None or not isinstance(tensors, torch.Tensor):
+            return tensors
+        is_number = tensors.numel() == 1 or starts is not None
+        if is_number and self._moves(tensors):
             return tensors
         found = self.own_loss()
         return tensors if found is None else found * self.scale
@@ -438,13 +445,13 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
-            tensors = self._rooted(tensors)
+            starts = args[0] if args else kwargs.get("grad_tensors")
+            tensors = self._rooted(tensors, starts)
             if self.settings.sabotage == "double" and self.backwards % 2:
                 # The control: every other micro-batch weighs twice as much.
                 tensors = _doubled(tensors)
             if self.settings.sabotage == "even":
                 tensors = self.evened(tensors)
-            starts = args[0] if args else kwargs.get("grad_tensors")
             self.before_backward(tensors, starts, kwargs.get("inputs"))
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import importlib.abc
 import importlib.machinery
 import sys
@@ -34,6 +35,13 @@ ABSENT = {
     "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
     "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
 }  # fmt: skip
+# What of torch's only reports.
+_TENSORBOARD = "torch.utils.tensorboard"
+# Packages that another took the place of.
+_RENAMED = {
+    "importlib_metadata": "importlib.metadata",
+    "importlib_resources": "importlib.resources",
+}
 # Frameworks that drive a loop: without them there is nothing to measure.
 DRIVERS = {
     "accelerate",
@@ -64,6 +72,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
             lambda model=None, *_, **__: model if model is not None else (lambda m: m),
         )
         patch(sys, "argv", ["train.py"])
+        patch(builtins, "__import__", _importing(binding, stack))
         finder = _Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(finder.last)
@@ -181,6 +190,37 @@ def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
     return all_reduce
 
 
+def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
+    """Imports in which a package of another version lacks no name that a module of the project takes from it."""
+    real = builtins.__import__
+
+    def importing(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        told = (
+            dict(zip(("name", "globals", "locals", "fromlist", "level"), args, strict=False))
+            | kwargs
+        )
+        file = (told.get("globals") or {}).get("__file__") or ""
+        if told.get("fromlist") and _is_project(file) and _is_installed(found):
+            for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
+                name = f"{found.__name__}.{lacking}"
+                binding.tell(name, "a stand-in, since this version has none")
+                setattr(found, lacking, binding.stub(name))
+                stack.callback(delattr, found, lacking)
+        return found
+
+    return importing
+
+
+def _is_project(file: str) -> bool:
+    """True for a file that is neither Python's nor of an installed package."""
+    return bool(file) and "site-packages" not in file and "/lib/python" not in file
+
+
+def _is_installed(module: types.ModuleType) -> bool:
+    return "site-packages" in (getattr(module, "__file__", None) or "")
+
+
 def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:
     """FSDP's contract, for where the user imports it from."""
     made = sharded.contract(binding.recorder)
@@ -219,8 +259,7 @@ class _Arguments(argparse.Namespace):
         if name.startswith("__") or "_binding" not in self.__dict__:
             raise AttributeError(name)
         binding: Binding = self.__dict__["_binding"]
-        found = binding.value(f"args.{name}")
-        return binding.stub(f"args.{name}") if found is UNKNOWN else found
+        return binding.known(f"args.{name}")
 
     # As a mapping, by `vars`.
     as_mapping_ = True
@@ -282,6 +321,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return self.spec(fullname)
         if fullname.split(".")[0] in self.binding.driven and fullname not in sys.modules:
             return self.spec(fullname)
+        if fullname == _TENSORBOARD and fullname not in sys.modules:
+            return self.spec(fullname)
         if fullname in sharded.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
         return None
@@ -332,6 +373,9 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if top in contracts.PACKAGES:
             return self.finder.spec(fullname)
+        if fullname in _RENAMED:
+            sys.modules[fullname] = importlib.import_module(_RENAMED[fullname])
+            return sys.modules[fullname].__spec__
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)
@@ -345,7 +389,7 @@ def _asked_by_the_user(file: str) -> bool:
         if name == file:
             return True
         if not name.startswith("<frozen importlib") and name != __file__:
-            return "site-packages" not in name and "/lib/python" not in name
+            return _is_project(name)
         frame = frame.f_back
     return False
 
@@ -361,7 +405,9 @@ class _StubModule(types.ModuleType):
             raise AttributeError(name)
         binding: Binding = self.__dict__["_binding"]
         if name in ("tqdm", "trange", "track"):
-            return lambda it=None, *_, **__: Progress(it)
+            return lambda it=None, *_, iterable=None, **__: Progress(
+                it if iterable is None else iterable
+            )
         for given in (name, f"{self.__name__}.{name}"):
             if given in binding.given:
                 return binding.take(given)

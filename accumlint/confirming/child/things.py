@@ -99,7 +99,7 @@ class Things:
         self.recorder = recorder
         self.data = data
         data.models = recorder.models
-        data.unknown = self.found
+        data.unknown, data.setting = self.found, self.known
         self.steps_ = steps
         self.roles = roles
         # What is found out on the way is this run's own.
@@ -274,6 +274,11 @@ class Things:
         asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
         return self.value(text) if asked else self.stub(text)
 
+    def known(self, text: str) -> Any:
+        """What a name means, or a stub where it says nothing."""
+        found = self.value(text)
+        return self.stub(text) if found is UNKNOWN else found
+
     def stub(self, text: str) -> Stub:
         return Stub(text, self.answers)
 
@@ -332,8 +337,7 @@ class Things:
         """
         if name.startswith("_"):
             raise AttributeError(name)
-        found = self.value(f"self.{name}")
-        found = self.stub(f"self.{name}") if found is UNKNOWN else found
+        found = self.known(f"self.{name}")
         object.__setattr__(made, name, found)
         return found
 
