@@ -16,6 +16,7 @@ from accumlint.confirming.words import (
     circumstances,
     controlled,
     exception,
+    grouped,
     sentence,
     summed,
 )
@@ -277,7 +278,7 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         ("Finding", [sentence(found.message)] if found.message else []),
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
-        ("Stand-ins", found.standins),
+        ("Stand-ins", grouped(found.standins)),
         ("Also run", [summed(other) for other in found.passes if other is not done]),
         ("Also seen", [sentence(note) for note in found.also]),
     ]

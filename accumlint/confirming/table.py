@@ -14,6 +14,7 @@ from accumlint.confirming.words import (
     circumstances,
     controlled,
     exception,
+    grouped,
     sentence,
     summed,
 )
@@ -133,7 +134,7 @@ def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple
     yield "window", story(done) if done else ""
     yield "control", controlled(found)
     yield "control, fixed", controlled(case.fixed) if case.fixed else ""
-    standins = ("as above",) if same_standins and found.standins else found.standins
+    standins = ["as above"] if same_standins and found.standins else grouped(found.standins)
     yield from (("stand-in", standin) for standin in standins)
     yield from (
         ("also run", sentence(summed(other))) for other in found.passes if other is not done

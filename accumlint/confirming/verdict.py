@@ -221,8 +221,10 @@ def _undecided(
 ) -> Confirmation:
     """An undecided finding, with what would decide it."""
     made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
+    # Of what ended before any update, the reason tells all.
+    passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
     setup = remedies.setup(plan, launched, evidence, reason)
-    return replace(made, setup=setup, advice=remedies.advice(plan, launched))
+    return replace(made, passes=passes, setup=setup, advice=remedies.advice(plan, launched))
 
 
 def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
