@@ -192,7 +192,7 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.windows(program) | clues.roles(events),
+        roles=clues.windows(program) | clues.roles(events) | clues.settings(program),
         choices=dict(trace.assumptions) if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
