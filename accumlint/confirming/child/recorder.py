@@ -265,6 +265,12 @@ class Recorder(TorchFunctionMode):
         found = self.own_loss()
         return tensors if found is None else found * self.scale
 
+    def _is_second(self) -> bool:
+        """Whether the micro-batch in hand is the second, the fourth and so on, by the backwards where nobody counts."""
+        if self.settings.as_is or not self.data.current:
+            return self.backwards % 2 == 1
+        return self.data.current % 2 == 0
+
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""
         return tensors
@@ -447,8 +453,8 @@ class Recorder(TorchFunctionMode):
                 return backward(tensors, *args, **kwargs)
             starts = args[0] if args else kwargs.get("grad_tensors")
             tensors = self._rooted(tensors, starts)
-            if self.settings.sabotage == "double" and self.backwards % 2:
-                # The control: every other micro-batch weighs twice as much.
+            if self.settings.sabotage == "double" and self._is_second():
+                # The control: every other micro-batch weighs twice as much, in all that goes backward for it.
                 tensors = _doubled(tensors)
             if self.settings.sabotage == "even":
                 tensors = self.evened(tensors)
