@@ -130,7 +130,7 @@ def _beside(evidence: Evidence) -> Answer | None:
     steps = evidence.get("equal").steps
     named = {steps: "K", 1 / steps: "1/K"}
     times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
-    sentence = f"a part of the loss weighs {times} times as much beside the rest as with one micro-batch for each window"
+    sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
     return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
 
 
