@@ -96,7 +96,8 @@ def weights(window: Window) -> tuple[Fraction, ...] | None:
 def foreign_divisor(trace: Trace, window: Window) -> int | None:
     """The whole number that divides every micro-batch and is not the window's length, None without one.
 
-    A half, and one over the number of losses, are weights of a loss more often than divisors of a window.
+    A half, and one over the number of losses (times the window's length), are weights of a loss more often than
+    divisors of a window.
     """
     factors = weights(window)
     length = len(window.microbatches)
@@ -107,7 +108,7 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
         return None
     divisor = 1 / factors[0]
     origins = len({c.origin for c in window.contributions})
-    if divisor.denominator != 1 or divisor in (1, 2, length, origins):
+    if divisor.denominator != 1 or divisor in (1, 2, length, origins, origins * length):
         return None
     # A window of another length than was asked for is a defect of its boundary, not of the divisor.
     if length not in (trace.main.literal, trace.main.steps if trace.main.asked else length):
