@@ -218,7 +218,7 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
     return {
         optimizer: frozenset(
             line
-            for line in lines - kept.get(optimizer, lines)
+            for line in lines - (kept.get(optimizer) or lines)
             # Of one optimizer, only what goes backward beside what it applies.
             if len(optimizers) > 1 or any(given[line] & given[own] for own in kept[optimizer])
         )
