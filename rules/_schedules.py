@@ -137,7 +137,7 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
         return False
     given = {render(part) for part in parts}
     loops = [n for n in program.above(guard) if isinstance(n, For | While)]
-    return any(render(bound) in given for loop in loops for bound in _ends(loop, counters))
+    return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:
@@ -154,11 +154,14 @@ def multiplies_the_end(program: Program, argument: Expr) -> bool:
     return render(argument.left) in ends or render(argument.right) in ends
 
 
-def _ends(loop: For | While, counters: set[str]) -> Iterator[Expr]:
-    """The bounds, known by a name, that one of the counters runs up to in a loop."""
+def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
+    """The bounds, known by a name, that one of the counters runs up to in a loop, or is raised along with."""
     match loop:
-        case For(target=target, iterable=iterable) if render(target) in counters:
-            calls = [n for n in walk_expr(iterable) if isinstance(n, Call)]
+        case For(target=target, iterable=iterable) if render(target) in counters or _is_raised(
+            loop, counters
+        ):
+            parts = stands_for(program, iterable)
+            calls = [n for part in parts for n in walk_expr(part) if isinstance(n, Call)]
             ranges = [c for c in calls if dotted(c.func).endswith("range")]
             ends = [c.positional(1) or c.positional(0) for c in ranges]
         case While(test=test):
@@ -177,6 +180,17 @@ def _ends(loop: For | While, counters: set[str]) -> Iterator[Expr]:
         plain = end.left if isinstance(end, Binary) and render(end.right) == "1" else end
         if isinstance(plain, Attr | Name):
             yield plain
+
+
+def _is_raised(loop: For, counters: set[str]) -> bool:
+    """True when each round of the loop raises one of the counters by one."""
+    return any(
+        isinstance(s, Augment)
+        and s.op == "+"
+        and render(s.value) == "1"
+        and render(s.target) in counters
+        for s in loop.body
+    )
 
 
 def _by_rows(quotient: Binary) -> bool:

@@ -97,7 +97,8 @@ def weights(window: Window) -> tuple[Fraction, ...] | None:
 def foreign_divisor(trace: Trace, window: Window) -> int | None:
     """The whole number that divides every micro-batch and is not the window's length, None without one.
 
-    A half, and one over the number of losses, are weights of a loss more often than divisors of a window.
+    A half, and one over the number of losses (times the window's length), are weights of a loss more often than
+    divisors of a window.
     """
     factors = weights(window)
     length = len(window.microbatches)
@@ -108,7 +109,7 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
         return None
     divisor = 1 / factors[0]
     origins = len({c.origin for c in window.contributions})
-    if divisor.denominator != 1 or divisor in (1, 2, length, origins):
+    if divisor.denominator != 1 or divisor in (1, 2, length, origins, origins * length):
         return None
     # Half of what is divided rightly is a weight as well.
     if len(trace.runs) > 1 and all(_is_half(run, window.step.optimizer) for run in trace.runs[:2]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert, Move
+from accumlint.reading.program import If, Program
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Clip, Run, Step, Trace, Unscale
 
@@ -64,7 +65,7 @@ class ClipBeforeUnscale(Rule):
     unscaled too early, which is ACC203.
 
     When the fix is not offered: where no step of the scaler follows the clip in reach, so that its optimizer is not
-    known.
+    known, and where the step is on one side of a guard, so that there may be no scaler on the other.
 
     Measured (N = 4, scale 65536): relative error 1.0, cosine 1, length 1.5e-5, both with `unscale_` after the clip
     and without any; the parameters move by less than 1 % of the distance trained. Once the scale has fallen below
@@ -95,14 +96,14 @@ class ClipBeforeUnscale(Rule):
                     clip,
                     "gradients are clipped while they are still multiplied by the scale of "
                     f"`{scaler.text if scaler else 'the scaler'}`",
-                    fixes=unscale_first(run, clip),
+                    fixes=unscale_first(trace.program, run, clip),
                 )
 
 
-def unscale_first(run: Run, clip: Clip) -> Iterator[Fix]:
+def unscale_first(program: Program, run: Run, clip: Clip) -> Iterator[Fix]:
     """Takes the scale off in front of the clip, by the call that comes later where there is one."""
     step = next((s for s in run.of(Step) if s.index > clip.index and s.scaler), None)
-    if step is None:
+    if step is None or may_be_without_scaler(program, step, clip):
         return
     later = [u for u in run.of(Unscale) if clip.index < u.index < step.index]
     for unscale in later[:1]:
@@ -111,6 +112,13 @@ def unscale_first(run: Run, clip: Clip) -> Iterator[Fix]:
     if scaler and optimizer and not later:
         call = f"{scaler}.unscale_({optimizer})"
         yield safe(f"Call `{call}` before clipping", Insert(call, Before(clip.node)))
+
+
+def may_be_without_scaler(program: Program, step: Step, clip: Clip) -> bool:
+    """True where the step stands on one side of a guard, and the clip on neither: the other may have no scaler."""
+    around = set(program.above(clip.node))
+    guards = [n for n in program.above(step.node) if isinstance(n, If) and n not in around]
+    return any(guard.orelse for guard in guards)
 
 
 def unscaled_too_early(run: Run, clip: Clip) -> bool:

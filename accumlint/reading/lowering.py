@@ -175,11 +175,11 @@ class _Lowering:
         plain = [*found.posonlyargs, *found.args]
         defaults = [*[None] * (len(plain) - len(found.defaults)), *found.defaults]
         for param, default in zip(plain, defaults, strict=True):
-            yield p.Param(param.arg, self.maybe(default), "", False)
+            yield p.Param(param.arg, self.maybe(default), "", False, _annotated(param.annotation))
         if found.vararg is not None:
             yield p.Param(found.vararg.arg, None, "*", False)
         for param, default in zip(found.kwonlyargs, found.kw_defaults, strict=True):
-            yield p.Param(param.arg, self.maybe(default), "", True)
+            yield p.Param(param.arg, self.maybe(default), "", True, _annotated(param.annotation))
         if found.kwarg is not None:
             yield p.Param(found.kwarg.arg, None, "**", False)
 
@@ -312,3 +312,23 @@ def _imported_from(origin: str, alias: ast.alias) -> tuple[str, str]:
         return f"*{origin}", origin
     dot = "" if origin.endswith(".") else "."
     return alias.asname or alias.name, f"{origin}{dot}{alias.name}"
+
+
+def _annotated(node: ast.expr | None) -> str:
+    """The dotted name in an annotation, which may be a text or optional; "" where there is none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text if all(map(str.isidentifier, text.split("."))) else ""
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr):
+            base = _annotated(value)
+            return f"{base}.{attr}" if base else ""
+        case ast.Subscript(
+            value=ast.Name(id="Optional") | ast.Attribute(attr="Optional"), slice=inner
+        ):
+            return _annotated(inner)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=ast.Constant(value=None)):
+            return _annotated(left)
+        case _:
+            return ""

@@ -483,12 +483,13 @@ class Import(Node):
 
 @dataclass(eq=False)
 class Param:
-    """One parameter. `star` is "", "*" or "**"."""
+    """One parameter. `star` is "", "*" or "**"; `annotation` is the dotted name of its type ("" where that is none)."""
 
     name: str
     default: Expr | None
     star: str
     keyword_only: bool
+    annotation: str = ""
 
 
 @dataclass(eq=False)

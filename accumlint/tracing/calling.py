@@ -117,6 +117,10 @@ class Calling:
                 return callee.call(args, kwargs)
             case Object():
                 return self.call_object(callee, args, kwargs, node)
+            case Unknown(loss=True, lost=True) if not callee.tensor:
+                # A parameter called `loss` that is called is no loss yet, but works one out.
+                criterion = self.machine.things.symbol("criterion", callee.text, node)
+                return self.apply(criterion, args, kwargs, node)
             case Unknown():
                 return self.unknown_call(callee.text, callee, args, kwargs, node)
             case Context():

@@ -139,7 +139,10 @@ class Invoking:
         return frame
 
     def parameter(self, param: p.Param, function: p.Function) -> Value:
-        """A parameter that nobody gives: known by its name, with its default as a hint."""
+        """A parameter that nobody gives: known by its type or its name, with its default as a hint."""
+        trainer = self.trainer(param, function)
+        if trainer is not None:
+            return trainer
         default = param.default
         if default is not None and p.render(default) == "-1":
             # Unset, as limits are.
@@ -165,6 +168,24 @@ class Invoking:
         if "loss" in param.name.lower() and not names.role_of(param.name):
             return Unknown(param.name, loss=True, lost=True)
         return self.machine.naming.symbol(param.name, param.name, function)
+
+    def trainer(self, param: p.Param, function: p.Function) -> Value:
+        """What a parameter holds that is annotated with a class of the file that trains."""
+        machine = self.machine
+        cls = machine.program.classes.get(param.annotation)
+        if cls is None or not any(
+            map(machine.relevance.reaching_backward.__contains__, map(key, cls.methods.values()))
+        ):
+            return None
+        text = f"{cls.name} of {param.name}"
+        if text not in machine.symbols:
+            # A class may be given what it is given to.
+            machine.symbols[text] = Unknown(param.name)
+            made = self.construct(ClassValue(cls, None), [], {"**": Unknown("kwargs")}, function)
+            if isinstance(made, Object) and made.thing is None:
+                made.text = param.name
+            machine.symbols[text] = made
+        return machine.symbols[text]
 
     def run_generator(
         self,

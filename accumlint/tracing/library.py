@@ -363,9 +363,13 @@ def _wrapped(
         model.wrapper = wrapper
         return model
     machine.state.wrapped.add(model)
-    return Object(
+    found = Object(
         model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model
     )
+    if machine.symbols.get(model.text) is model:
+        # Who is given something under the model's name is given the wrapper.
+        machine.symbols[model.text] = found
+    return found
 
 
 def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
