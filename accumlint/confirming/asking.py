@@ -109,7 +109,7 @@ _CHANGED = {
     "own free": "every graph freed in its backward",
     "own forget": "every other micro-batch's gradient thrown away",
     "own pressure forget": "every other micro-batch's gradient thrown away",
-    "own double": "every other micro-batch's loss doubled",
+    "own double": "every fifth loss doubled",
     "own part": "the gradients of every rank but the first made half as large again",
     "own sync": "every backward made to reduce",
     "own void": "every step kept from happening",

@@ -40,7 +40,26 @@ def windows(program: p.Program) -> dict[str, str]:
         for part in p.walk_expr(guard.test)
         if isinstance(part, p.Binary) and part.op == "%"
     )
-    return {name: "steps" for size in sizes if (name := _last(size))}
+    found = {name: "steps" for size in sizes if (name := _last(size))}
+    return found | dict(_bounds(program))
+
+
+_BATCH = re.compile(r"batch_?size$")
+
+
+def _bounds(program: p.Program) -> Iterator[tuple[str, str]]:
+    """Names for what an epoch holds, by the test beside that of the window, and for what is divided into batches."""
+    for node in program.nodes:
+        if isinstance(node, p.If) and isinstance(node.test, p.Bool) and _steps(node):
+            for part in p.walk_expr(node.test):
+                if isinstance(part, p.Compare) and isinstance(part.left, p.Binary):
+                    sign, right = part.rest[0]
+                    if sign == "==" and part.left.op == "+" and (name := _last(right)):
+                        yield name, "length"
+        if isinstance(node, p.Binary) and node.op in ("/", "//"):
+            whole, share = _last(node.left), _last(node.right)
+            if whole != share and _BATCH.search(whole) and _BATCH.search(share):
+                yield whole, "window"
 
 
 def settings(program: p.Program) -> dict[str, str]:

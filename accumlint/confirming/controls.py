@@ -23,10 +23,10 @@ _MENDED = {
     "equal pressure mend": "the window's own gradient, clipped, put in place right before each step",
 }
 _BROKEN = {
-    "equal double": "every other micro-batch's loss doubled",
+    "equal double": "every fifth loss doubled",
     "equal pressure forget": "every other micro-batch's gradient thrown away",
-    "ragged double": "every other micro-batch's loss doubled",
-    "trailing double": "every other micro-batch's loss doubled",
+    "ragged double": "every fifth loss doubled",
+    "trailing double": "every fifth loss doubled",
     "trailing void": "every step kept from happening",
     "equal hurry": "a step after every micro-batch",
     "equal part": "the gradients of every rank but the first made half as large again",

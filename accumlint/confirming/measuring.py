@@ -194,7 +194,8 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
     """
     kept: dict[int, set[int]] = {}
     seen: dict[int, set[int]] = {}
-    for optimizer in {e["optimizer"] for e in events if e["kind"] == "step"}:
+    optimizers = {e["optimizer"] for e in events if e["kind"] == "step"}
+    for optimizer in optimizers:
         pending: set[int] = set()
         for event in events:
             if event["kind"] == "backward":
@@ -210,8 +211,17 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
                     pending.clear()
             elif event["kind"] == "step" and event["optimizer"] == optimizer:
                 kept.setdefault(optimizer, set()).update(pending)
+    given: dict[int, set[int]] = {}
+    for event in events:
+        if event["kind"] == "backward":
+            given.setdefault(event["line"], set()).add(event["microbatch"])
     return {
-        optimizer: frozenset(lines - kept[optimizer]) if kept.get(optimizer) else frozenset()
+        optimizer: frozenset(
+            line
+            for line in lines - (kept.get(optimizer) or lines)
+            # Of one optimizer, only what goes backward beside what it applies.
+            if len(optimizers) > 1 or any(given[line] & given[own] for own in kept[optimizer])
+        )
         for optimizer, lines in seen.items()
     }
 

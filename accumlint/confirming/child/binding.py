@@ -298,8 +298,8 @@ class Binding(Things):
             return self._piece(bound)
         return self.stub(bound)
 
-    def iterate(self, iterable: Any, text: str) -> Iterator[Any]:
-        """What a loop goes through."""
+    def iterate(self, iterable: Any, text: str, bound: Pattern) -> Iterator[Any]:
+        """What a loop goes through; of unknown optimizers, one."""
         if isinstance(iterable, Stub):
             inner = self.value(iterable._text)
             if isinstance(inner, Loader):
@@ -310,6 +310,8 @@ class Binding(Things):
                 iterable = self.windows(text)
             elif re.search(r"load|data|batch|iter", text.lower()):
                 iterable = self.loader(text)
+            elif isinstance(bound, str) and names.role_of(bound) == "optimizer":
+                iterable = self.optimizers[-1:] or [self.value(bound)]
             else:
                 iterable = range(2)
         epoch = False

@@ -51,6 +51,8 @@ _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 # A gradient that is above any threshold.
 _LARGE = 1e30
+# Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
+_DOUBLED = 5
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -265,12 +267,6 @@ class Recorder(TorchFunctionMode):
         found = self.own_loss()
         return tensors if found is None else found * self.scale
 
-    def _is_second(self) -> bool:
-        """Whether the micro-batch in hand is the second, the fourth and so on, by the backwards where nobody counts."""
-        if self.settings.as_is or not self.data.current:
-            return self.backwards % 2 == 1
-        return self.data.current % 2 == 0
-
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""
         return tensors
@@ -453,8 +449,8 @@ class Recorder(TorchFunctionMode):
                 return backward(tensors, *args, **kwargs)
             starts = args[0] if args else kwargs.get("grad_tensors")
             tensors = self._rooted(tensors, starts)
-            if self.settings.sabotage == "double" and self._is_second():
-                # The control: every other micro-batch weighs twice as much, in all that goes backward for it.
+            if self.settings.sabotage == "double" and self.backwards % _DOUBLED == 1:
+                # The control: some weigh twice as much.
                 tensors = _doubled(tensors)
             if self.settings.sabotage == "even":
                 tensors = self.evened(tensors)

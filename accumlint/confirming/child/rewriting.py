@@ -196,10 +196,10 @@ class _Rewriter(ast.NodeTransformer):
         quiet = self.quiet(node)
         text = ast.unparse(node.iter)
         bound = pattern(node.target)
-        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text)])
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
+        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text), spec])
         self.temporary += 1
         item = f"__item_{self.temporary}"
-        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
         entering = runtime("item", [spec, ast.Name(item, ast.Load())])
         assign = placed(ast.Assign([node.target], entering), node)
         node.target = placed(ast.Name(item, ast.Store()), node)

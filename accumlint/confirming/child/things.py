@@ -164,6 +164,9 @@ class Things:
         if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
             return self.steps_
+        if (known := self._sized(self.roles.get(last, ""))) is not None:
+            self.tell(text, str(known))
+            return known
         role = self.roles.get(text, "")
         if not role and not names.is_configuration(text) and not _MAKERS.search(last):
             role = "criterion" if _CRITERION.search(last) else names.role_of(last)
@@ -207,6 +210,10 @@ class Things:
             return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
         return 1000 if found == 0 and last in self.positive else found
+
+    def _sized(self, role: str) -> int | None:
+        """How much an epoch or a window holds, where a name stands for that."""
+        return {"length": self.data.length, "window": self.steps_ * 2}.get(role)
 
     def take(self, text: str) -> Any:
         """An object of the set-up file; the parameters of a module take part in what is measured."""

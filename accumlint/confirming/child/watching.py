@@ -104,10 +104,13 @@ def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
     kept = [grad.clone() for grad in grads]
     for grad in grads:
         grad.fill_(_LARGE)
-    result = clip()
-    smaller = [p for p in params if p.grad is not None and float(p.grad.abs().max()) < _LARGE]
-    for p, grad, before in zip(params, grads, kept, strict=True):
-        p.grad = grad.copy_(before)
+    smaller: list[torch.Tensor] = []
+    try:
+        result = clip()
+        smaller = [p for p in params if p.grad is not None and float(p.grad.abs().max()) < _LARGE]
+    finally:
+        for p, grad, before in zip(params, grads, kept, strict=True):
+            p.grad = grad.copy_(before)
     if smaller:
         norm = nn.utils.clip_grad_norm_(smaller, 1.0)
         result = norm if isinstance(result, float | torch.Tensor) else result
