@@ -140,6 +140,20 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
 
 
+def multiplies_the_end(program: Program, argument: Expr) -> bool:
+    """True for `max_steps * accumulation_steps`, where the loop ends when its count of updates is `max_steps`."""
+    if not (isinstance(argument, Binary) and argument.op == "*" and _by_steps(argument)):
+        return False
+    ends = {
+        render(side)
+        for node in program.nodes
+        if isinstance(node, Compare)
+        for op, side in node.rest
+        if op in (">=", ">", "==", "<") and isinstance(side, Attr | Name)
+    }
+    return render(argument.left) in ends or render(argument.right) in ends
+
+
 def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
     """The bounds, known by a name, that one of the counters runs up to in a loop, or is raised along with."""
     match loop:

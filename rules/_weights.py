@@ -13,6 +13,7 @@ from accumlint.tracing.trace import (
     Contribution,
     Forward,
     Rescale,
+    Run,
     Thing,
     Trace,
     Window,
@@ -110,10 +111,23 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
     origins = len({c.origin for c in window.contributions})
     if divisor.denominator != 1 or divisor in (1, 2, length, origins, origins * length):
         return None
+    # Half of what is divided rightly is a weight as well.
+    if len(trace.runs) > 1 and all(_is_half(run, window.step.optimizer) for run in trace.runs[:2]):
+        return None
     # A window of another length than was asked for is a defect of its boundary, not of the divisor.
     if length not in (trace.main.literal, trace.main.steps if trace.main.asked else length):
         return None
     return None if divisions(trace, window) in (1, 2) else int(divisor)
+
+
+def _is_half(run: Run, optimizer: Thing) -> bool:
+    """True when each micro-batch weighs 1/2N, however long the window of N is."""
+    twin = next((o for o in run.optimizers if o.text == optimizer.text), None)
+    window = run.steady(twin) if twin is not None else None
+    if window is None:
+        return False
+    length = len(window.microbatches)
+    return weights(window) == (Fraction(1, 2 * length),) * length
 
 
 def bypasses(window: Window) -> tuple[Backward, ...]:

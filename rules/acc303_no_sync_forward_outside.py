@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.program import Call, Node, Program, With, dotted, walk
+from accumlint.reading.program import Call, Expr, Node, Program, With, dotted, walk
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, NoSync, Trace
 
@@ -120,6 +120,8 @@ def covers_backward_only(trace: Trace, backward: Backward) -> bool:
     if any(c.forward is not None for c in backward.contributions):
         return False
     for context in contexts(trace.program, backward.node):
+        if all(_watches(item) for item, _ in context.items):
+            continue
         callees = [dotted(n.func) for n in walk(context.body) if isinstance(n, Call)]
         return all(callee.endswith((".backward", ".scale")) for callee in callees)
     return False
@@ -130,3 +132,9 @@ def contexts(program: Program, backward: Node) -> Iterator[With]:
     for outer in program.above(backward):
         if isinstance(outer, With):
             yield outer
+
+
+def _watches(item: Expr) -> bool:
+    """True for a context that only measures what runs in it (`with record_function("backward"):`)."""
+    last = dotted(item.func).rpartition(".")[2].lower() if isinstance(item, Call) else ""
+    return any(part in last for part in ("record", "profil", "annotat", "timer", "watch"))

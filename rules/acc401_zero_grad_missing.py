@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
 from accumlint.reading.names import is_clearing
-from accumlint.reading.program import Attr, Call, walk
+from accumlint.reading.program import Attr, Call, dotted, walk
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 
@@ -111,10 +111,19 @@ def clears_something_else(run: Run, step: Step) -> bool:
 
 
 def may_be_cleared_by_callers(trace: Trace) -> bool:
-    """True for a step without a loop of its own, in a file that clears gradients outside of it."""
+    """True for a step without a loop of its own, in a file that clears gradients outside of it, or calls it nowhere."""
     function = trace.entry.function if trace.entry.calls == "microbatch" else None
     if function is None:
         return False
+    # Whoever works out the loss calls it, and is in another file.
+    given = any("loss" in param.name for param in function.params)
+    called = any(
+        dotted(n.func).rpartition(".")[2] == function.name
+        for n in trace.program.nodes
+        if isinstance(n, Call)
+    )
+    if given and not called:
+        return True
     inside = set(walk(function.body))
     calls = (n for n in trace.program.nodes if isinstance(n, Call) and n not in inside)
     return any(isinstance(c.func, Attr) and is_clearing(c.func.name) for c in calls)

@@ -7,7 +7,22 @@ from itertools import pairwise
 
 from accumlint.editing import Append
 from accumlint.reading.names import is_score
-from accumlint.reading.program import Assign, Augment, Binary, Expr, Item, Node, dotted
+from accumlint.reading.program import (
+    Assign,
+    Attr,
+    Augment,
+    Binary,
+    Const,
+    Do,
+    Expr,
+    For,
+    Item,
+    Name,
+    Node,
+    While,
+    dotted,
+    walk_expr,
+)
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
@@ -92,7 +107,7 @@ class RunningTotalAttached(Rule):
             backwarded = joint or any(add.total in loss for loss in losses)
             ended = add.total in bounded or not outlives_a_step(run, add.total)
             counted = is_score(add.total.rpartition(".")[2])
-            if add.attached and not (backwarded or ended or counted):
+            if add.attached and not (backwarded or ended or counted or is_local(trace, add)):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
@@ -111,6 +126,20 @@ class RunningTotalAttached(Rule):
                         for value in added(put.node)
                     ],
                 )
+
+
+def is_local(trace: Trace, add: Add) -> bool:
+    """True for a sum over the parts of one result: it begins with a value in a loop around the one that adds."""
+    inner = loop_of(trace.program, add.node)
+    outer = loop_of(trace.program, inner) if inner is not None else None
+    if inner is None or outer is None or any(isinstance(n, Do | For | While) for n in inner.body):
+        return False
+    return any(
+        not isinstance(value, Const)
+        and add.total not in {dotted(n) for n in walk_expr(value) if isinstance(n, Name | Attr)}
+        and loop_of(trace.program, value) is outer
+        for value in trace.program.assigned.get(add.total, ())
+    )
 
 
 def goes_on(trace: Trace, put: Put) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.names import CLEARS
+from accumlint.reading.program import Attr, Call, Program, Raise, Stmt, Try, walk
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
@@ -114,6 +116,37 @@ class SkippedMicrobatchBreaksWindow(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        # The loop around a Trainer's step is the framework's own.
+        for function in program.functions:
+            trainer = any(base.endswith("Trainer") for base in function.bases)
+            if not (trainer and function.name == "training_step"):
+                continue
+            for attempt in walk(function.body):
+                if not isinstance(attempt, Try):
+                    continue
+                if not calls(attempt.body, frozenset({"backward", "training_step"})):
+                    continue
+                for caught, _, body in attempt.handlers:
+                    clears = calls(body, CLEARS)
+                    if clears and not any(isinstance(n, Raise) for n in body):
+                        yield self.at(
+                            clears[0],
+                            f"`{caught}` in one micro-batch clears those before it, and the Trainer steps at the "
+                            "end of the window (if it accumulates)",
+                            confidence=Confidence.LIKELY,
+                        )
+                        break
+
+
+def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
+    """The calls of methods by their last name in some statements."""
+    return [
+        node
+        for node in walk(body)
+        if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name in names
+    ]
 
 
 def cleared(run: Run, skip: Skip, step: Step) -> bool:

@@ -8,7 +8,12 @@ from accumlint.reading.program import render
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace
 
-from ._schedules import bounds_microbatches, counts_microbatches, every_argument
+from ._schedules import (
+    bounds_microbatches,
+    counts_microbatches,
+    every_argument,
+    multiplies_the_end,
+)
 from ._windows import accumulating_windows
 
 
@@ -64,8 +69,10 @@ class ScheduleLengthInMicrobatches(Rule):
 
     When it stays silent: when anything is divided on the way to the length, when a function works
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
-    Under Accelerate the finding is only possible: a prepared scheduler moves once for each process
-    at every update, and the number of processes may be what the length was multiplied by.
+    Under Accelerate a prepared scheduler moves once for each process at every update, so that the
+    length fits by chance where there are as many processes as accumulation steps: the finding is
+    likely where the number of updates at which the loop ends is multiplied by the steps, and only
+    possible otherwise. With `step_scheduler_with_optimizer=False` it moves on every call.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.
@@ -101,10 +108,15 @@ class ScheduleLengthInMicrobatches(Rule):
                         trace.program, argument, window
                     ):
                         gated = any(e.gated for e in events)
+                        unless, sure = "", Confidence.CERTAIN
+                        if gated:
+                            unless = " (unless as many processes as accumulation steps move it)"
+                            known = multiplies_the_end(trace.program, argument)
+                            sure = Confidence.LIKELY if known else Confidence.POSSIBLE
                         yield self.at(
                             argument,
                             f"`{render(argument)}` counts micro-batches, and "
-                            f"`{events[0].subject}.step()` runs once per update",
-                            confidence=Confidence.POSSIBLE if gated else Confidence.CERTAIN,
+                            f"`{events[0].subject}.step()` runs once per update{unless}",
+                            confidence=sure,
                             window=window,
                         )

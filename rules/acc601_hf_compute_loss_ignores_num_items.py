@@ -6,18 +6,29 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Before, Insert
 from accumlint.reading.program import (
+    Argument,
+    Assign,
     Attr,
     Call,
     Class,
+    Compare,
+    Const,
     Do,
+    Expr,
     Function,
+    Item,
+    Name,
     Program,
     Raise,
+    Sequence,
     dotted,
     render,
     walk,
 )
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
+
+# Trainers of libraries whose batches have no `labels`.
+_WITHOUT_LABELS = ("RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer")
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -87,9 +98,11 @@ class HfComputeLossIgnoresNumItems(Rule):
     ```
 
     When it stays silent: when the class sets `model_accepts_loss_kwargs`, divides by `gradient_accumulation_steps` or
-    `current_gradient_accumulation_steps`, or hands the count on; on a method that only raises; on trl's reward
-    trainers, whose batches hold no `labels`, so that nothing is counted and the Trainer divides. The finding on a
-    method is `likely`, since it rests on the model's signature; on a `compute_loss_func` it is `certain`.
+    `current_gradient_accumulation_steps`, hands the count on, or goes backward in a `training_step` of its own; on a
+    method that only raises; where the batch holds no `labels`, so that nothing is counted and the Trainer divides: it
+    is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl and the
+    trainers of sentence-transformers, whose batches are like that. The finding on a method is `likely`, since it rests
+    on the model's signature; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
     the accumulation steps; where token counts differ, the mean of means remains (ACC101).
@@ -118,6 +131,8 @@ class HfComputeLossIgnoresNumItems(Rule):
         for function in program.functions:
             if takes_the_count(function) and not uses_the_count(function):
                 if is_override(function):
+                    if goes_backward(program, function) or has_no_labels(function):
+                        continue
                     yield self.at(
                         function,
                         f"`{function.owner}.compute_loss` ignores `num_items_in_batch`, and the Trainer "
@@ -146,8 +161,57 @@ def is_override(function: Function) -> bool:
     return (
         function.name == "compute_loss"
         and any(base.endswith("Trainer") for base in bases)
-        and not any(base.endswith("RewardTrainer") for base in bases)
+        and not any(line.endswith(_WITHOUT_LABELS) for line in (function.owner, *bases))
         and "model_accepts_loss_kwargs" not in function.assigned_attributes_of_class
+    )
+
+
+def goes_backward(program: Program, function: Function) -> bool:
+    """True when the class has a `training_step` with a backward of its own, which divides or does not."""
+    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
+    step = owner.methods.get("training_step") if owner is not None else None
+    return step is not None and any(
+        call.endswith("backward") and not call.startswith("super()") for call in step.calls
+    )
+
+
+def has_no_labels(function: Function) -> bool:
+    """True when all that is read from the batch are parts of a pair, or keys other than `labels`.
+
+    What a helper reads besides is not asked, unless nothing else is read.
+    """
+    names = [param.name for param in function.params]
+    batch = names[2] if len(names) > 2 else ""
+    keys: list[Expr] = []
+    known = helped = 0
+    for node in walk(function.body):
+        match node:
+            case Assign(targets=[Sequence()], value=Name(id=name)) if name == batch:
+                return True
+            case (
+                Item(base=Name(id=name), index=key)
+                | Call(
+                    func=Attr(base=Name(id=name), name="get" | "pop"),
+                    args=[Argument(value=key), *_],
+                )
+            ) if name == batch:
+                known += 1
+                keys.append(key)
+            case Call(func=Attr(base=Name(id=name), name="items" | "keys")) if name == batch:
+                known += 1
+            case Compare(left=key, rest=[("in" | "not in", Name(id=name))]) if name == batch:
+                known += 1
+            case Call(func=Attr(base=Name(id="self")), args=args):
+                helped += sum(
+                    isinstance(a.value, Name) and a.value.id == batch and not a.star for a in args
+                )
+            case _:
+                pass
+    uses = sum(isinstance(n, Name) and n.id == batch for n in walk(function.body))
+    return (
+        known > 0
+        and known + helped == uses
+        and all(isinstance(key, Const) and key.value != "labels" for key in keys)
     )
 
 

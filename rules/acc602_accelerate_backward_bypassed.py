@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import Attr, Call, Program
+from accumlint.reading.program import Attr, Call, Function, If, Program, dotted, walk
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Trace
 
@@ -84,6 +84,8 @@ class AccelerateBackwardBypassed(Rule):
             if len(window.backwarded) < 2 or divisions(trace, window) == 1:
                 continue
             for backward in bypasses(window)[:1]:
+                if is_one_of_several(trace.program, backward):
+                    continue
                 yield self.at(
                     backward,
                     f"`{backward.loss}.backward()` goes past `accelerator.backward`, so nothing divides "
@@ -93,6 +95,18 @@ class AccelerateBackwardBypassed(Rule):
                     expected=expected(window),
                     fixes=by_accelerator(trace.program, backward),
                 )
+
+
+def is_one_of_several(program: Program, backward: Backward) -> bool:
+    """True in one branch of several backends, of which another goes through the accelerator."""
+    for outer in program.above(backward.node):
+        if isinstance(outer, Function):
+            return False
+        if isinstance(outer, If):
+            calls = (dotted(n.func) for n in walk(outer.orelse) if isinstance(n, Call))
+            if any(call.endswith("accelerator.backward") for call in calls):
+                return True
+    return False
 
 
 def by_accelerator(program: Program, backward: Backward) -> Iterator[Fix]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.program import Attr, Call, Name, Program, dotted
+from accumlint.reading.program import Attr, Call, Name, Program, dotted, render
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Trace
+from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Thing, Trace
 
 
 class AccelerateAccumulateMisused(Rule):
@@ -122,6 +122,11 @@ class AccelerateAccumulateMisused(Rule):
             )
 
 
+def written(entry: Accumulate) -> str:
+    """How an entry is written: the accelerator, and the model that it is for."""
+    return render(entry.node) if isinstance(entry.node, Call) else ""
+
+
 def inside(run: Run, entry: Accumulate) -> frozenset[int]:
     """The micro-batches that go backward between an entry and its exit."""
     depth = 0
@@ -137,9 +142,12 @@ def inside(run: Run, entry: Accumulate) -> frozenset[int]:
 
 
 def entered_again(run: Run) -> Event | None:
-    """The second entry of one accelerator for the same micro-batch, nested in the first or after it."""
+    """The second entry of one accelerator for the same micro-batch, nested in the first or after it.
+
+    Two entries for one model, each with a backward of its own, make two micro-batches of one batch.
+    """
     open_: list[Accumulate] = []
-    seen: dict[int, Accumulate] = {}
+    seen: dict[tuple[Thing, int], Accumulate] = {}
     for event in run.of(Accumulate):
         if event.steps < 2:
             continue
@@ -151,8 +159,8 @@ def entered_again(run: Run) -> Event | None:
             return event
         open_.append(event)
         for microbatch in inside(run, event):
-            before = seen.setdefault(microbatch, event)
-            if before is not event and before.node is not event.node:
+            before = seen.setdefault((event.accelerator, microbatch), event)
+            if before.node is not event.node and written(before) != written(event):
                 return event
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from accumlint.reading.program import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
 
@@ -87,7 +88,7 @@ class LoggedLossMisleading(Rule):
                     f"`{report.subject}` was summed over the ranks, and is shown undivided",
                     confidence=Confidence.CERTAIN,
                 )
-            elif length > 1 and is_divided(trace, report):
+            elif length > 1 and is_divided(trace, report) and not says_so(report):
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
@@ -121,6 +122,14 @@ def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
             yield ()
         else:
             yield tuple(sorted(factor * run.steps for factor in factors))
+
+
+def says_so(report: Report) -> bool:
+    """True when the number is shown as what it is, a scaled loss (`add_scalar("scaled_loss", …)`)."""
+    return isinstance(report.node, Call) and any(
+        isinstance(a.value, Const) and "scaled" in str(a.value.value).lower()
+        for a in report.node.args
+    )
 
 
 def is_a_share(run: Run, report: Report) -> bool:

@@ -40,7 +40,6 @@ UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
 UNCALLED = "no loop of its file calls its step"
 EPOCHS = "the epochs that Lightning makes are not run"
-BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
@@ -75,10 +74,7 @@ EXCEPTIONS = {
     "acc101/good_whole_batch_of_blocks": OTHER_DATA,
     "acc102/bad_chances_worked_out_elsewhere": NO_STANDIN,
     "acc102/bad_chances_worked_out_elsewhere.fixed": NO_STANDIN,
-    "acc102/bad_penalty_added_whole": BESIDE,
-    "acc102/bad_second_loss_forgotten": BESIDE,
     "acc102/bad_two_names_of_the_settings": "the caller that counts its micro-batches is not there",
-    "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_chances_worked_out_elsewhere": NO_STANDIN,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
@@ -93,7 +89,6 @@ EXCEPTIONS = {
     "acc506/good_position_given": "its step count is a parameter that nobody gives",
     "acc102/good_adds_up_over_ranks": NO_STANDIN,
     "acc102/good_contrast_over_the_window": NO_STANDIN,
-    "acc102/good_divided_on_the_last_stage": UNSEEN,
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc104/good_mean_of_two_losses": BESIDE,
     "acc408/good_same_question_twice": UNSEEN,

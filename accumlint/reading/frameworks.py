@@ -51,6 +51,7 @@ CONTRACTS: dict[str, Contract] = {
             "transformers/trainer.py: training_step, compute_loss, num_items_in_batch",
         ),
         Contract("timm", False, False, False, False, "1.0", "timm/utils/cuda.py: NativeScaler"),
+        Contract("colossalai", False, False, False, False, "0.4", "colossalai/booster/booster.py: backward"),
         Contract("apex", False, False, False, False, "0.1", "apex/amp/handle.py: scale_loss"),
     )
 }  # fmt: skip

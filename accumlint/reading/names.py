@@ -12,6 +12,7 @@ _STEPS = re.compile(
     r"|(grad(ient)?s?|optim\w*|backward)_?(interval|freq(uency)?|every)$"
 )
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
+_ONE = re.compile(r"^[ \t]*assert[ (]+(?:\w+\.)*(\w+) == 1\b", re.MULTILINE)
 _NO_STEPS = re.compile(
     r"count|cur|idx|index|epoch|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
     r"|is_|should|use_|enable|do_|_fn$|plugin|kwargs|config|current|done|accumulator|accelerat|dtype|stats"
@@ -58,6 +59,12 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def held_to_one(text: str) -> frozenset[str]:
+    """The names that a file asserts to be 1 (`assert args.accumulation_steps == 1`)."""
+    return frozenset(_ONE.findall(text)) if "assert" in text else frozenset()
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ from accumlint.reading import program as p
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import call_library, pending_batches
-from accumlint.tracing.tensors import copied, derived, detached, flat, reduced
+from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, summed
 from accumlint.tracing.values import (
     Bound,
     ClassValue,
@@ -219,6 +219,11 @@ class Calling:
         if isinstance(stepped, Object) and stepped.role == "optimizer":
             # A scaler stepped it before: an optimizer, whatever made it.
             return self.object_method(stepped, name, args, kwargs, node)
+        if name == "backward" and base.text.endswith("booster"):
+            # ColossalAI's: it hands the loss on to the optimizer's plugin, and divides nothing.
+            loss = args[0] if args else kwargs.get("loss")
+            self.machine.losses.backward(loss, "booster", node, kwargs, subject=base.text)
+            return None
         if name == "backward" and (base.tensor or base.loss or not args):
             via = "scaler" if base.scaler is not None else "tensor"
             self.machine.losses.backward(
@@ -250,20 +255,11 @@ class Calling:
             found = Unknown(f"{base.text}.{name}()", base.batches, count=True)
             found.counted = base.counted or Counted(kind, (base,))
             return found
-        if (
-            name == "sum"
-            and base.networks
-            and base.reduction == "unknown"
-            and _keeps_rows(args, kwargs)
-        ):
-            return replace(base, reduction="none", attributes={})
-        if name in ("mean", "sum", "nanmean") and (base.tensor or base.loss):
-            result = reduced(base, "sum" if name == "sum" else "mean", node)
-            if not base.networks and name == "sum":
-                result.loss = False
-                result.count = True
-                result.counted = base.counted or Counted("some", (base,))
-            return result
+        if name == "sum" and (base.tensor or base.loss):
+            over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
+            return summed(base, over, node)
+        if name in ("mean", "nanmean") and (base.tensor or base.loss):
+            return reduced(base, "mean", node)
         if name == "sum" and not args and not kwargs and not base.parameters:
             # Nobody knows what it is the sum of; the loss that is multiplied by it as a mask may.
             return Unknown(f"{base.text}.sum()", counted=Counted("some", (base,)))
@@ -488,10 +484,3 @@ class Calling:
 def _are_parameters(value: Value) -> bool:
     """True for what a helper that multiplies gradients is given, whatever it is called."""
     return isinstance(value, list | tuple) or (isinstance(value, Unknown) and value.parameters)
-
-
-def _keeps_rows(args: list[Value], kwargs: dict[str, Value]) -> bool:
-    """True for a sum over other dimensions than the batch's: what follows decides how the loss is reduced."""
-    over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
-    dimensions = over if isinstance(over, list | tuple) else [over]
-    return bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)

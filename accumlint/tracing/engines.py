@@ -269,7 +269,7 @@ class Engines:
         def enter(at: p.Node) -> Value:
             steps = self.accumulation(accelerator) or 1
             accelerator.counter += 1
-            last = bool(state.last and state.last[-1])
+            last = bool(state.last and state.last[-1]) and not self._is_a_trainers(accelerator)
             accelerator.sync = accelerator.counter % steps == 0 or last
             if last:
                 accelerator.counter = 0
@@ -289,6 +289,20 @@ class Engines:
 
         self.accelerator = accelerator
         return Context("accumulate", enter, leave)
+
+    def _is_a_trainers(self, accelerator: Object) -> bool:
+        """True for the accelerator that a Hugging Face Trainer makes: the end of a loader is no boundary to it."""
+        made_elsewhere = accelerator.thing is not None and not accelerator.thing.certain
+        return (
+            made_elsewhere
+            and accelerator.text.startswith("self.")
+            and any(
+                base.endswith("Trainer")
+                for node in self.machine.program.body
+                if isinstance(node, p.Class)
+                for base in node.bases
+            )
+        )
 
     def unprepared(self, thing: Object) -> bool:
         """True for an object seen being built in a file that prepares others, and not this one."""

@@ -402,7 +402,11 @@ class Expressions:
         loop = Loop(node, 0, False)
         self.machine.state.loops.append(loop)
         try:
-            for item in self.machine.items(self.eval(iterable)):
+            items = self.machine.items(self.eval(iterable))
+            if len(items) == 1 and _leaves_the_last_out(iterable):
+                # Perhaps the parts of a window (`[True for _ in range(len(parts) - 1)] + [False]`).
+                items = list[Value](range(self.machine.scenario.steps - 1))
+            for item in items:
                 loop.index += 1
                 self.machine.bind(target, item, node)
                 if all(
@@ -518,3 +522,15 @@ def _holds_unknown(value: Value) -> bool:
     if isinstance(value, tuple | list):
         return any(_holds_unknown(v) or isinstance(v, Unknown | Object) for v in value)
     return False
+
+
+def _leaves_the_last_out(iterable: p.Expr) -> bool:
+    """`range(len(parts) - 1)`."""
+    match iterable:
+        case p.Call(
+            func=p.Name(id="range"),
+            args=[p.Argument(value=p.Binary(op="-", left=p.Call() as of, right=p.Const(value=1)))],
+        ):
+            return p.dotted(of.func) == "len"
+        case _:
+            return False

@@ -9,13 +9,12 @@ from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import NUMERIC, numeric
-from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, scaled
+from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, scaled, summed
 from accumlint.tracing.values import (
     Batch,
     Bound,
     Closure,
     Context,
-    Counted,
     Key,
     Lazy,
     Library,
@@ -376,6 +375,8 @@ def _wrapped(
 def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
     found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
     steps = kwargs.get("gradient_accumulation_steps")
+    if kwargs.get("step_scheduler_with_optimizer") is False:
+        found.attributes["free schedulers"] = True
     state = machine.state
     if isinstance(steps, int):
         found.steps = steps
@@ -474,12 +475,11 @@ def _torch(
     if (last in ("norm", "vector_norm") and _is_gradient(first)) or last == "get_total_norm":
         machine.updating.norm(flat(args), node, path)
         return (Unknown("norm"),)
-    if last in ("mean", "sum") and isinstance(first, Unknown):
-        result = reduced(first, last, node)
-        if not first.networks and last == "sum":
-            result.loss, result.count = False, True
-            result.counted = first.counted or Counted("some", (first,))
-        return (result,)
+    if last == "sum" and isinstance(first, Unknown):
+        over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
+        return (summed(first, over, node),)
+    if last == "mean" and isinstance(first, Unknown):
+        return (reduced(first, last, node),)
     if last in ("mean", "sum") and isinstance(first, list | tuple):
         total = _summed(machine, first, node)
         if last == "mean" and first and isinstance(total, Unknown):

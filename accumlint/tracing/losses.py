@@ -93,7 +93,9 @@ class Losses:
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
-            if "labels" in kwargs and "num_items_in_batch" not in kwargs:
+            if "num_items_in_batch" in kwargs:
+                pass
+            elif any(key.endswith("labels") for key in kwargs):
                 self._labelled(value, "loss", "['loss']", "[0]")
             elif "**" in kwargs:
                 # The labels are in the batch where a loss comes out of it.
@@ -382,7 +384,7 @@ def _written(node: p.Node, text: str) -> str:
     """The loss of a backward call as the user wrote it, where that is short."""
     shown: p.Expr | None = None
     if isinstance(node, p.Call):
-        shown = node.positional(0)
+        shown = node.positional(0) or node.keyword("loss")
         if shown is None and isinstance(node.func, p.Attr):
             shown = node.func.base
             if isinstance(shown, p.Call) and shown.positional(0) is not None:

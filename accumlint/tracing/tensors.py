@@ -139,6 +139,22 @@ def shared_factor(value: Unknown) -> Term | None:
     return first if same and not plain and value.counted is not None else None
 
 
+def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
+    """A sum over all elements, or, `over` other dimensions than the batch's, one for each row."""
+    dimensions = over if isinstance(over, list | tuple) else [over]
+    by_row = bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)
+    if by_row and value.networks and value.reduction in ("unknown", "none"):
+        # What follows decides how the loss is reduced.
+        return replace(value, reduction="none", attributes={})
+    found = reduced(value, "sum", node)
+    if not value.networks:
+        found.loss, found.count = False, True
+        of = value.counted.of if value.counted is not None else (value,)
+        kind = value.counted.kind if value.counted is not None else "some"
+        found.counted = Counted("each" if by_row else kind, of)
+    return found
+
+
 def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     """`value.mean()` or `value.sum()`: what that does to the loss's reduction."""
     known = "none", "unknown"
@@ -335,8 +351,9 @@ class Tensors:
         if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
             return by_ranks(value, share, node)
         if by.batches and not _gradient(by):
-            if by.counted is None and not by.count and _is_unreduced(value):
-                # Each element by one of its own (an importance weight, a probability): no mean is taken.
+            own = by.counted.kind == "each" if by.counted is not None else not by.count
+            if own and _is_unreduced(value):
+                # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
                 return scaled(value, Fraction(1), f"* 1 / {by.text}", node)
             return self._normalised(value, by, node)
         if by.batches:

@@ -55,8 +55,8 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a number counts: "elements" (all of a tensor's), "rows" (the length of one of its sides) or "some" (those
-    that a mask leaves in); `of` are the tensors that were asked."""
+    """What a number counts: "elements" (all of a tensor's), "rows" (the length of one of its sides), "some" (those
+    that a mask leaves in) or "each" (those of every row); `of` are the tensors that were asked."""
 
     kind: str
     of: tuple[Unknown, ...]
