@@ -43,18 +43,8 @@ EPOCHS = "the epochs that Lightning makes are not run"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
-    "acc102/bad_options_called_opts": "a helper that is not here gets what goes by a name of optimizers",
     "acc102/good_divided_by_a_helper": NO_STANDIN,
-    "acc101/bad_model_of_a_checkpoint": "its labels' stand-ins leave nothing out",
-    "acc201/bad_scaler_on_the_accelerator": "its device's stand-in is no accelerator",
     "acc305/good_parameter_of_the_models_name": "the model that its caller gives is not the wrapped one",
-    "acc401/good_network_under_two_names": NO_STANDIN,
-    "acc501/bad_rounds_worked_out_from_sizes": "its sizes' stand-ins are no numbers",
-    "acc503/good_goes_on_from_a_checkpoint": "nothing stands in for the checkpoint",
-    "acc503/good_window_that_grows": ON_PURPOSE,
-    "acc505/good_steps_with_its_rate": NO_STANDIN,
-    "acc505/good_told_to_hold_back": UNSEEN,
-    "acc508/good_average_of_scores": "nothing averages the weights",
     "acc205/bad_after_each_of_several": UNCALLED,
     "acc205/good_after_all_of_several": UNCALLED,
     "acc207/bad_update_on_one_side": UNCALLED,
