@@ -47,7 +47,10 @@ _PILE = 400_000
 
 @dataclass(frozen=True)
 class Examined:
-    """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet."""
+    """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet.
+
+    `judged` are the findings of all the rules that were `asked`, those of other files' places included.
+    """
 
     checked: Checked
     text: Text
@@ -55,6 +58,8 @@ class Examined:
     exploration: Exploration
     project: Project
     findings: Mapping[tuple[str, Mark], Finding]
+    asked: frozenset[Rule]
+    judged: Sequence[Finding]
 
     def finding(self, report: Report) -> Finding | None:
         """What a report tells, None where no rule about loops did."""
@@ -307,9 +312,10 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
     broken: dict[Rule, BaseException] = {}
+    judged = judge.judge(program, exploration, asked, broken)
     placed = list(
         placing.placed(
-            judge.judge(program, exploration, asked, broken),
+            judged,
             program,
             exploration.leads,
             lambda source: shared.known(source, target.settings),
@@ -342,7 +348,9 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
             for node, reason in exploration.untraced
         ),
     )
-    return Examined(checked, text, program, exploration, shared.project, findings)
+    return Examined(
+        checked, text, program, exploration, shared.project, findings, frozenset(asked), judged
+    )
 
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
@@ -376,7 +384,9 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    before = offers.health(judge.judge(program, exploration, rules, {}), exploration)
+    judged = [f for f in examined.judged if f.rule in rules]
+    judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
+    before = offers.health(judged, exploration)
 
     def examine(text: str) -> offers.Health | None:
         try:

@@ -11,6 +11,7 @@ from accumlint import report
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.layout import Layout
 from accumlint.editing.resolving import edits
+from accumlint.editing.verbs import nodes
 from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.text import difference
@@ -60,7 +61,8 @@ def offers(
     examine: Callable[[str], Health | None],
 ) -> list[report.Fix | None]:
     """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
-    layout = Layout(program)
+    verbs = [verb for finding in findings for fix in finding.fixes for verb in fix.verbs]
+    layout = Layout(program, (node for verb in verbs for node in nodes(verb)))
     start = time.process_time()
     found: list[report.Fix | None] = []
     for finding in findings:

@@ -6,9 +6,11 @@ First its bytes are asked, then Python's own syntax tree, each a tenth as dear a
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from accumlint.source import nodes, tree
+from accumlint.source import lines_with, nodes, tree
 
 if TYPE_CHECKING:
     import ast
@@ -56,13 +58,24 @@ def trains(text: str) -> bool:
     True for what Python cannot read: libcst may know better, or say what is wrong.
     """
     module = tree(text)
-    return module is None or _trains(module)
+    return module is None or any(map(_trains, _speaking(module, text)))
 
 
-def _trains(module: ast.Module) -> bool:
+def _speaking(module: ast.Module, text: str) -> Iterator[ast.stmt]:
+    """The statements of a file in which any of the words stands; in a long file they are few."""
+    lines = lines_with((*_IN_LOOPS, *_OF_TRAINERS, "loss_scaler"), text)
+    end = 1
+    for statement in module.body:
+        # Decorators stand before what they decorate, and several statements may share a line.
+        begin, end = end, statement.end_lineno or statement.lineno
+        if bisect_left(lines, begin) < bisect_right(lines, end):
+            yield statement
+
+
+def _trains(statement: ast.stmt) -> bool:
     import ast
 
-    for node in nodes(module):
+    for node in nodes(statement):
         match node:
             case ast.Name(id=word) | ast.Attribute(attr=word):
                 if word in _IN_LOOPS or "loss_scaler" in word:

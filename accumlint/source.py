@@ -7,7 +7,8 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
@@ -138,6 +139,20 @@ def lines(text: str) -> list[str]:
 def line_starts(text: str) -> list[int]:
     """The offset of the first character of each of the `lines`."""
     return [0, *(end.end() for end in _LINE_END.finditer(text))]
+
+
+def lines_with(words: Iterable[str], text: str) -> list[int]:
+    """The lines on which any of the words stands, in order; a line stands there once for each."""
+    starts = line_starts(text)
+    return sorted(bisect_right(starts, place) for word in words for place in _places(word, text))
+
+
+def _places(word: str, text: str) -> Iterator[int]:
+    # One search per word is several times quicker than any alternation in a regular expression.
+    place = text.find(word)
+    while place >= 0:
+        yield place
+        place = text.find(word, place + 1)
 
 
 def _line(data: bytes, offset: int) -> int:

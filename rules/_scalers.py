@@ -27,6 +27,8 @@ _GRADIENTS = {"unscale_", *CLIPS}
 def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
     """Each guard against NaN gradients that has a step and its scaler's update on one side, and no update besides."""
     for function in program.functions:
+        if not any(call.endswith(".update") for call in function.calls):
+            continue
         nodes = list(walk(function.body, into_functions=False))
         called = {_method(n) for n in nodes if isinstance(n, Call)}
         if not (called & _GRADIENTS or any(map(is_clip, called))):

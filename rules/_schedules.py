@@ -198,9 +198,9 @@ def _is_redefined(program: Program, nodes: list[Node]) -> bool:
         if isinstance(node, Augment) and node.op in "*/" and render(node.target) in named:
             return True
         if isinstance(node, Assign):
-            targets = named.intersection(map(render, node.targets))
-            inside = {render(n) for n in walk_expr(node.value) if isinstance(n, Attr | Name)}
-            if targets & inside:
+            bound = named.intersection(map(render, node.targets))
+            read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))
+            if bound and any(render(n) in bound for n in read):
                 return True
     return False
 

@@ -207,15 +207,8 @@ def forgotten_part(trace: Trace, window: Window) -> Contribution | None:
 
 
 def twin(trace: Trace, window: Window) -> Window | None:
-    """The window of the same optimizer with other accumulation steps, where it has the parameters for itself."""
-    if len(trace.runs) < 2 or not trace.main.asked or trace.main.guessed:
-        return None
-    if len(trace.main.optimizers) > 1:
-        # What another optimizer applies has a window of its own.
-        return None
-    step = window.step.optimizer
-    twins = [o for o in trace.runs[1].optimizers if (o.text, o.node) == (step.text, step.node)]
-    return trace.runs[1].steady(twins[0]) if twins else None
+    """The window with other accumulation steps; what another optimizer applies has a window of its own."""
+    return trace.twin(window.step.optimizer) if len(trace.main.optimizers) == 1 else None
 
 
 def _part(c: Contribution) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ class ZeroGradMissing(Rule):
             earlier = [w for w in run.windows_of(optimizer) if w.number < window.number]
             applied = {c.backward for w in earlier for c in w.contributions}
             again = {c.microbatch for c in window.contributions if c.backward in applied}
-            if again:
+            if again and not clears_something_else(run, window.step):
                 yield self.at(
                     window.step,
                     f"`{window.step.subject}.step()` applies the gradients of earlier windows "
@@ -102,6 +102,12 @@ class ZeroGradMissing(Rule):
                     window=window,
                     fixes=clear_after(run, window.step),
                 )
+
+
+def clears_something_else(run: Run, step: Step) -> bool:
+    """True where a model is cleared window by window that nothing went through: another name of the one that trains."""
+    idle = [e for e in run.of(Clear) if e.optimizer is None and not e.wiped and not e.applied]
+    return len(idle) > 1 and idle[-1].index > step.index
 
 
 def may_be_cleared_by_callers(trace: Trace) -> bool:

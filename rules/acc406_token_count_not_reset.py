@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from accumlint.editing import After, Insert
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
-from accumlint.tracing.trace import Backward, Clear, Read, Trace, Window
+from accumlint.tracing.trace import Backward, Clear, Forward, Read, Trace, Window
 
 from ._calls import ends_of_update
 from ._totals import first_values
@@ -90,7 +90,9 @@ class TokenCountNotReset(Rule):
         for optimizer in run.optimizers:
             windows = run.windows_of(optimizer)
             for before, window in pairwise(windows):
-                for read in window.of(Read):
+                # What is divided before the window's first forward is a report on the window before.
+                begun = next((e.index for e in window.of(Forward)), 0)
+                for read in (e for e in window.of(Read) if e.index > begun):
                     stale = set(before.backwarded).intersection(read.added)
                     if read.divides and stale.difference(window.backwarded):
                         yield self.at(

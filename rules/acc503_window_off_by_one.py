@@ -6,16 +6,20 @@ from collections.abc import Iterator
 
 from accumlint.editing import Replace
 from accumlint.reading.program import (
+    Assign,
     Attr,
     Binary,
     Bool,
     Compare,
     Const,
     Expr,
+    For,
     Name,
     Node,
     Program,
+    While,
     dotted,
+    walk,
 )
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Trace, Window
@@ -73,7 +77,8 @@ class WindowOffByOne(Rule):
     When it stays silent: when the count fits its test (`enumerate(loader, 1)` with `i % N`, a
     counter raised before the test, a wrapped counter whose 0 means last), when the first window is
     divided by its own length, when it is stepped by another line than the rest (a warm-up), and
-    when it is short because the epoch is.
+    when it is short because the epoch is, and
+    when the loop sets the window's size anew as it goes on.
 
     When the fix is not offered: where the boundary is told otherwise than by a counter modulo the accumulation
     steps.
@@ -113,6 +118,7 @@ class WindowOffByOne(Rule):
                 and full > 1
                 and size in {1, full - 1, full + 1}
                 and (first.total is None or first.total != steady.total or _wiped(steady))
+                and not grows(trace.program, first.step.node)
             ):
                 yield self.at(
                     first.step,
@@ -126,6 +132,19 @@ class WindowOffByOne(Rule):
 def _wiped(window: Window) -> bool:
     """True when something before the first step was cleared unapplied: a probe, or another defect."""
     return any(clear.wiped for clear in window.of(Clear))
+
+
+def grows(program: Program, step: Node) -> bool:
+    """True where the window's size is set anew in the loop that steps: windows are of many sizes on purpose."""
+    guard = guard_of(program, step)
+    sizes = {dotted(r.right) for r in remainders(guard.test)} if guard is not None else set[str]()
+    loops = [n for n in program.nodes if isinstance(n, For | While)] if sizes else []
+    return any(
+        isinstance(node, Assign) and sizes & {dotted(target) for target in node.targets}
+        for loop in loops
+        if any(node is step for node in walk(loop.body))
+        for node in walk(loop.body)
+    )
 
 
 def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:

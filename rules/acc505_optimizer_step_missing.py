@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Attr, Call, If, Node, Program, dotted, render, walk
 from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Run, Step, Trace
+
+# `step_and_update_lr` and the like are a step, too.
+TELLING = re.compile("^step($|_and)|^grad$|optimizer_step$|^register_post_accumulate_grad_hook$")
 
 
 class OptimizerStepMissing(Rule):
@@ -137,8 +141,7 @@ def windows_of(clear: Clear) -> frozenset[int]:
 
 def is_stepped_elsewhere(program: Program) -> bool:
     """True when the file holds something that may step after all, or that only looks at gradients."""
-    telling = {"step", "grad", "register_post_accumulate_grad_hook", "optimizer_step"}
-    told = (n for n in nodes(program) if isinstance(n, Attr) and n.name in telling)
+    told = (n for n in nodes(program) if isinstance(n, Attr) and TELLING.search(n.name))
     return any(role_of(dotted(n.base).rpartition(".")[2]) != "scheduler" for n in told)
 
 

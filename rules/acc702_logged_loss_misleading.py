@@ -88,11 +88,7 @@ class LoggedLossMisleading(Rule):
                     f"`{report.subject}` was summed over the ranks, and is shown undivided",
                     confidence=Confidence.CERTAIN,
                 )
-            elif (
-                length > 1
-                and all(is_a_share(r, report) for r in trace.runs)
-                and not says_so(report)
-            ):
+            elif length > 1 and is_divided(trace, report) and not says_so(report):
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
@@ -103,6 +99,29 @@ class LoggedLossMisleading(Rule):
 
 def same(run: Run, report: Report) -> list[Report]:
     return [e for e in run.of(Report) if e.node is report.node and e.subject == report.subject]
+
+
+def is_divided(trace: Trace, report: Report) -> bool:
+    """True when what is shown of one micro-batch shrinks as the accumulation steps grow, whatever it is a sum of."""
+    if all(is_a_share(run, report) for run in trace.runs):
+        return True
+    if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
+        return False
+    wholes = {whole for run in trace.runs for whole in times_steps(run, report)}
+    return len(wholes) == 1 and () not in wholes
+
+
+def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
+    """The factors of each number that is shown, times the steps; none where it is more or less than one whole loss."""
+    for event in same(run, report):
+        shown = {part.microbatch for part in event.shares}
+        # What never goes backward, as in an evaluation, may be divided by a length that grows like the steps.
+        one = len(shown) == 1 and 0 not in shown
+        factors = [part.factor for part in event.shares if part.factor and is_whole(part)]
+        if not one or len(factors) != len(event.shares):
+            yield ()
+        else:
+            yield tuple(sorted(factor * run.steps for factor in factors))
 
 
 def says_so(report: Report) -> bool:

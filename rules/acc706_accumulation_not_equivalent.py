@@ -10,7 +10,6 @@ from accumlint.reading.program import (
     Assign,
     Attr,
     Call,
-    Class,
     Const,
     Expr,
     Function,
@@ -171,7 +170,7 @@ def makers(program: Program, call: Node) -> Iterator[str]:
 
 def defined(program: Program, maker: str) -> Iterator[Node]:
     """All nodes of a class or function and of what it names, in this file or in the one that it is imported from."""
-    definitions = {n.name: n for n in program.nodes if isinstance(n, Class | Function)}
+    definitions = program.definitions
     seen: set[str] = set()
     waiting = [maker]
     while waiting:

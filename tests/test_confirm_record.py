@@ -43,6 +43,7 @@ def test_a_finding_in_full() -> None:
         "standins": list(confirmed.STANDINS),
         "also": [],
         "setup": None,
+        "advice": None,
         "passes": [
             {
                 "regime": "equal",

@@ -156,6 +156,7 @@ def test_a_loop_without_end(tmp_path: Path) -> None:
     ran = command(tmp_path, str(file), "--timeout", "8")
     found = verdicts(ran)["loops_for_ever"]
     assert found["reason"] == "the loop did not end within 8 s at line 13"
+    assert found["advice"].startswith("`--timeout` gives it more time; ")
     assert (found["verdict"], ran.returncode) == ("undecided", 4)
     leaves_nothing(tmp_path, before)
 

@@ -40,12 +40,10 @@ UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
 UNCALLED = "no loop of its file calls its step"
 EPOCHS = "the epochs that Lightning makes are not run"
-BESIDE = "what one loss weighs beside another is not asked"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc102/good_divided_by_a_helper": NO_STANDIN,
-    "acc201/good_bound_times_the_scale": "the bound that the run puts in is not multiplied by the scale",
     "acc205/bad_after_each_of_several": UNCALLED,
     "acc205/good_after_all_of_several": UNCALLED,
     "acc207/bad_update_on_one_side": UNCALLED,
@@ -64,10 +62,7 @@ EXCEPTIONS = {
     "acc101/good_whole_batch_of_blocks": OTHER_DATA,
     "acc102/bad_chances_worked_out_elsewhere": NO_STANDIN,
     "acc102/bad_chances_worked_out_elsewhere.fixed": NO_STANDIN,
-    "acc102/bad_penalty_added_whole": BESIDE,
-    "acc102/bad_second_loss_forgotten": BESIDE,
     "acc102/bad_two_names_of_the_settings": "the caller that counts its micro-batches is not there",
-    "acc102/good_two_losses_in_shares": BESIDE,
     "acc301/bad_chances_worked_out_elsewhere": NO_STANDIN,
     "acc301/bad_flag_asked_before": "the flag's stand-in leaves the model unwrapped",
     "acc402/bad_beside_a_branch_without_sync": "what is cleared went backward on another line",
@@ -82,7 +77,6 @@ EXCEPTIONS = {
     "acc506/good_position_given": "its step count is a parameter that nobody gives",
     "acc102/good_adds_up_over_ranks": NO_STANDIN,
     "acc102/good_contrast_over_the_window": NO_STANDIN,
-    "acc102/good_divided_on_the_last_stage": UNSEEN,
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc104/good_share_of_batch": "the stand-in's batches are as small as its pieces",
     "acc506/good_stretched_by_a_helper": UNSEEN,

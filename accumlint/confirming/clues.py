@@ -40,9 +40,25 @@ def windows(program: p.Program) -> dict[str, str]:
         for part in p.walk_expr(guard.test)
         if isinstance(part, p.Binary) and part.op == "%"
     )
-    return {
-        p.dotted(n).rpartition(".")[2]: "steps" for n in sizes if isinstance(n, p.Name | p.Attr)
-    }
+    return {name: "steps" for size in sizes if (name := _last(size))}
+
+
+def settings(program: p.Program) -> dict[str, str]:
+    """Names that may be short for an optimizer's and are options: words are looked up in them."""
+    looked = (n.base for n in program.nodes if isinstance(n, p.Item) and _is_word(n.index))
+    texts = {p.dotted(n) or "" for n in looked if isinstance(n, p.Name | p.Attr)}
+    return {text: "settings" for text in texts if text.rpartition(".")[2] == "opt"}
+
+
+def _is_word(node: p.Expr) -> bool:
+    return isinstance(node, p.Const) and isinstance(node.value, str)
+
+
+def _last(size: p.Expr) -> str:
+    """The last name of a setting: "subdivisions" of `settings.subdivisions` and `settings["subdivisions"]`."""
+    if isinstance(size, p.Item) and isinstance(size.index, p.Const):
+        return str(size.index.value) if _is_word(size.index) else ""
+    return (p.dotted(size) or "").rpartition(".")[2] if isinstance(size, p.Name | p.Attr) else ""
 
 
 def _steps(guard: p.If) -> bool:

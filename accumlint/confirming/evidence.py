@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from accumlint.confirming.launch import Launched
@@ -21,7 +22,11 @@ LIMITS = {
 
 
 class Undecided(Exception):
-    """The run does not answer the claim; the message says why."""
+    """The run does not answer the claim; the message says why. What `names` stand for would tell."""
+
+    def __init__(self, reason: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.names = names
 
 
 class Evidence:
@@ -64,6 +69,20 @@ class Evidence:
             return self.passes[key]
         raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
 
+    def averages(self, key: str) -> bool:
+        """Whether ranks that have applied different gradients have the same parameters at the next update."""
+        made = [
+            found for rank in self.notes for found in rank["passes"] if key_of(found["spec"]) == key
+        ]
+        steps = [[e for e in one["notes"]["events"] if e["kind"] == "step"] for one in made]
+        for before, after in pairwise(zip(*steps, strict=False)):
+            moved = (
+                before[0]["held"] != after[0]["held"] and before[0]["wraps"] == after[0]["wraps"]
+            )
+            if moved and not _same(before, "applied") and _same(after, "held"):
+                return True
+        return False
+
     def stand_in(self) -> None:
         """Where the GradScaler refuses to go on, what the loop does is seen with the scaler switched off."""
         found = self.passes.get("equal")
@@ -88,6 +107,11 @@ class Evidence:
             for refusal in made["notes"]["refused"]
         )
         return [refusal for refusal in every if refusal["inside"] == inside]
+
+
+def _same(steps: Sequence[Mapping[str, Any]], what: str) -> bool:
+    """Whether all ranks have the same of something."""
+    return all(step[what] == steps[0][what] for step in steps[1:])
 
 
 def key_of(spec: Mapping[str, Any]) -> str:

@@ -110,7 +110,8 @@ def fates(done: Pass) -> dict[int, Fate]:
             return Fate.LOST
         if number in skipped:
             return Fate.SKIPPED
-        if number in done.left or not applied[number]:
+        # What an epoch leaves may well be applied with a window of the next.
+        if not applied[number] or (told is None and number in done.left):
             return Fate.OPEN if done.raised else Fate.LEFT
         return Fate.AGAIN if applied[number] > 1 else Fate.APPLIED
 

@@ -69,11 +69,16 @@ class Plain(Protocol):
 
 @dataclass(frozen=True)
 class Launched:
-    """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own."""
+    """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own.
+
+    `how` is "time" for a job that took too long, "killed" for one that a signal ended; `line` is where, 0 for unknown.
+    """
 
     ranks: tuple[Mapping[str, Any], ...] = ()
     failure: str = ""
     fault: str = ""
+    how: str = ""
+    line: int = 0
 
     def way(self) -> tuple[object, ...] | None:
         """How a loop was run, None where it was not: with which data, whose loss, and which flags."""
@@ -224,7 +229,9 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
     if ended:
         # A rank that ended by itself is the cause of what befell those that waited for it.
         first = min(ended, key=lambda e: ("itself", "time", "waited").index(e["ended"]["how"]))
-        return Launched(failure=_ending(first, world, options))
+        how = "killed" if first["ended"]["code"] < 0 else first["ended"]["how"]
+        how = "time" if first["ended"]["how"] == "time" else how
+        return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
     return Launched(tuple(notes))
 
 

@@ -16,6 +16,7 @@ from accumlint.confirming.answers import (
     updates_of,
 )
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.measuring import norm, windows
 from accumlint.confirming.result import Update
 
 
@@ -108,10 +109,40 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and key == "equal":
         _explained(updates, evidence)
+    if not shows and key == "equal" and (beside := _beside(evidence)):
+        return beside
     figures: dict[str, float | int | str] = {
         "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
     }  # fmt: skip
     return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+
+
+def _beside(evidence: Evidence) -> Answer | None:
+    """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
+    if not evidence.has("equal one"):
+        return None
+    several, alone = (_shares(evidence, key) for key in ("equal", "equal one"))
+    if len(several) < 2 or len(several) != len(alone) or not all(alone):
+        return None
+    ratio = max((a / b for a, b in zip(several, alone, strict=True)), key=lambda r: abs(r - 1))
+    if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
+        return None
+    steps = evidence.get("equal").steps
+    named = {steps: "K", 1 / steps: "1/K"}
+    times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
+    sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
+    return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
+
+
+def _shares(evidence: Evidence, key: str) -> list[float]:
+    """What each term of the first micro-batch brings to the first update, against what a target of the first weighs."""
+    made = windows(evidence.raw[key]["notes"]["events"])
+    if not made or not made[0].parts:
+        return []
+    parts = list(made[0].parts.values())
+    first = parts[0]
+    same = [part for part in parts if part.microbatch == first.microbatch]
+    return [abs(part.weight / first.weight) * norm(part.gradient) for part in same]
 
 
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:
@@ -211,6 +242,8 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
         if shows
         else "all ranks apply the same gradient"
     )
+    if shows and key == "equal" and evidence.averages(key):
+        raise Undecided(f"{sentence}, and later average their parameters, as may be on purpose")
     return Answer(
         shows, worst.spread, sentence,
         {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},

@@ -16,6 +16,7 @@ from accumlint.confirming.words import (
     circumstances,
     controlled,
     exception,
+    grouped,
     sentence,
     summed,
 )
@@ -85,6 +86,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
         _setup(found.setup),
+        _advice(found.advice),
         *_controls(case),
         _notes(case, done),
         id=name,
@@ -255,6 +257,12 @@ def _setup(setup: str) -> Markup:
     )
 
 
+def _advice(advice: str) -> Markup:
+    if not advice:
+        return Markup()
+    return element("p", element("strong", "To decide it."), " ", prose(sentence(advice)))
+
+
 def _controls(case: Case) -> Iterator[Markup]:
     for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
         if one and one.control:
@@ -270,7 +278,7 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         ("Finding", [sentence(found.message)] if found.message else []),
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
-        ("Stand-ins", found.standins),
+        ("Stand-ins", grouped(found.standins)),
         ("Also run", [summed(other) for other in found.passes if other is not done]),
         ("Also seen", [sentence(note) for note in found.also]),
     ]

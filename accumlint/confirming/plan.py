@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,6 +153,8 @@ def _plan(
     symptom, text = rule.shows, program.text
     if rule.unmeasured:
         return Plan(report, rule, symptom, 1, None, rule.unmeasured)
+    if reason := _unparsable(text):
+        return Plan(report, rule, symptom, 1, None, reason)
     driver = _driver(program, report.mark.place.line) if trace is None else {}
     if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"
@@ -188,7 +192,7 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.windows(program) | clues.roles(events),
+        roles=clues.windows(program) | clues.roles(events) | clues.settings(program),
         choices=dict(trace.assumptions) if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
@@ -211,6 +215,19 @@ def _plan(
         passes=tuple(passes(symptom, wish)),
     )
     return Plan(report, rule, symptom, world, job)
+
+
+def _unparsable(text: str) -> str:
+    """Why the Python that is here cannot run a text, "" where it can."""
+    try:
+        ast.parse(text)
+    except SyntaxError as problem:
+        here = ".".join(map(str, sys.version_info[:2]))
+        return (
+            f"Python {here}, which runs the loop, cannot parse line {problem.lineno}: {problem.msg};"
+            " install accumlint beside the Python that the loop is written for"
+        )
+    return ""
 
 
 def _entry(entry: t.Entry) -> dict[str, str | None]:

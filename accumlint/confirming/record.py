@@ -39,6 +39,7 @@ def _finding(one: Confirmation) -> dict[str, object]:
         "standins": one.standins,
         "also": one.also,
         "setup": one.setup or None,
+        "advice": one.advice or None,
         "passes": [_pass(done) for done in one.passes],
     }
 

@@ -136,7 +136,8 @@ class Confirmation:
 
     `file` is as shown to the user, `line` and `column` from 1. `reason` is one sentence with the numbers; `measured`
     are the figures that the verdict rests on, by name. `standins` tells what was put in place of what, `also` what
-    else was seen. `arm` is "found" for the source as it is, "fixed" for its fixed text.
+    else was seen. Of what is undecided, `setup` is a set-up file to fill in and `advice` what else would decide it, ""
+    where nothing would. `arm` is "found" for the source as it is, "fixed" for its fixed text.
     """
 
     file: str
@@ -154,4 +155,5 @@ class Confirmation:
     standins: tuple[str, ...]
     also: tuple[str, ...]
     setup: str = ""
+    advice: str = ""
     arm: str = "found"

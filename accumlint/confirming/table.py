@@ -14,6 +14,7 @@ from accumlint.confirming.words import (
     circumstances,
     controlled,
     exception,
+    grouped,
     sentence,
     summed,
 )
@@ -133,12 +134,13 @@ def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple
     yield "window", story(done) if done else ""
     yield "control", controlled(found)
     yield "control, fixed", controlled(case.fixed) if case.fixed else ""
-    standins = ("as above",) if same_standins and found.standins else found.standins
+    standins = ["as above"] if same_standins and found.standins else grouped(found.standins)
     yield from (("stand-in", standin) for standin in standins)
     yield from (
         ("also run", sentence(summed(other))) for other in found.passes if other is not done
     )
     yield from (("also seen", sentence(note)) for note in found.also)
+    yield "to decide", sentence(found.advice)
 
 
 def _labelled(notes: Sequence[tuple[str, str]], look: Look, width: int) -> Iterator[str]:

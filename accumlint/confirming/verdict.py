@@ -6,13 +6,11 @@ Only the rule's own claim is answered; what else was seen is a note.
 from __future__ import annotations
 
 import ast
-import json
-import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from accumlint.confirming import remedies
 from accumlint.confirming.answers import Answer
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
@@ -29,16 +27,15 @@ def judged(plan: Plan, launched: Launched, dtype: str, shown: bool = False) -> C
 
     `shown`: run in the same way, the text that this one mends has shown the defect.
     """
-    if plan.job is None:
-        return _undecided(plan, plan.reason)
-    if launched.failure:
-        return _undecided(plan, launched.failure)
+    if plan.job is None or launched.failure:
+        return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
     try:
         answer, control = _answered(evidence, plan, shown)
     except Undecided as reason:
         told = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
-        return _undecided(plan, "; ".join(dict.fromkeys(told)), evidence)
+        whole = Undecided("; ".join(dict.fromkeys(told)), reason.names)
+        return _undecided(plan, launched, whole, evidence)
     verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
     return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
 
@@ -109,7 +106,9 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         unknown = unknown | evidence.wrapped
     if unknown:
         text = min(unknown)
-        raise Undecided(f"{answer.sentence}, unless `{text}` sees to it, which is not here")
+        raise Undecided(
+            f"{answer.sentence}, unless `{text}` sees to it, which is not here", (text,)
+        )
     cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     if plan.job.entry["calls"] == "microbatch" and not cleared and "zero_grad(" in plan.job.text:
         raise Undecided(
@@ -217,8 +216,15 @@ def _raised(raised: Mapping[str, Any]) -> str:
 # Confirmations
 
 
-def _undecided(plan: Plan, reason: str, evidence: Evidence | None = None) -> Confirmation:
-    return _confirmation(plan, Verdict.UNDECIDED, reason, {}, None, evidence)
+def _undecided(
+    plan: Plan, launched: Launched, reason: Undecided, evidence: Evidence | None = None
+) -> Confirmation:
+    """An undecided finding, with what would decide it."""
+    made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
+    # Of what ended before any update, the reason tells all.
+    passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
+    setup = remedies.setup(plan, launched, evidence, reason)
+    return replace(made, passes=passes, setup=setup, advice=remedies.advice(plan, launched))
 
 
 def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
@@ -244,14 +250,9 @@ def _confirmation(
     standins: Mapping[str, str] = {}
     if "equal" in evidence.raw:
         standins = evidence.raw["equal"]["standins"]
-    made = confirmation(
+    return confirmation(
         plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), standins, _also(plan, evidence)
     )  # fmt: skip
-    return (
-        replace(made, setup=_setup(plan, evidence, reason))
-        if verdict is Verdict.UNDECIDED
-        else made
-    )
 
 
 def confirmation(
@@ -284,76 +285,6 @@ def confirmation(
         also=tuple(also),
         arm=plan.arm,
     )
-
-
-def _setup(plan: Plan, evidence: Evidence, reason: str) -> str:
-    """A set-up file to fill in with what is missing, "" where no name would help."""
-    first = evidence.raw.get("equal")
-    if first is None or plan.job is None:
-        return ""
-    wanted: dict[str, int] = dict(map(tuple, first["wanted"]))
-    for touched in first["notes"]["touched"]:
-        name = re.match(r"[A-Za-z_][\w.]*", touched)
-        if name:
-            wanted.setdefault(name[0], 0)
-    stepped = any(e["kind"] == "step" for e in first["notes"]["events"])
-    if not wanted and not stepped and not first["unbound"]:
-        # The model itself, what computes the loss from its output, or the user's own data would tell.
-        wanted = {
-            name: 0
-            for name, role in plan.job.roles.items()
-            if role in ("model", "criterion", "loader")
-        }
-    if not wanted:
-        return ""
-    source = plan.job.text
-    entries = [
-        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, source)}"
-        for name, line in wanted.items()
-    ]
-    return "\n".join(
-        (
-            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop.',
-            "",
-            "\n".join(
-                textwrap.wrap(f"Without them: {reason}".replace('"', "'").replace("\\", "/"), 110)
-            ),
-            '"""',
-            "",
-            "",
-            "def setup(rank, world, device):",
-            "    return {",
-            *entries,
-            "    }",
-            "",
-        )
-    )
-
-
-# What takes the place of a name in a set-up file, by its role.
-_ROLES = {
-    "model": "a torch.nn.Module",
-    "criterion": "a function that gives the loss",
-    "loader": "a list of micro-batches, of which the loop takes one at a time",
-    "optimizer": "an optimizer over the parameters of the model that is given here too",
-}
-
-
-def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
-    """What is to stand for a name: what its role asks for, and where it is read."""
-    said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
-    # What is imported is read by its own name.
-    known = {name, name.rpartition(".")[2]}
-    uses = (
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and ast.unparse(node) in known
-    )
-    if number := line or min(uses, default=0):
-        said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
-    return "; ".join(said) or "whatever the loop needs"
 
 
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from accumlint.confirming.cases import worst
 from accumlint.confirming.columns import figure
@@ -58,6 +58,18 @@ def controlled(one: Confirmation) -> str:
         return ""
     shows = "The defect shows then" if one.control.detected else "No defect shows then"
     return f"{sentence(one.control.what)} {shows} ({figure(one.control.value)})."
+
+
+def grouped(standins: Sequence[str]) -> list[str]:
+    """Stand-ins in which what is the same for several names is told once."""
+    names: dict[str, list[str]] = {}
+    for one in standins:
+        name, colon, what = one.partition("`: ")
+        names.setdefault(what if colon else one, []).append(f"{name}`" if colon else "")
+    return [
+        f"{', '.join(of)}: {what}{', each' if len(of) > 1 else ''}" if of[0] else what
+        for what, of in names.items()
+    ]
 
 
 def sentence(text: str) -> str:

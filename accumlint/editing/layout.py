@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from typing import TypeAlias, cast
 
 import libcst as cst
 from libcst.metadata import CodeRange
 
+from accumlint.editing.excerpt import excerpt
 from accumlint.reading import concrete
 from accumlint.reading.program import Node, Program
 from accumlint.source import line_starts
@@ -19,27 +20,30 @@ from accumlint.source import line_starts
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
 _STATEMENTS = cst.BaseSmallStatement | cst.BaseCompoundStatement
+_PLACED = (cst.BaseSmallStatement, cst.BaseCompoundStatement, cst.BaseExpression)
+_WHITE = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
 
 class Layout:
-    """The statements of a program, as lines of its text.
+    """The statements of a program, as lines of its text, around the nodes that edits are about.
 
     Python's tree, from which programs are made, knows nothing of comments and brackets. libcst's does.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, nodes: Iterable[Node]) -> None:
         self.program = program
         self.text = program.text
+        self.nodes = tuple(nodes)
 
     @cached_property
     def module(self) -> cst.Module:
-        """libcst's tree of the file.
+        """libcst's tree of the file, in which the bodies of functions without any of the nodes are left out.
 
         Raises:
             ParserSyntaxError: for a syntax that libcst does not know yet.
         """
-        return cst.parse_module(self.text)
+        return cst.parse_module(excerpt(self.program.source, self.nodes))
 
     @cached_property
     def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
@@ -50,7 +54,7 @@ class Layout:
         """The statements and expressions that start at a line and column."""
         found: dict[tuple[int, int], list[cst.CSTNode]] = defaultdict(list)
         for node, place in self.ranges.items():
-            if isinstance(node, _STATEMENTS | cst.BaseExpression):
+            if _is(type(node), _PLACED):
                 found[place.start.line, place.start.column].append(node)
         return found
 
@@ -74,7 +78,7 @@ class Layout:
         waiting: list[cst.CSTNode] = [self.module]
         while waiting:
             node = waiting.pop()
-            for child in node.children:
+            for child in _below(node):
                 found[child] = node
                 waiting.append(child)
         return found
@@ -208,3 +212,18 @@ class Layout:
     def _line(self, offset: int) -> int:
         """The number, from 0, of the line that holds an offset."""
         return min(bisect_right(self.starts, offset) - 1, max(len(self.starts) - 2, 0))
+
+
+def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The nodes directly below but for white space; `children` visits everything as if to change it."""
+    for name in node.__dataclass_fields__:
+        held: object = getattr(node, name)
+        for child in cast("Sequence[object]", held) if isinstance(held, list | tuple) else (held,):
+            if _is(type(child), cst.CSTNode) and not _is(type(child), _WHITE):
+                yield cast("cst.CSTNode", child)
+
+
+@cache
+def _is(kind: type, kinds: type | tuple[type, ...]) -> bool:
+    """`issubclass`, which takes its time for libcst's abstract classes, asked once for each."""
+    return issubclass(kind, kinds)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from accumlint.editing.layout import Layout, Statement
+from accumlint.reading import program as p
 
 _GROWING = frozenset({"append", "extend", "insert", "add", "appendleft", "pop", "clear", "put"})
 
@@ -87,7 +88,7 @@ def in_reach(
         if isinstance(scope, cst.FunctionDef) and _is_method(scope, layout):
             own = scope.params.params[0].name.value
             mine = {n for n in wanted.reads if n.startswith(f"{own}.")}
-            known = _mentioned(layout.scope(scope))
+            known = _mentioned(layout.scope(scope), layout)
             # Of `self.scaler.update`, the last name is the scaler's own.
             if not all(n in known or n.rpartition(".")[0] in known - {own} for n in mine):
                 return False
@@ -99,15 +100,12 @@ def _is_method(function: cst.FunctionDef, layout: Layout) -> bool:
     return isinstance(layout.scope(function), cst.ClassDef) and bool(function.params.params)
 
 
-def _mentioned(node: cst.CSTNode) -> frozenset[str]:
+def _mentioned(cls: cst.CSTNode, layout: Layout) -> frozenset[str]:
     """All dotted names in a class, with the shorter ones in them."""
-    found = names_of([node])
-    return frozenset(
-        ".".join(parts[: length + 1])
-        for name in found.reads | found.writes
-        for parts in [name.split(".")]
-        for length in range(len(parts))
-    )
+    place = layout.ranges[cls].start
+    classes = (n for n in layout.program.nodes if isinstance(n, p.Class))
+    body = next((c.body for c in classes if layout.program.place(c).line == place.line), ())
+    return frozenset(p.dotted(n) for n in p.walk(body) if isinstance(n, p.Name | p.Attr))
 
 
 def _bound_in(scope: cst.FunctionDef | cst.Module) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -133,3 +134,12 @@ Verb: TypeAlias = (
     | Append
     | Import
 )
+
+
+def nodes(verb: Verb) -> Iterator[Node]:
+    """The nodes that a verb is about."""
+    for value in vars(verb).values():
+        if isinstance(value, Node):
+            yield value
+        elif isinstance(value, Before | After):
+            yield value.node

@@ -180,9 +180,9 @@ EVENTS = frozenset(
         "Accelerator", "Fabric",
         "backward", "manual_backward", "step", "unscale_", "no_sync", "accumulate", "scale",
         "no_backward_sync", "set_requires_gradient_sync", "require_backward_grad_sync", "all_reduce", "prepare",
-        "sync_gradients", "grad", "clip_gradients", "optimizer_step", "scale_loss", "initialize", "setup",
-        "set_gradient_accumulation_boundary", "lr_scheduler_step", "grad_scaler", "train_batch", "optimizer_zero_grad",
-        "set_is_last_backward", "unscale_gradients", "gradient_accumulation_steps",
+        "sync_gradients", "grad", "clip_gradients", "optimizer_step", "step_and_update_lr", "scale_loss", "initialize",
+        "setup", "set_gradient_accumulation_boundary", "lr_scheduler_step", "grad_scaler", "train_batch",
+        "optimizer_zero_grad", "set_is_last_backward", "unscale_gradients", "gradient_accumulation_steps",
     }
 ).union(names.CLEARS, CLIPS, HELPER_CLIPS, WRAPPERS, SCALERS, NATIVE_SCALERS)  # fmt: skip
 

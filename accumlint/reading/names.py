@@ -14,7 +14,7 @@ _STEPS = re.compile(
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
 _ONE = re.compile(r"^[ \t]*assert[ (]+(?:\w+\.)*(\w+) == 1\b", re.MULTILINE)
 _NO_STEPS = re.compile(
-    r"count|cur|idx|index|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
+    r"count|cur|idx|index|epoch|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
     r"|is_|should|use_|enable|do_|_fn$|plugin|kwargs|config|current|done|accumulator|accelerat|dtype|stats"
     r"|_ctx$|context|buffer|time|bias|score|last_|(^|_)n_steps$|_so_far|accumulated|accumulating|accumulation$"
 )
@@ -22,9 +22,9 @@ _STEPS_ANYWAY = re.compile(
     r"^(grad(ient)?_?)?accumulation$|^grad(ient)?s?_?acc$|accum_grad_n_steps|^accumulate_gradients?$|(^|_)grads?_accumulated$|accumulat\w*_n_steps|batch_accumulat\w*$"
 )
 _COUNTER_START = re.compile(
-    r"^(start|begin|beginning|init|initial|resume|first|prev|previous|last|completed|done|trained|skip"
+    r"^(start|begin|beginning|init|initial|resume|restore|first|prev|previous|last|completed|done|trained|skip"
     r"|starting|current|cur|global|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
-    r"|^(start|begin|offset|initial|step0|epoch0)$|resumed?_\w*(step|epoch|batch|iter)"
+    r"|^(start|begin|offset|initial|step0|epoch0)$|(resume|restore)d?_\w*(step|epoch|batch|iter)"
 )
 
 _NOT_A_THING = re.compile(
@@ -158,11 +158,19 @@ def is_configuration(text: str) -> bool:
 
 _COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|n_tokens|num_items|samples$")
 
+_ROUNDS = re.compile(r"(^|_)(num|n)_?(iter(ation)?|round|step)s?$")
+
 
 @lru_cache(maxsize=4096)
 def is_count(name: str) -> bool:
     """True when a name reads like a number of things."""
     return bool(_COUNT.search(name.lower()))
+
+
+@lru_cache(maxsize=4096)
+def is_rounds(name: str) -> bool:
+    """True when a name reads like a number of rounds, which in the guard of a step is the window's size."""
+    return bool(_ROUNDS.search(name.lower()))
 
 
 _RANKS = re.compile(r"^(get_)?(ddp_|dist_)?world_?size$|^num_processes$|^(num_|n_)?ranks$")

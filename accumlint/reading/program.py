@@ -90,6 +90,11 @@ class Node:
 
     at: ast.AST
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes directly below, function and class bodies included, in source order."""
+        return ()
+
 
 # Expressions
 
@@ -106,8 +111,15 @@ class Name(Node):
 
 @dataclass(eq=False, slots=True)
 class Attr(Node):
+    """`base.name`; `path` is its text once somebody has asked for it."""
+
     base: Expr
     name: str
+    path: str = field(default="", init=False, repr=False)
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.base,)
 
 
 @dataclass(eq=False, slots=True)
@@ -123,6 +135,10 @@ class Argument:
 class Call(Node):
     func: Expr
     args: tuple[Argument, ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.func, *(argument.value for argument in self.args))
 
     def positional(self, index: int) -> Expr | None:
         """The argument at a position, None where a starred one comes before it."""
@@ -150,11 +166,19 @@ class Binary(Node):
     left: Expr
     right: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
 
 @dataclass(eq=False, slots=True)
 class Unary(Node):
     op: str
     operand: Expr
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.operand,)
 
 
 @dataclass(eq=False, slots=True)
@@ -165,11 +189,19 @@ class Bool(Node):
     left: Expr
     right: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
 
 @dataclass(eq=False, slots=True)
 class Compare(Node):
     left: Expr
     rest: tuple[tuple[str, Expr], ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.left, *(right for _, right in self.rest))
 
 
 @dataclass(eq=False, slots=True)
@@ -180,12 +212,20 @@ class Choice(Node):
     body: Expr
     orelse: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.test, self.body, self.orelse)
+
 
 @dataclass(eq=False, slots=True)
 class Slice(Node):
     lower: Expr | None
     upper: Expr | None
     step: Expr | None
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return tuple(part for part in (self.lower, self.upper, self.step) if part is not None)
 
 
 @dataclass(eq=False, slots=True)
@@ -195,6 +235,10 @@ class Item(Node):
     base: Expr
     index: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.base, self.index)
+
 
 @dataclass(eq=False, slots=True)
 class Sequence(Node):
@@ -203,10 +247,18 @@ class Sequence(Node):
     kind: str
     items: tuple[Expr, ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return self.items
+
 
 @dataclass(eq=False, slots=True)
 class Star(Node):
     value: Expr
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.value,)
 
 
 @dataclass(eq=False, slots=True)
@@ -214,6 +266,10 @@ class Table(Node):
     """A dict display; a None key stands for `**value`."""
 
     items: tuple[tuple[Expr | None, Expr], ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return tuple(part for item in self.items for part in item if part is not None)
 
 
 @dataclass(eq=False, slots=True)
@@ -224,6 +280,13 @@ class Comprehension(Node):
     element: Expr
     clauses: tuple[tuple[Expr, Expr, tuple[Expr, ...]], ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        below = (
+            part for target, iterable, tests in self.clauses for part in (target, iterable, *tests)
+        )
+        return (*below, self.element)
+
 
 @dataclass(eq=False, slots=True)
 class Text(Node):
@@ -231,11 +294,19 @@ class Text(Node):
 
     parts: tuple[Expr, ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return self.parts
+
 
 @dataclass(eq=False, slots=True)
 class Yield(Node):
     value: Expr | None
     delegates: bool
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return () if self.value is None else (self.value,)
 
 
 @dataclass(eq=False, slots=True)
@@ -243,10 +314,18 @@ class Walrus(Node):
     target: Expr
     value: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.target, self.value)
+
 
 @dataclass(eq=False, slots=True)
 class Lambda(Node):
     function: Function
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.function,)
 
 
 @dataclass(eq=False, slots=True)
@@ -268,6 +347,10 @@ class Assign(Node):
     targets: tuple[Expr, ...]
     value: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.value, *self.targets)
+
 
 @dataclass(eq=False, slots=True)
 class Augment(Node):
@@ -277,6 +360,10 @@ class Augment(Node):
     op: str
     value: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.target, self.value)
+
 
 @dataclass(eq=False, slots=True)
 class Do(Node):
@@ -284,12 +371,20 @@ class Do(Node):
 
     value: Expr
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.value,)
+
 
 @dataclass(eq=False, slots=True)
 class If(Node):
     test: Expr
     body: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.test, *self.body, *self.orelse)
 
 
 @dataclass(eq=False, slots=True)
@@ -299,6 +394,10 @@ class For(Node):
     body: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.target, self.iterable, *self.body, *self.orelse)
+
 
 @dataclass(eq=False, slots=True)
 class While(Node):
@@ -306,11 +405,20 @@ class While(Node):
     body: tuple[Stmt, ...]
     orelse: tuple[Stmt, ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return (self.test, *self.body, *self.orelse)
+
 
 @dataclass(eq=False, slots=True)
 class With(Node):
     items: tuple[tuple[Expr, Expr | None], ...]
     body: tuple[Stmt, ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        entered = (part for item in self.items for part in item if part is not None)
+        return (*entered, *self.body)
 
 
 @dataclass(eq=False, slots=True)
@@ -322,10 +430,19 @@ class Try(Node):
     orelse: tuple[Stmt, ...]
     final: tuple[Stmt, ...]
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        handled = (statement for _, _, body in self.handlers for statement in body)
+        return (*self.body, *handled, *self.orelse, *self.final)
+
 
 @dataclass(eq=False, slots=True)
 class Return(Node):
     value: Expr | None
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return () if self.value is None else (self.value,)
 
 
 @dataclass(eq=False, slots=True)
@@ -343,6 +460,10 @@ class Raise(Node):
 @dataclass(eq=False, slots=True)
 class Delete(Node):
     targets: tuple[Expr, ...]
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return self.targets
 
 
 @dataclass(eq=False, slots=True)
@@ -383,6 +504,11 @@ class Function(Node):
     source: Source = field(repr=False)
     lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
 
+    @property
+    def below(self) -> tuple[Node, ...]:
+        defaults = (param.default for param in self.params if param.default is not None)
+        return (*defaults, *self.body)
+
     @cached_property
     def body(self) -> tuple[Stmt, ...]:
         return self.lower()
@@ -414,6 +540,10 @@ class Class(Node):
     decorators: tuple[str, ...]
     source: Source = field(repr=False)
     lower: Callable[[], tuple[Stmt, ...]] = field(repr=False)
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        return self.body
 
     @cached_property
     def body(self) -> tuple[Stmt, ...]:
@@ -518,7 +648,7 @@ class Program:
     @cached_property
     def parents(self) -> Mapping[Node, Node]:
         """The node that each node stands directly below."""
-        return {child: node for node in self.nodes for child in children(node)}
+        return {child: node for node in self.nodes for child in node.below}
 
     def above(self, node: Node) -> Iterator[Node]:
         """The nodes that hold a node, the nearest first."""
@@ -565,6 +695,11 @@ class Program:
         return {n.name: n for n in self.nodes if isinstance(n, Class)}
 
     @cached_property
+    def definitions(self) -> Mapping[str, Function | Class]:
+        """The functions and classes by name, the last of a name."""
+        return {n.name: n for n in self.nodes if isinstance(n, Function | Class)}
+
+    @cached_property
     def imports(self) -> Mapping[str, str]:
         """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
         return {
@@ -578,92 +713,6 @@ class Program:
 # Walking
 
 
-def children(node: Node) -> Iterator[Node]:
-    """The nodes directly below, function and class bodies included, in source order."""
-    match node:
-        case Const() | Name() | Opaque() | Jump() | Raise() | Scope() | Import():
-            return
-        case Attr(base=base):
-            yield base
-        case Call(func=func, args=args):
-            yield func
-            for argument in args:
-                yield argument.value
-        case Binary(left=left, right=right) | Bool(left=left, right=right):
-            yield left
-            yield right
-        case Unary(operand=operand):
-            yield operand
-        case Compare(left=left, rest=rest):
-            yield left
-            for _, right in rest:
-                yield right
-        case Choice(test=test, body=body, orelse=orelse):
-            yield from (test, body, orelse)
-        case Slice(lower=lower, upper=upper, step=step):
-            yield from (part for part in (lower, upper, step) if part is not None)
-        case Item(base=base, index=index):
-            yield from (base, index)
-        case Sequence(items=items):
-            yield from items
-        case Star(value=value):
-            yield value
-        case Table(items=items):
-            for key, value in items:
-                if key is not None:
-                    yield key
-                yield value
-        case Comprehension(element=element, clauses=clauses):
-            for target, iterable, tests in clauses:
-                yield from (target, iterable, *tests)
-            yield element
-        case Text(parts=parts):
-            yield from parts
-        case Yield(value=value) | Return(value=value):
-            if value is not None:
-                yield value
-        case Walrus(target=target, value=value):
-            yield from (target, value)
-        case Lambda(function=function):
-            yield function
-        case Assign(targets=targets, value=value):
-            yield value
-            yield from targets
-        case Augment(target=target, value=value):
-            yield from (target, value)
-        case Do(value=value):
-            yield value
-        case If(test=test, body=body, orelse=orelse) | While(test=test, body=body, orelse=orelse):
-            yield test
-            yield from body
-            yield from orelse
-        case For(target=target, iterable=iterable, body=body, orelse=orelse):
-            yield from (target, iterable)
-            yield from body
-            yield from orelse
-        case With(items=items, body=body):
-            for value, target in items:
-                yield value
-                if target is not None:
-                    yield target
-            yield from body
-        case Try(body=body, handlers=handlers, orelse=orelse, final=final):
-            yield from body
-            for _, _, handler in handlers:
-                yield from handler
-            yield from orelse
-            yield from final
-        case Delete(targets=targets):
-            yield from targets
-        case Function(params=params, body=body):
-            yield from (p.default for p in params if p.default is not None)
-            yield from body
-        case Class(body=body):
-            yield from body
-        case _:
-            return
-
-
 def walk(nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True) -> Iterator[Node]:
     """All nodes of some statements, parents first. Without `into_functions`, nested bodies are left out."""
     stack: list[Node] = list(reversed(nodes))
@@ -672,7 +721,7 @@ def walk(nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True
         yield node
         if not into_functions and isinstance(node, Function | Class | Lambda):
             continue
-        stack.extend(reversed(list(children(node))))
+        stack.extend(node.below[::-1])
 
 
 def walk_expr(node: Node) -> Iterator[Node]:
@@ -698,8 +747,9 @@ def dotted(expr: Expr) -> str:
     match expr:
         case Name(id=name):
             return name
-        case Attr(base=base, name=name):
-            return f"{dotted(base)}.{name}"
+        case Attr():
+            expr.path = expr.path or f"{dotted(expr.base)}.{expr.name}"
+            return expr.path
         case Call(func=func):
             return f"{dotted(func)}()"
         case Item(base=base, index=index):

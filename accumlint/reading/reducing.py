@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
+
+from accumlint.source import lines_with
 
 # A shorter file is read whole: most of a training script matters, and the time to find out what does not is lost.
 LONG = 3_000
@@ -22,18 +25,19 @@ _UNNAMED = ("__", "forward", "on_", "setup", "configure")
 
 def silent(module: ast.Module, lines: Sequence[str]) -> frozenset[ast.AST]:
     """The functions of a file that do not speak of training and that nothing else names."""
-    held = {f: "\n".join(lines[_first(f) - 1 : f.end_lineno]) for f in _functions(module.body)}
-    found = {f for f in held if not f.name.startswith(_UNNAMED) and not _is_telling(held[f])}
+    telling = lines_with(_TELLING, "\n".join(lines).lower())
+    found = {
+        f
+        for f in _functions(module.body)
+        if not f.name.startswith(_UNNAMED)
+        and bisect_left(telling, _first(f)) == bisect_right(telling, f.end_lineno or f.lineno)
+    }
+    held = {f: "\n".join(lines[_first(f) - 1 : f.end_lineno]) for f in found}
     named = set(_WORD.findall("\n".join(_without(found, lines))))
     while kept := {f for f in found if f.name in named}:
         found -= kept
         named.update(word for f in kept for word in _WORD.findall(held[f]))
     return frozenset(found)
-
-
-def _is_telling(code: str) -> bool:
-    code = code.lower()
-    return any(word in code for word in _TELLING)
 
 
 def _without(functions: Iterable[_Function], lines: Sequence[str]) -> Iterator[str]:

@@ -121,7 +121,7 @@ class _Fact:
 
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
-_STEP_NAMES = frozenset({"step", "optimizer_step", "train_batch"})
+_STEP_NAMES = frozenset({"step", "optimizer_step", "step_and_update_lr", "train_batch"})
 _LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 

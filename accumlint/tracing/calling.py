@@ -59,7 +59,9 @@ class Calling:
             base = self.machine.eval(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            if names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name):
+            averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
+            # An average of losses or scores is given these, not weights.
+            if averaging and not (args and isinstance(args[0], Unknown) and args[0].batches):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
                     if isinstance(base, Object)
@@ -147,6 +149,8 @@ class Calling:
                     if "classmethod" in found.function.decorators:
                         return self.machine.invoking.invoke(found, args, kwargs, base, node)
                     return self.machine.invoking.invoke(found, args, kwargs, None, node)
+                if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
+                    return self.machine.invoking.from_pretrained(base, args, kwargs, node)
                 return self.unknown_call(f"{cls.name}.{name}", base, args, kwargs, node)
             case Context(kind="stack"):
                 return self.machine.syncing.stack_method(base, name, args, node)

@@ -225,7 +225,9 @@ class Elsewhere:
         self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[Value] | None:
         """What a call of something imported gives, in a tuple; None where it is not followed."""
-        last = callee.path.rpartition(".")[2]
+        holder, _, last = callee.path.rpartition(".")
+        if last == "from_pretrained":
+            return self._from_pretrained(Library(holder, callee.importer), args, kwargs, node)
         definition = self.find(callee)
         if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
             return None
@@ -250,6 +252,21 @@ class Elsewhere:
                 return (
                     calling.machine.invoking.construct(ClassValue(cls, None), args, kwargs, node),
                 )
+            case _:
+                return None
+
+    def _from_pretrained(
+        self, holder: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What a class of another file makes of a checkpoint, where its forward tells of a loss."""
+        invoking = self.machine.invoking
+        excerpt = self._followed(self.find(holder))
+        match excerpt.statement if excerpt is not None else None:
+            case p.Class() as cls if (
+                invoking.works_out_a_loss(cls)
+                and invoking.find_method(cls, "from_pretrained") is None
+            ):
+                return (invoking.from_pretrained(ClassValue(cls, None), args, kwargs, node),)
             case _:
                 return None
 

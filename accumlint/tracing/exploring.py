@@ -188,9 +188,14 @@ class _Paths:
         found: list[t.Trace] = []
         waiting: list[tuple[dict[str, str], int]] = [({}, 0)]
         tried: set[frozenset[tuple[str, str]]] = set()
+        asked: set[frozenset[tuple[str, str]]] = set()
         scenario = STANDARD
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
+            # Two guards flipped one after the other are met in both orders.
+            if frozenset(chosen.items()) in asked:
+                continue
+            asked.add(frozenset(chosen.items()))
             if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
             run, machine = self.run(scenario, chosen)
@@ -238,7 +243,7 @@ class _Paths:
             tried.add(path)
             exceptional = any(d.data and d.choice != "ordinary" for d in decisions)
             runs = [run]
-            if run.asked and not exceptional and run.of(t.Backward):
+            if run.asked and not exceptional and flips < 2 and run.of(t.Backward):
                 runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
             assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.

@@ -175,7 +175,7 @@ class Expressions:
     def _compare(self, node: p.Node) -> Value:
         assert isinstance(node, p.Compare)
         left = self.eval(node.left)
-        result: Value = True
+        chained: Value = True
         shown = node.left
         for op, expression in node.rest:
             right = self.eval(expression)
@@ -183,10 +183,12 @@ class Expressions:
             if isinstance(result, Unknown) and not result.tensor:
                 reached = self.machine.guards.reached(node)
                 result = result if reached is None else reached
-            if result is not True:
-                return result
+            if result is False:
+                # `0 < limit < count`: the link that is known not to hold decides.
+                return False
+            chained = result if chained is True else chained
             left, shown = right, expression
-        return result
+        return chained
 
     def compared(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
         if isinstance(left, Number) and isinstance(right, Number) and op in _COMPARISONS:

@@ -19,6 +19,11 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+# What Python itself knows the truth of.
+_PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
+
+_POSITIVE = {"is not": "is", "!=": "=="}
+
 
 class Guards:
     """Decides the guards of one machine."""
@@ -37,6 +42,8 @@ class Guards:
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
         self._wrapping: frozenset[str] | None = None
+        self._goals: dict[p.Node, bool | None] = {}
+        self._ends: dict[p.Node, bool] = {}
 
     def refusal(self) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
@@ -60,29 +67,13 @@ class Guards:
         return p.render(expression)
 
     def known_truth(self, value: Value) -> bool | None:
-        match value:
-            case Unknown():
-                key, negated = _stripped(value.text)
-                if key in self.decisions and not self.decisions[key].data:
-                    self.supposed = True
-                    return (self.decisions[key].choice == "true") != negated
-                return None
-            case (
-                bool()
-                | int()
-                | float()
-                | str()
-                | bytes()
-                | None
-                | Fraction()
-                | tuple()
-                | list()
-                | dict()
-                | set()
-            ):
-                return bool(value)
-            case _:
-                return True
+        if isinstance(value, Unknown):
+            key, negated = _stripped(value.text)
+            if key in self.decisions and not self.decisions[key].data:
+                self.supposed = True
+                return (self.decisions[key].choice == "true") != negated
+            return None
+        return bool(value) if value is None or isinstance(value, _PLAIN) else True
 
     def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
@@ -139,11 +130,13 @@ class Guards:
     def ends_windows(self, node: p.Node | None = None) -> bool:
         """True when a guard (the one being decided, unless told) holds a step and no backward."""
         relevance, node = self.machine.relevance, node or self.deciding
-        return (
-            isinstance(node, p.If)
-            and any(s in relevance.stepping for s in node.body)
-            and not any(s in relevance.backwards for s in node.body)
-        )
+        if not isinstance(node, p.If):
+            return False
+        if node not in self._ends:
+            self._ends[node] = any(s in relevance.stepping for s in node.body) and not any(
+                s in relevance.backwards for s in node.body
+            )
+        return self._ends[node]
 
     def _wrapping_counts(self) -> frozenset[str]:
         """What is raised by something else than a number, and set to 0 where it is held against a limit."""
@@ -196,7 +189,8 @@ class Guards:
                 decision.options = (*decision.options, literal)
             return decision.choice == literal
         matters = self._matters(node)
-        prefer = isinstance(node, p.If) and self._prefers_literal(node)
+        # Scripts that train do so on the accelerator that their scalers and wrappers are for.
+        prefer = literal == "cuda" or (isinstance(node, p.If) and self._prefers_literal(node))
         choice = self.machine.chosen.get(symbol, literal if prefer else "…")
         self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
         return choice == literal
@@ -216,6 +210,9 @@ class Guards:
             if isinstance(node, p.Bool) and node.op == "or" and names.is_off_by_default(key):
                 # The other side of the `or` will do.
                 return False
+            if names.is_occasional(key) and not self._goes_backward():
+                # What is due once in a long while may set counters back, and no window ends with it.
+                return False
             if self.goal is not None:
                 return self.goal != negated
             if key.endswith(" is None"):
@@ -226,7 +223,7 @@ class Guards:
             # The same flag may guard more, further on.
             weighty = self._weighty(node)
             if weighty is not None:
-                return self._default(value, key, _stripped(p.render(weighty.test))[1], weighty)
+                return self._default(value, key, _flag(weighty.test)[1], weighty)
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
@@ -244,14 +241,28 @@ class Guards:
             return negated != (told or divides)
         return True
 
+    def _goes_backward(self) -> bool:
+        """True where the guard being decided holds a backward."""
+        guard = self.deciding
+        return isinstance(guard, p.If) and any(
+            s in self.machine.relevance.backwards for s in (*guard.body, *guard.orelse)
+        )
+
     def _weighty(self, node: p.If) -> p.If | None:
         """Another guard with the same test, or its opposite, that has to do with training."""
         if self._by_test is None:
             self._by_test = {}
             for guard in self.machine.program.nodes:
                 if isinstance(guard, p.If) and self.weight(guard.body) > self.weight(guard.orelse):
-                    self._by_test.setdefault(_stripped(p.render(guard.test))[0], guard)
-        return self._by_test.get(_stripped(p.render(node.test))[0])
+                    self._by_test.setdefault(_flag(guard.test)[0], guard)
+        return self._by_test.get(_flag(node.test)[0])
+
+    def goal_of(self, node: p.If) -> bool | None:
+        """Which side of a guard has more to do with training, None where neither has."""
+        if node not in self._goals:
+            then, other = self.weight(node.body), self.weight(node.orelse)
+            self._goals[node] = None if then == other else then > other
+        return self._goals[node]
 
     def weight(self, block: tuple[p.Stmt, ...]) -> int:
         """How much a branch has to do with training; below zero for one that gives up."""
@@ -338,6 +349,15 @@ def _stripped(text: str) -> tuple[str, bool]:
         text = text[4:]
         negated = not negated
     return text, negated
+
+
+def _flag(test: p.Expr) -> tuple[str, bool]:
+    """The same for a test as it is written: `x is not None` negates `x is None`, too."""
+    match test:
+        case p.Compare(left=left, rest=[("is not" | "!=" as op, right)]):
+            return f"{p.render(left)} {_POSITIVE[op]} {p.render(right)}", True
+        case _:
+            return _stripped(p.render(test))
 
 
 def _equality(key: str) -> tuple[str, str] | None:

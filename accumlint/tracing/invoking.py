@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing.leaving import Stopped
@@ -146,6 +146,11 @@ class Invoking:
             return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
+                if self.machine.naming.is_steps(param.name) and _holds_back(param.name, function):
+                    # It is told for every micro-batch but the last of a window.
+                    self.machine.state.asked = True
+                    held = f"not {param.name} % {self.machine.scenario.steps} == 0"
+                    return Unknown(held, hint=default.value)
                 return self.machine.naming.symbol(
                     param.name, param.name, function, hint=default.value
                 )
@@ -197,6 +202,21 @@ class Invoking:
         elif any("dataclass" in d for d in cls.decorators):
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
+
+    def from_pretrained(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """A model that its library makes of a checkpoint: of its configuration, and what else is given."""
+        given = {k: v for k, v in kwargs.items() if k not in ("config", "cache_dir", "from_tf")}
+        config = kwargs.get("config", Unknown("config"))
+        return self.construct(value, [config, *args[1:]], given, node)
+
+    def works_out_a_loss(self, cls: p.Class) -> bool:
+        """True for a model whose own forward calls a loss function."""
+        forward = cls.methods.get("forward")
+        called = (n for n in p.walk(forward.body) if isinstance(n, p.Call)) if forward else ()
+        lasts = (p.dotted(call.func).rpartition(".")[2] for call in called)
+        return any(last in frameworks.LOSSES or last in frameworks.CRITERIA for last in lasts)
 
     def super_call(
         self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -250,3 +270,16 @@ class Invoking:
         if "staticmethod" in closure.function.decorators:
             return Bound(None, closure)
         return Bound(value, closure)
+
+
+def _holds_back(flag: str, function: p.Function) -> bool:
+    """True for a flag under which a function goes backward and does not step: `if not accumulate: optimizer.step()`."""
+    for node in p.walk(function.body):
+        match node:
+            case p.If(test=p.Unary(op="not", operand=p.Name(id=name)), body=body) if name == flag:
+                calls = (n for n in p.walk(body) if isinstance(n, p.Call))
+                if any(p.dotted(call.func).endswith(".step") for call in calls):
+                    return True
+            case _:
+                pass
+    return False

@@ -261,11 +261,11 @@ def _builtin(
             if len(args) > 1 and isinstance(args[1], str):
                 if isinstance(first, Object) and args[1] in first.attributes:
                     return (first.attributes[args[1]],)
-                if len(args) > 2 and isinstance(args[2], bool) and isinstance(first, Unknown):
+                told = args[2] if len(args) > 2 else None
+                # A limit of 0 is none, and an epoch of 0 has come.
+                if isinstance(first, Unknown) and (isinstance(told, bool) or told in (0, -1)):
                     return (
-                        machine.naming.symbol(
-                            f"{first.text}.{args[1]}", args[1], node, hint=args[2]
-                        ),
+                        machine.naming.symbol(f"{first.text}.{args[1]}", args[1], node, hint=told),
                     )
                 return (machine.members.attribute(first, args[1], node),)
             return (Unknown("getattr(…)"),)

@@ -354,9 +354,10 @@ class Losses:
         """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
         machine = self.machine
         shown = list(_shown(node))
-        if any(not _is_plain(expression) for expression in shown):
-            return False
-        for expression in shown if machine.state.loops and not machine.state.no_grad else ():
+        plain = [expression for expression in shown if _is_plain(expression)]
+        for expression in plain if machine.state.loops else ():
+            if machine.state.no_grad and not self._is_trained(expression):
+                continue
             for value in flat([machine.eval(expression)]):
                 if isinstance(value, Unknown) and value.loss and value.batches and not value.lost:
                     shares = tuple(
@@ -364,7 +365,19 @@ class Losses:
                         for x in value.linear
                     )
                     machine.emit(t.Report(*machine.stamp(node, p.render(expression)), shares))
-        return True
+        return len(plain) == len(shown)
+
+    def _is_trained(self, expression: p.Expr) -> bool:
+        """True for a loss with a graph, which a block without one shows, and not for one that was worked out in it."""
+        while isinstance(expression, p.Call):
+            of = expression.positional(0)
+            func = expression.func
+            inner = func.base if isinstance(func, p.Attr) else of
+            if inner is None:
+                return False
+            expression = inner
+        value = self.machine.eval(expression)
+        return isinstance(value, Unknown) and bool(value.networks)
 
 
 def _written(node: p.Node, text: str) -> str:

@@ -229,8 +229,7 @@ class Machine:
 
     def _if(self, node: p.Node) -> str | None:
         assert isinstance(node, p.If)
-        then, other = self.guards.weight(node.body), self.guards.weight(node.orelse)
-        self.guards.goal = None if then == other else then > other
+        self.guards.goal = self.guards.goal_of(node)
         self.guards.deciding = node
         self.guards.supposed = False
         value = self.eval(node.test)

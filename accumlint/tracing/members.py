@@ -327,6 +327,9 @@ class Members:
                 )
             if len(values) == wanted:
                 return values
+            if len(values) == 1 and isinstance(values[0], Unknown):
+                # `tuple(t.to(device) for t in batch)`: one stands for as many as there are.
+                value = values[0]
         if isinstance(value, Unknown):
             found: list[Value] = []
             for i, item in enumerate(items):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -28,6 +30,12 @@ _BUILTINS = frozenset(
         "id", "repr", "vars", "delattr", "issubclass", "property", "exit", "quit", "input", "slice",
     }
 )  # fmt: skip
+
+_OF_OPTIMIZERS = names.CLEARS | {
+    "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
+    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
+}  # fmt: skip
+_SETTINGS: WeakKeyDictionary[p.Program, dict[str, bool]] = WeakKeyDictionary()
 
 
 class Naming:
@@ -79,7 +87,8 @@ class Naming:
         windows = machine.home.relevance.window_names
         # As written, too: a helper's `args` is its caller's `train_args`.
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
-        if self.is_steps(name) or text in windows or written:
+        # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
+        if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
             if name in names.held_to_one(machine.home.source.text):
                 return 1
             machine.state.asked = True
@@ -120,6 +129,8 @@ class Naming:
         """The role that a name suggests, and what the file does with it."""
         relevance = self.machine.home.relevance
         role = names.role_of(name)
+        if name in ("opt", "opts") and _are_settings(self.machine.program, name):
+            return ""
         if name in relevance.optimizers and role in ("", "scheduler"):
             return "optimizer"
         if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
@@ -129,6 +140,9 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
+        if isinstance(value, int) and names.is_start(name) and _is_taken_up(node):
+            # What comes after a checkpoint's epoch is the first one of a fresh run.
+            return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
             if (
@@ -169,8 +183,10 @@ class Naming:
             ):
                 return same[0]
         windows = machine.home.relevance.window_names
-        size = self.is_steps(name) or (path in windows and not names.is_count(name))
-        if not value.tensor and size and not value.loss:
+        size = self.is_steps(name) or (
+            path in windows and (names.is_rounds(name) or not names.is_count(name))
+        )
+        if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
             machine.state.asked = True
             return machine.scenario.steps
         if not value.tensor and names.is_updates_per_epoch(name):
@@ -184,7 +200,7 @@ class Naming:
                 and not value.count
             ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
-                return 0
+                return _first(node)
             given = [x for x in value.things if x.role == role == "model"]
             if given and not names.is_another(name):
                 # What a helper makes of a model, or takes out of its wrapper, has its parameters.
@@ -308,6 +324,43 @@ class Naming:
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
             if state.literal is None:
                 state.literal = right
+
+
+def _are_settings(program: p.Program, name: str) -> bool:
+    """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
+    found = _SETTINGS.setdefault(program, {})
+    if name not in found:
+        found[name] = any(p.dotted(of).rpartition(".")[2] == name for of in _asked(program))
+    return found[name]
+
+
+def _asked(program: p.Program) -> Iterator[p.Expr]:
+    """What attributes are read of that optimizers do not have."""
+    for node in program.nodes:
+        match node:
+            case p.Attr(base=base, name=name) if name not in _OF_OPTIMIZERS:
+                yield base
+            case p.Call(func=p.Name(id="getattr"), args=[of, *_]):
+                yield of.value
+            case _:
+                pass
+
+
+def _first(node: p.Node) -> int:
+    """The first value of a counter that goes on from another number: `step = restored + 1` is 1 in a fresh run."""
+    match node:
+        case p.Assign(
+            value=p.Binary(op="+", left=p.Name() | p.Attr(), right=p.Const(value=int() as more))
+        ):
+            return more
+        case _:
+            return 0
+
+
+def _is_taken_up(node: p.Node) -> bool:
+    """`start = checkpoint["epoch"] + 1`."""
+    value = node.value if isinstance(node, p.Assign) else None
+    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
 
 
 def _allocates(value: p.Expr) -> bool:

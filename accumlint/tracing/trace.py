@@ -596,6 +596,14 @@ class Trace:
     def main(self) -> Run:
         return self.runs[0]
 
+    def twin(self, optimizer: Thing) -> Window | None:
+        """An optimizer's steady window with other accumulation steps; None where nobody asks for them."""
+        if len(self.runs) < 2 or not self.main.asked or self.main.guessed:
+            return None
+        other = self.runs[1]
+        same = (o for o in other.optimizers if (o.text, o.node) == (optimizer.text, optimizer.node))
+        return next(map(other.steady, same), None)
+
     @cached_property
     def growth(self) -> dict[Thing, Fraction | None]:
         """Per optimizer of `main`: how a steady window's total factor grows from 2 accumulation steps to 4.
@@ -603,21 +611,15 @@ class Trace:
         1 for a window that is divided rightly, 2 when it is never divided, 1/2 when it is divided twice; None when
         it cannot be told (the steps are not asked for, the loss was not followed).
         """
-        if len(self.runs) < 2 or not self.main.asked or self.main.guessed:
-            return {}
-        found: dict[Thing, Fraction | None] = {}
-        other_by_text = {(o.text, o.node): o for o in self.runs[1].optimizers}
-        for optimizer in self.main.optimizers:
-            twin = other_by_text.get((optimizer.text, optimizer.node))
-            here = self.main.steady(optimizer)
-            there = self.runs[1].steady(twin) if twin is not None else None
-            found[optimizer] = None
-            if here is not None and there is not None:
-                # Windows that do not grow with the steps tell nothing about their sum.
-                whole = len(here.microbatches) * self.runs[1].steps
-                if whole == len(there.microbatches) * self.main.steps:
-                    found[optimizer] = _growth(here, there)
-        return found
+        return {optimizer: self._growth(optimizer) for optimizer in self.main.optimizers}
+
+    def _growth(self, optimizer: Thing) -> Fraction | None:
+        here, there = self.main.steady(optimizer), self.twin(optimizer)
+        if here is None or there is None:
+            return None
+        # Windows that do not grow with the steps tell nothing about their sum.
+        whole = len(here.microbatches) * self.runs[1].steps
+        return _growth(here, there) if whole == len(there.microbatches) * self.main.steps else None
 
 
 def _growth(here: Window, there: Window) -> Fraction | None:

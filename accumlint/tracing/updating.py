@@ -83,6 +83,8 @@ class Updating:
         machine = self.machine
         state = machine.state
         thing = self.machine.things.thing(base)
+        # PyTorch names the parameter, and some pass it by its name.
+        args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
         optimizer = next((a for a in args if isinstance(a, Object) and a.role == "optimizer"), None)
         match name:
             case "scale":

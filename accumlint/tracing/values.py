@@ -16,6 +16,8 @@ from accumlint.reading.project import Module
 from accumlint.reading.relevance import Relevance
 from accumlint.tracing.trace import Divisor, Forward, Thing
 
+_ONE = Fraction(1)
+
 
 def _no_values() -> list[Value]:
     return []
@@ -116,7 +118,7 @@ class Unknown:
 
     @property
     def linear(self) -> tuple[Term, ...]:
-        return self.terms if self.terms is not None else (Term(self, Fraction(1), ()),)
+        return self.terms if self.terms is not None else (Term(self, _ONE, ()),)
 
     @property
     def tensor(self) -> bool:

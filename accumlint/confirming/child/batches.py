@@ -25,6 +25,7 @@ _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
 )
 _MASK = re.compile(r"mask")
+_WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
@@ -37,8 +38,8 @@ class Data:
 
     `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
     loss leaves out; `length` micro-batches make an epoch. `fed` is the last one that a loader gave; the one in hand is
-    `spent` when it has gone backward. `outputs`, if there are any, are what each network has given since the last
-    backward.
+    `spent` when it has gone backward. `last` is what a network gave last; `outputs`, if there are any, are what each
+    network has given since the last backward.
     """
 
     kind: str
@@ -61,7 +62,9 @@ class Data:
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
     outputs: dict[int, torch.Tensor] | None = None
+    last: Plain | None = None
     unknown: Callable[[str], Any] = lambda text: None
+    setting: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:
         """The next micro-batch.
@@ -217,6 +220,9 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
+            elif name.lower() in _WHOLE:
+                # Beside what only names its samples.
+                made.append(self.use())
             else:
                 made.append(self.tensor(name, None if targets else position))
         return tuple(made)

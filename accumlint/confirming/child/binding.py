@@ -97,6 +97,11 @@ class Binding(Things):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             self.own(value)
+        if isinstance(value, torch.Tensor) and value.dim() and _LOSS.search(last.lower()):
+            # The first thing that a network gives is its loss where that is the name it gets.
+            given = self.data.last
+            if isinstance(given, Output) and value is given.logits:
+                return given.loss
         return value
 
     def _piece(self, bound: str) -> Any:
@@ -243,12 +248,25 @@ class Binding(Things):
         self.missing((), failure)
         return self.choice(text)
 
-    def absent(self, bound: tuple[str, ...], failure: Exception) -> Any:
-        """Stand-ins for what could not be imported or defined: a class is not the thing that is made of it."""
-        self.missing((), failure)
-        return tuple(self.stub(n) if _CLASS.search(n) else self._missing(n) for n in bound)
+    def absent(
+        self, bound: tuple[str, ...], failure: Exception, called: tuple[str, ...] = ()
+    ) -> Any:
+        """Stand-ins for what could not be imported or defined: a class is not the thing that is made of it.
 
-    def either(self, name: str, now: Callable[[], Any], failure: Exception) -> Any:
+        What the source calls is no data and no setting, whatever its name.
+        """
+        self.missing((), failure)
+        return tuple(self._absent(name, name in called) for name in bound)
+
+    def _absent(self, name: str, is_called: bool) -> Any:
+        if _CLASS.search(name):
+            return self.stub(name)
+        if not is_called:
+            return self._missing(name)
+        found = self.value(name)
+        return found if callable(found) else self.stub(name)
+
+    def either(self, name: str, now: Callable[[], Any], failure: Exception | None) -> Any:
         """What a name means after the block that binds it has failed: what it got, or else a stand-in."""
         try:
             return now()

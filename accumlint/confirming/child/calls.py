@@ -34,8 +34,7 @@ class _Parameters(list[Any]):
         if name.startswith("_"):
             raise AttributeError(name)
         text = f"{self._name}.{name}"
-        found = self._binding.value(text)
-        return self._binding.stub(text) if found is UNKNOWN else found
+        return self._binding.known(text)
 
 
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:

@@ -35,6 +35,20 @@ def names(binding: Binding) -> dict[str, Any]:
     }
 
 
+class _Known(SimpleNamespace):
+    """An object of which some attributes are known; the others are answered by their names."""
+
+    def __init__(self, binding: Binding, text: str, **known: Any) -> None:
+        super().__init__(**known)
+        self._binding, self._text = binding, text
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        text = f"{self._text}.{name}"
+        return self._binding.known(text)
+
+
 def _trainer(binding: Binding) -> type:
     class Trainer:
         """Divides by the accumulation steps only where the loss is not told the window's number of items."""
@@ -45,13 +59,16 @@ def _trainer(binding: Binding) -> type:
             # As for every language model whose forward takes keyword arguments.
             self.model_accepts_loss_kwargs = True
             self.label_smoother = None
-            self.args = SimpleNamespace(
-                gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
+            self.args = _Known(
+                binding, "args", gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
                 device=binding.data.device, average_tokens_across_devices=True,
             )  # fmt: skip
-            self.accelerator = SimpleNamespace(
-                num_processes=1, device=binding.data.device, autocast=nullcontext
-            )
+            self.accelerator = _Known(
+                binding, "accelerator", num_processes=1, device=binding.data.device, autocast=nullcontext
+            )  # fmt: skip
+
+        def __getattr__(self, name: str) -> Any:
+            return binding.attribute(self, name)
 
         def compute_loss(
             self,

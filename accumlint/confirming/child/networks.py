@@ -37,6 +37,8 @@ class Output(Plain):
         self._make = loss
         self.has_loss = has_loss
         self._loss: torch.Tensor | None = None
+        # What the loop has put in.
+        self._put: dict[str, Any] = {}
 
     @property
     def logits(self) -> torch.Tensor:
@@ -84,11 +86,19 @@ class Output(Plain):
                 made.append(self.logits)
         return tuple(made)
 
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._put[key] = value
+
     def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str) and key in self._put:
+            return self._put[key]
         if isinstance(key, str):
             return self.named(key) if "loss" in key.lower() else self.logits
         if isinstance(key, int):
             return self.loss if self.has_loss and key == 0 else self.logits
+        if isinstance(key, slice) and key.start is None and key.stop in (2, 3):
+            # The first things of several; names will say which.
+            return self
         return self.logits[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -141,6 +151,13 @@ for _name in OPERATORS:
     setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
 
 
+def seed_with(number: int) -> None:
+    """Seeds what draws here; `torch.manual_seed` would write a traceback down for every kind of device there is."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
+
+
 class Model(nn.Module):
     """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
 
@@ -148,7 +165,7 @@ class Model(nn.Module):
         super().__init__()
         self.data_ = [data]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            seed_with(seed)
             if data.kind == "tokens":
                 self.embedding = nn.Embedding(VOCABULARY, WIDTH)
                 self.head = nn.Linear(WIDTH, VOCABULARY)
@@ -184,7 +201,9 @@ class Model(nn.Module):
             data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
-        return Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+        output = Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+        data.last = output
+        return output
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """Where it stands is settled: on the device of the run, in its precision."""
@@ -310,6 +329,11 @@ class _Member:
         if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
             return getattr(self._model, name)
         return _member(self._model, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        # Settings that the model carries.
+        text = f"model.{self._name}.{key}"
+        return self._model.data_[0].setting(text) if isinstance(key, str) else self
 
     def __iter__(self) -> Iterator[Any]:
         # A list of layers: what is done to each of them is done to none.

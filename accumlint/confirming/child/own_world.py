@@ -23,6 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from accumlint.confirming.child import surroundings
 from accumlint.confirming.child.own import OwnRecorder
+from accumlint.confirming.child.scaling import Scaling, scalers
 
 # Packages that only report what happens, or put it somewhere else: a script runs without them.
 _REPORTING = {
@@ -54,8 +55,8 @@ def settle(
         _load_here(patch)
         recorder.moved = lambda: told.setdefault("cuda", "the CPU")
     if device.type != "cuda" or unscaled:
-        scaling = surroundings.Scaling(0.0 if unscaled else _SCALE, 2000)
-        surroundings.scalers(patch, device, scaling)
+        scaling = Scaling(0.0 if unscaled else _SCALE, 2000)
+        scalers(patch, device, scaling)
     patch(torch, "compile", lambda model=None, *_, **__: _uncompiled(model, told))
     _watch_scaler(recorder, patch)
     _watch_processes(recorder, device, patch)

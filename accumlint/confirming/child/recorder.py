@@ -11,6 +11,7 @@ sum. Nothing collective happens here: each rank notes its own, and whoever compa
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import sys
@@ -53,6 +54,11 @@ _LARGE = 1e30
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
+@functools.cache
+def _is_torch(file: str) -> bool:
+    return bool(_TORCH.search(file))
+
+
 class Recorder(TorchFunctionMode):
     """Records one pass. Enter it around the user's code."""
 
@@ -75,6 +81,8 @@ class Recorder(TorchFunctionMode):
         self.stepping: list[Any] = []
         self.own_step = False
         self.asked = 0
+        # How many times a model was put in DDP, which gives all ranks the same parameters.
+        self.wraps = 0
         self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
         self.kept: list[Any] = []
         self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -129,17 +137,18 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.busy:
+            return func(*args, **kwargs)
         # What torch does inside itself, it does on purpose.
         as_is = self.settings.as_is
-        if not as_is and not _TORCH.search(sys._getframe(1).f_code.co_filename):
-            kwargs = self._placed(func, kwargs)
+        if not as_is and not _is_torch(sys._getframe(1).f_code.co_filename):
+            if kwargs:
+                kwargs = self._placed(func, kwargs)
             args = self._placed_args(func, args)
             if func in _CASTS and args[0].dtype in _FLOATING:
                 return args[0]
         if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
             return args[0]
-        if self.busy:
-            return func(*args, **kwargs)
         if func in ELEMENTWISE:
             return self._loss(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -210,12 +219,14 @@ class Recorder(TorchFunctionMode):
         self.look()
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
+        every = self.parameters()
         self.busy = True
         try:
-            for root in roots:
-                if isinstance(root, torch.Tensor) and root.requires_grad:
-                    every = self.parameters()
-                    found.extend(contributions(root, self.losses, every, self.backwards))
+            # Nothing in there is the user's, and hearing of it takes time.
+            with torch._C.DisableTorchFunction():
+                for root in roots:
+                    if isinstance(root, torch.Tensor) and root.requires_grad:
+                        found.extend(contributions(root, self.losses, every, self.backwards))
         finally:
             self.busy = False
         self.backwards += 1
@@ -244,12 +255,21 @@ class Recorder(TorchFunctionMode):
             self.busy = False
         return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
-    def _rooted(self, tensors: Any) -> Any:
-        """What goes backward; where it moves no parameter, another loss in its place, if one may be."""
-        if self.own_loss is None or not isinstance(tensors, torch.Tensor) or self._moves(tensors):
+    def _rooted(self, tensors: Any, starts: Any) -> Any:
+        """What goes backward; where it moves no parameter or is no number, another loss in its place, if one may be."""
+        if self.own_loss is None or not isinstance(tensors, torch.Tensor):
+            return tensors
+        is_number = tensors.numel() == 1 or starts is not None
+        if is_number and self._moves(tensors):
             return tensors
         found = self.own_loss()
         return tensors if found is None else found * self.scale
+
+    def _is_second(self) -> bool:
+        """Whether the micro-batch in hand is the second, the fourth and so on, by the backwards where nobody counts."""
+        if self.settings.as_is or not self.data.current:
+            return self.backwards % 2 == 1
+        return self.data.current % 2 == 0
 
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""
@@ -342,11 +362,15 @@ class Recorder(TorchFunctionMode):
         """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
         vector: list[float] = []
         mask: list[bool] = []
-        for p in params:
-            vector.extend(flat(p.grad if id(p) in owned else None, p))
-            mask.extend([id(p) in owned] * p.numel())
+        with torch._C.DisableTorchFunction():
+            for p in params:
+                vector.extend(flat(p.grad if id(p) in owned else None, p))
+                mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
-        return {"applied": vector, "owned": own}
+        held: list[float] = []
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            held = [x for p in params for x in flat(p, p)]
+        return {"applied": vector, "owned": own, "held": held, "wraps": self.wraps}
 
     def _average(self, params: list[torch.Tensor]) -> None:
         """The control: every rank ends up with the mean over ranks, however the loop went about it."""
@@ -427,13 +451,13 @@ class Recorder(TorchFunctionMode):
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self.busy:
                 return backward(tensors, *args, **kwargs)
-            tensors = self._rooted(tensors)
-            if self.settings.sabotage == "double" and self.backwards % 2:
-                # The control: every other micro-batch weighs twice as much.
+            starts = args[0] if args else kwargs.get("grad_tensors")
+            tensors = self._rooted(tensors, starts)
+            if self.settings.sabotage == "double" and self._is_second():
+                # The control: every other micro-batch weighs twice as much, in all that goes backward for it.
                 tensors = _doubled(tensors)
             if self.settings.sabotage == "even":
                 tensors = self.evened(tensors)
-            starts = args[0] if args else kwargs.get("grad_tensors")
             self.before_backward(tensors, starts, kwargs.get("inputs"))
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
@@ -461,7 +485,8 @@ class Recorder(TorchFunctionMode):
             yield self
 
     def holds(self) -> bool:
-        return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+        with torch._C.DisableTorchFunction():
+            return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
 
     def look(self) -> None:
         """Notes a clear that was done by hand, when what was held is gone."""

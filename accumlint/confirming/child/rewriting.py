@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from accumlint.confirming.child.nodes import (
     RUNTIME,
@@ -24,6 +25,7 @@ from accumlint.confirming.child.nodes import (
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.shapes import (
     acts,
+    bound_in_arms,
     bound_inside,
     bounds,
     count,
@@ -78,7 +80,12 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     for call in calls:
         if (place := slicer.place(call)) in guide.clippers:
             clippers.setdefault(place, call)
-    tree = _Rewriter(guide, slicer.eventful, set(clippers.values())).visit(tree)
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Only a docstring may stand before a future import; nobody needs it here.
     tree.body.insert(0, future)
@@ -88,8 +95,11 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
 class _Rewriter(ast.NodeTransformer):
     """Sends what enters names, loops and flags through the runtime."""
 
-    def __init__(self, guide: Guide, eventful: set[ast.stmt], clippers: set[ast.Call]) -> None:
+    def __init__(
+        self, guide: Guide, eventful: set[ast.stmt], clippers: set[ast.Call], called: set[str]
+    ) -> None:
         self.guide = guide
+        self.called = called
         self.clippers = clippers
         self.eventful = eventful
         self.choices = {
@@ -225,13 +235,14 @@ class _Rewriter(ast.NodeTransformer):
         quiet = self.quiet(node)
         text = ast.unparse(node.test)
         refusing = refused_side(node)
+        sometimes = bound_in_arms(node) if quiet else []
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if refusing is not None:
             allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
             node.test = placed(allowed, node.test)
         if quiet:
-            return self.careful_block(node)
+            return [self.careful_block(node), *self.otherwise(node, sometimes)]
         return self.careful_test(node, text) if self.guide.lenient else node
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
@@ -382,7 +393,22 @@ class _Rewriter(ast.NodeTransformer):
             return False
         return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
 
-    def careful_block(self, node: ast.stmt) -> ast.AST:
+    def otherwise(self, node: ast.stmt, names_: Iterable[str]) -> list[ast.stmt]:
+        """Stand-ins for names that none of the arms of a choice has bound."""
+        return [
+            placed(
+                ast.Assign(
+                    [ast.Name(name, ast.Store())],
+                    runtime(
+                        "either", [ast.Constant(name), later(loaded(name)), ast.Constant(None)]
+                    ),
+                ),
+                node,
+            )
+            for name in names_
+        ]
+
+    def careful_block(self, node: ast.stmt) -> ast.stmt:
         """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
         mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
         for name in dict.fromkeys(bound_inside(node)):
@@ -406,7 +432,10 @@ class _Rewriter(ast.NodeTransformer):
             return node
         spec = constant(bound)
         named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
-        made = runtime("absent" if named else "missing", [spec, failed()])
+        made = runtime("missing", [spec, failed()])
+        if named:
+            called = constant(tuple(n for n in flat(bound) if n in self.called))
+            made = runtime("absent", [spec, failed(), called])
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target

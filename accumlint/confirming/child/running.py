@@ -67,6 +67,8 @@ def run(job: Any, binding: Binding) -> None:
     entry = job["entry"]
     module = types.ModuleType(job["module"])
     space = vars(module)
+    # A package that imports this module while it imports the package takes what is not there yet.
+    space["__getattr__"] = binding.stub
     space |= {
         "__name__": "__main__" if entry["function"] is None else job["module"],
         "__file__": job["file"],

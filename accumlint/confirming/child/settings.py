@@ -19,7 +19,7 @@ _NOW_AND_THEN = (
 )
 _LONG = (
     r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
-    r"|^(steps|iterations|iters|updates)$"
+    r"|^(steps|iterations|iters|updates)$|^(steps?|iter(ation)?s?|updates?)_?max$"
 )
 _SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
     (re.compile(pattern), value)

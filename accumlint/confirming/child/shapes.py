@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 
 from accumlint.confirming.child.nodes import RUNTIME, placed, runtime
@@ -108,6 +109,19 @@ def bound_inside(node: ast.stmt) -> Iterator[str]:
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 if not inner.id.startswith("__"):
                     yield inner.id
+
+
+def bound_in_arms(node: ast.If) -> list[str]:
+    """The names that several arms of a choice bind and not all: which of them runs, settings that nobody has decide."""
+    arms: list[list[ast.stmt]] = [node.body]
+    rest = node.orelse
+    while len(rest) == 1 and isinstance(rest[0], ast.If):
+        arms.append(rest[0].body)
+        rest = rest[0].orelse
+    arms.append(rest)
+    bound = [{name for statement in arm for name in bound_inside(statement)} for arm in arms]
+    often = Counter(name for found in bound for name in found)
+    return sorted(name for name, times in often.items() if 1 < times < len(arms))
 
 
 def mentioned(node: ast.expr | ast.stmt) -> Iterator[str]:

@@ -51,6 +51,8 @@ _APEX = {"initialize", "master_params", "scale_loss"}
 _STEPS = re.compile(
     r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
 )
+# Methods of data that take a function and give other data.
+_SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
 # What gets one of these may step, scale or clear as it likes.
 _STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
 # How the text of a stub ends that an unknown iterable gave.
@@ -107,6 +109,8 @@ class Stub:
             return self._settings(args[0])
         if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):
             return args[0]
+        if method in _SIFTING and source and args:
+            return self._other(source)
         # A decorator of a library that is not here leaves what it decorates alone.
         if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
             return args[0]
@@ -279,7 +283,8 @@ class Stub:
 
 for _name in (
     "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
-    "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "iadd", "isub", "imul", "itruediv",
+    "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
+    "rrshift", "iadd", "isub", "imul", "itruediv", "ilshift",
 ):  # fmt: skip
     setattr(Stub, f"__{_name}__", lambda self, other: self._operated(other))
 for _name in ("neg", "pos", "abs", "invert"):

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import importlib.abc
 import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -23,7 +23,9 @@ from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
+from accumlint.confirming.child.batches import plain
 from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 from accumlint.confirming.child.things import Unbound
 
@@ -33,6 +35,13 @@ ABSENT = {
     "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
     "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
 }  # fmt: skip
+# What of torch's only reports.
+_TENSORBOARD = "torch.utils.tensorboard"
+# Packages that another took the place of.
+_RENAMED = {
+    "importlib_metadata": "importlib.metadata",
+    "importlib_resources": "importlib.resources",
+}
 # Frameworks that drive a loop: without them there is nothing to measure.
 DRIVERS = {
     "accelerate",
@@ -41,18 +50,6 @@ DRIVERS = {
     "pytorch_lightning",
     "ignite",
 }
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows.
-
-    `told` hears of one that the source switches off where the finding is about one that is on; without, it stays off.
-    """
-
-    scale: float
-    interval: int
-    told: Callable[[str, str], None] | None = None
 
 
 @contextmanager
@@ -75,6 +72,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
             lambda model=None, *_, **__: model if model is not None else (lambda m: m),
         )
         patch(sys, "argv", ["train.py"])
+        patch(builtins, "__import__", _importing(binding, stack))
         finder = _Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(finder.last)
@@ -113,32 +111,6 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.amp, "autocast", Autocast)
 
 
-def scalers(patch: Callable[..., Any], device: torch.device, scaling: Scaling) -> None:
-    """GradScalers work without a GPU too, and as they are set."""
-    real = torch.amp.GradScaler
-
-    class Scaler(real):
-        """A scaler that works without CUDA: the real one switches itself off there and hides every defect."""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            enabled = kwargs.get("enabled", True)
-            enabled = isinstance(enabled, Stub) or enabled
-            for value in args:
-                enabled = value if isinstance(value, bool) else enabled
-            if not enabled and scaling.told is not None:
-                scaling.told("GradScaler", "switched on, as the finding takes it to be")
-                enabled = True
-            growth = {k: v for k, v in kwargs.items() if k in ("growth_factor", "backoff_factor")}
-            growth = {k: v for k, v in growth.items() if isinstance(v, float)}
-            super().__init__(
-                device.type, init_scale=scaling.scale or 1.0, growth_interval=scaling.interval,
-                enabled=bool(enabled) and scaling.scale > 0, **growth,
-            )  # fmt: skip
-
-    patch(torch.amp, "GradScaler", Scaler)
-    patch(torch.cuda.amp, "GradScaler", Scaler)
-
-
 def _processes(patch: Callable[..., Any], binding: Binding) -> None:
     device = binding.data.device
     recorder = binding.recorder
@@ -148,6 +120,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
             binding.data.thaw()
+            recorder.wraps += 1
             if next(module.parameters(), None) is None:
                 # What it is made of is not here.
                 module = binding.model("model")
@@ -159,7 +132,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 for k in ("gradient_as_bucket_view",)
                 if isinstance(kwargs.get(k), bool)
             }
-            super().__init__(module, **kept)
+            super().__init__(module, find_unused_parameters=binding.unused, **kept)
             group = dist.group.WORLD
             assert group is not None
 
@@ -188,6 +161,9 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 self.require_backward_grad_sync = False
             return super().forward(*args, **kwargs)
 
+    # What a network gives stands for a tensor.
+    found = distributed._find_tensors
+    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
     patch(torch.nn.parallel, "DistributedDataParallel", Counted)
     patch(distributed, "DistributedDataParallel", Counted)
     if dist.is_initialized() and device.type == "cpu":
@@ -212,6 +188,37 @@ def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return work
 
     return all_reduce
+
+
+def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
+    """Imports in which a package of another version lacks no name that a module of the project takes from it."""
+    real = builtins.__import__
+
+    def importing(*args: Any, **kwargs: Any) -> Any:
+        found = real(*args, **kwargs)
+        told = (
+            dict(zip(("name", "globals", "locals", "fromlist", "level"), args, strict=False))
+            | kwargs
+        )
+        file = (told.get("globals") or {}).get("__file__") or ""
+        if told.get("fromlist") and _is_project(file) and _is_installed(found):
+            for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
+                name = f"{found.__name__}.{lacking}"
+                binding.tell(name, "a stand-in, since this version has none")
+                setattr(found, lacking, binding.stub(name))
+                stack.callback(delattr, found, lacking)
+        return found
+
+    return importing
+
+
+def _is_project(file: str) -> bool:
+    """True for a file that is neither Python's nor of an installed package."""
+    return bool(file) and "site-packages" not in file and "/lib/python" not in file
+
+
+def _is_installed(module: types.ModuleType) -> bool:
+    return "site-packages" in (getattr(module, "__file__", None) or "")
 
 
 def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:
@@ -252,8 +259,7 @@ class _Arguments(argparse.Namespace):
         if name.startswith("__") or "_binding" not in self.__dict__:
             raise AttributeError(name)
         binding: Binding = self.__dict__["_binding"]
-        found = binding.value(f"args.{name}")
-        return binding.stub(f"args.{name}") if found is UNKNOWN else found
+        return binding.known(f"args.{name}")
 
     # As a mapping, by `vars`.
     as_mapping_ = True
@@ -315,6 +321,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return self.spec(fullname)
         if fullname.split(".")[0] in self.binding.driven and fullname not in sys.modules:
             return self.spec(fullname)
+        if fullname == _TENSORBOARD and fullname not in sys.modules:
+            return self.spec(fullname)
         if fullname in sharded.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
         return None
@@ -365,6 +373,9 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if top in contracts.PACKAGES:
             return self.finder.spec(fullname)
+        if fullname in _RENAMED:
+            sys.modules[fullname] = importlib.import_module(_RENAMED[fullname])
+            return sys.modules[fullname].__spec__
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)
@@ -378,7 +389,7 @@ def _asked_by_the_user(file: str) -> bool:
         if name == file:
             return True
         if not name.startswith("<frozen importlib") and name != __file__:
-            return "site-packages" not in name and "/lib/python" not in name
+            return _is_project(name)
         frame = frame.f_back
     return False
 
@@ -394,7 +405,9 @@ class _StubModule(types.ModuleType):
             raise AttributeError(name)
         binding: Binding = self.__dict__["_binding"]
         if name in ("tqdm", "trange", "track"):
-            return lambda it=None, *_, **__: Progress(it)
+            return lambda it=None, *_, iterable=None, **__: Progress(
+                it if iterable is None else iterable
+            )
         for given in (name, f"{self.__name__}.{name}"):
             if given in binding.given:
                 return binding.take(given)

@@ -56,6 +56,8 @@ _HARMLESS = re.compile(
 )
 # What does something to a setting is none.
 _VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
+# The only stage of a pipeline is its first and its last.
+_ONLY = re.compile(r"is_\w*(first|last)\w*_stage")
 _RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 _SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
@@ -97,7 +99,7 @@ class Things:
         self.recorder = recorder
         self.data = data
         data.models = recorder.models
-        data.unknown = self.found
+        data.unknown, data.setting = self.found, self.known
         self.steps_ = steps
         self.roles = roles
         # What is found out on the way is this run's own.
@@ -116,6 +118,8 @@ class Things:
         self.prepares = prepares
         self.tells_steps = tells_steps
         self.scaled = scaled
+        # DDP has to find parameters that take no part in a loss.
+        self.unused = False
         self.accelerators: list[Any] = []
         if lenient:
             data.outputs = {}
@@ -219,7 +223,7 @@ class Things:
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
-        if self.asks_for_scaler(text):
+        if self.asks_for_scaler(text) or _ONLY.search(text):
             return True
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
@@ -269,6 +273,11 @@ class Things:
         last = text.rpartition(".")[2].lower()
         asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
         return self.value(text) if asked else self.stub(text)
+
+    def known(self, text: str) -> Any:
+        """What a name means, or a stub where it says nothing."""
+        found = self.value(text)
+        return self.stub(text) if found is UNKNOWN else found
 
     def stub(self, text: str) -> Stub:
         return Stub(text, self.answers)
@@ -328,8 +337,7 @@ class Things:
         """
         if name.startswith("_"):
             raise AttributeError(name)
-        found = self.value(f"self.{name}")
-        found = self.stub(f"self.{name}") if found is UNKNOWN else found
+        found = self.known(f"self.{name}")
         object.__setattr__(made, name, found)
         return found
 

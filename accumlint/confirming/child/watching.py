@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from accumlint.confirming.child.scaling import Scaled
+
 if TYPE_CHECKING:
     from accumlint.confirming.child.recorder import Recorder
 
@@ -63,7 +65,7 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
                     **recorder.at_clip(),
                 )  # fmt: skip
                 if pressure:
-                    return norm_clip(params, pressure)
+                    return norm_clip(params, pressure * _times(limit))
                 return original(params, limit, *args, **kwargs)
             pressure = recorder.settings.pressure
             recorder.note(
@@ -73,13 +75,18 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
                 threshold=pressure or 0.0,
                 by_value=by_value,
             )
-            threshold = pressure if pressure is not None else float("inf")
+            threshold = pressure * _times(limit) if pressure is not None else float("inf")
             kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
             return norm_clip(params, threshold, **kept)
         finally:
             recorder.busy = False
 
     return clip
+
+
+def _times(limit: Any) -> float:
+    """What a bound was multiplied by to fit gradients that are still scaled."""
+    return limit.scale if isinstance(limit, Scaled) else 1.0
 
 
 # No threshold is above a gradient of such numbers.
@@ -160,6 +167,7 @@ def _watch_scheduler(recorder: Recorder, patch: Patch) -> None:
 def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
     scaler = torch.amp.GradScaler
     scale, update, unscale = scaler.scale, scaler.update, scaler.unscale_
+    get_scale = scaler.get_scale
 
     def scaled(self: Any, outputs: Any) -> Any:
         result = scale(self, outputs)
@@ -176,10 +184,14 @@ def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
             recorder.notes.scales.append(float(self.get_scale()))
         return result
 
+    def asked(self: Any) -> float:
+        return Scaled(get_scale(self))
+
     def unscaled(self: Any, optimizer: Any) -> Any:
         recorder.note("unscale")
         return unscale(self, optimizer)
 
+    patch(scaler, "get_scale", asked)
     patch(scaler, "scale", scaled)
     patch(scaler, "update", updated)
     patch(scaler, "unscale_", unscaled)

@@ -33,10 +33,13 @@ from accumlint.confirming.child import contracts, guard, kernel, script, uncompi
 from accumlint.confirming.child.batches import Data, Enough
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.given import GivenError, given
+from accumlint.confirming.child.networks import seed_with
 from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.running import run
-from accumlint.confirming.child.surroundings import Scaling, surroundings
+from accumlint.confirming.child.scaling import Scaling
+from accumlint.confirming.child.surroundings import surroundings
+from accumlint.confirming.child.telling import even, raising
 from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
@@ -215,6 +218,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     passes: list[dict[str, Any]] = []
     kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
     tried: list[dict[str, Any]] = []
+    job["unused"] = False
     # The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and
     # no part of its ordinary way may be in the way.
     ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
@@ -224,6 +228,9 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
+        if not job["unused"] and _leaves_unused(first):
+            job["unused"] = True
+            first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
         if any(refusal["inside"] for refusal in first["notes"]["refused"]):
             # It would try again in every other pass.
             return {"passes": [first]}
@@ -252,6 +259,13 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
+
+
+def _leaves_unused(made: dict[str, Any]) -> bool:
+    """Whether DDP gave up since a stand-in takes no part in the loss: the user's model may well have no such part."""
+    return (
+        made["raised"] is not None and "parameters that were not used" in made["raised"]["message"]
+    )
 
 
 def _steps(made: dict[str, Any]) -> bool:
@@ -346,7 +360,7 @@ def _pass(
     pressure: float,
     recorders: list[Recorder],
 ) -> dict[str, Any]:
-    torch.manual_seed(order["seed"])
+    seed_with(order["seed"])
     steps = spec["steps"]
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
@@ -380,6 +394,7 @@ def _pass(
         tuple(job["steppers"]), ".prepare(" in job["text"],
         bool(_STEPS.search(job["text"])), job["scaled"],
     )  # fmt: skip
+    binding.unused = job["unused"]
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,
@@ -397,10 +412,10 @@ def _pass(
             unbound = str(reason)
         # Whatever the user's code raises is a result.
         except BaseException as error:  # noqa: BLE001
-            raised = _raised(error, job["file"], order["memory"])
+            raised = raising(error, job["file"], order["memory"])
             wanted = missing_names(error, job["file"], job["text"], binding.standins)
     notes = recorder.notes
-    _even(notes.events)
+    even(notes.events)
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
         "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
@@ -412,36 +427,3 @@ def _pass(
             "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip
-
-
-def _even(events: list[dict[str, Any]]) -> None:
-    """Makes all gradients as long as the last: parameters that the loop came to know later had none before."""
-    vectors = [e["applied"] for e in events if e["kind"] == "step"]
-    vectors.extend(part["gradient"] for e in events for part in e.get("contributions", ()))
-    longest = max(map(len, vectors), default=0)
-    for vector in vectors:
-        vector.extend([0.0] * (longest - len(vector)))
-
-
-def _one_line(message: str) -> str:
-    """The first line of a message, and the last where the first is only the beginning of something's name."""
-    first, *_, last = message.strip().split("\n") if "\n" in message.strip() else (message, message)
-    return (f"{first}…{last}" if first.endswith("(") else first)[:300]
-
-
-def _raised(error: BaseException, file: str, memory: float) -> dict[str, Any]:
-    kind, message = type(error).__name__, _one_line(str(error))
-    if isinstance(error, MemoryError) or "can't allocate memory" in message:
-        kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
-    elif "gloo" in message and "Timed out" in message:
-        message = "a rank waited in a collective for one that never entered it"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-    scaler = traceback.extract_tb(error.__traceback__)[-1].filename.endswith("grad_scaler.py")
-    return {
-        "scaler": scaler,
-        "kind": kind,
-        "message": message,
-        "line": lines[-1] if lines else 0,
-        "where": where[-1500:],
-    }

@@ -1,0 +1,40 @@
+"""What is told of a pass that has been made: gradients of one length, and what has ended it."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+
+def even(events: list[dict[str, Any]]) -> None:
+    """Makes all gradients as long as the last: parameters that the loop came to know later had none before."""
+    vectors = [e["applied"] for e in events if e["kind"] == "step"]
+    vectors.extend(part["gradient"] for e in events for part in e.get("contributions", ()))
+    longest = max(map(len, vectors), default=0)
+    for vector in vectors:
+        vector.extend([0.0] * (longest - len(vector)))
+
+
+def _one_line(message: str) -> str:
+    """The first line of a message, and the last where the first is only the beginning of something's name."""
+    first, *_, last = message.strip().split("\n") if "\n" in message.strip() else (message, message)
+    return (f"{first}…{last}" if first.endswith("(") else first)[:300]
+
+
+def raising(error: BaseException, file: str, memory: float) -> dict[str, Any]:
+    """What ended a pass: the exception, the user's line, and whether it was a GradScaler that refused."""
+    kind, message = type(error).__name__, _one_line(str(error))
+    if isinstance(error, MemoryError) or "can't allocate memory" in message:
+        kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
+    elif "gloo" in message and "Timed out" in message:
+        message = "a rank waited in a collective for one that never entered it"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
+    scaler = traceback.extract_tb(error.__traceback__)[-1].filename.endswith("grad_scaler.py")
+    return {
+        "scaler": scaler,
+        "kind": kind,
+        "message": message,
+        "line": lines[-1] if lines else 0,
+        "where": where[-1500:],
+    }

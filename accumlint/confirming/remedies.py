@@ -1,0 +1,170 @@
+"""What would decide an undecided finding: a set-up file that is ready to be filled in, or what else the user can do."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+
+from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.launch import Launched
+from accumlint.confirming.plan import Plan
+
+# What takes the place of a name in a set-up file, by its role.
+_ROLES = {
+    "model": "a torch.nn.Module",
+    "criterion": "a function that gives the loss",
+    "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "optimizer": "an optimizer over the parameters of the model that is given here too",
+}
+# Names of modules and of what is the same everywhere.
+_KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
+_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+_ENDED = {
+    "time": "`--timeout` gives it more time",
+    "killed": "`--memory` gives each rank more",
+}
+
+
+def advice(plan: Plan, launched: Launched) -> str:
+    """What else decides a finding than a set-up file; "" where nothing that is run does."""
+    if plan.job is None:
+        return "" if plan.rule.unmeasured or plan.reason.startswith("Python") else _by_script(plan)
+    if launched.fault:
+        return ""
+    hints = [_ENDED[launched.how]] if launched.how in _ENDED else []
+    return "; ".join((*hints, _by_script(plan)))
+
+
+def _by_script(plan: Plan) -> str:
+    place = f"{plan.report.shown}:{plan.report.mark.place.line}"
+    return (
+        f"`accumlint confirm {place} --run -- SCRIPT [ARGUMENT]...` asks the script itself, on its own data;"
+        " SCRIPT is this file or one that imports it"
+    )
+
+
+def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided) -> str:
+    """A set-up file to fill in with what is missing, "" where no name would help."""
+    if plan.job is None or launched.fault:
+        return ""
+    wanted = _wanted(plan, launched, evidence, reason)
+    if not wanted:
+        return ""
+    source = plan.job.text
+    entries = [
+        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, source)}"
+        for name, line in wanted.items()
+    ]
+    return "\n".join(
+        (
+            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop.',
+            "",
+            "\n".join(
+                textwrap.wrap(f"Without them: {reason}".replace('"', "'").replace("\\", "/"), 110)
+            ),
+            '"""',
+            "",
+            "",
+            "def setup(rank, world, device):",
+            "    return {",
+            *entries,
+            "    }",
+            "",
+        )
+    )
+
+
+def _wanted(
+    plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided
+) -> dict[str, int]:
+    """The names that are missing, with the lines that ask for them; 0 for a line that is not known."""
+    assert plan.job is not None
+    if reason.names:
+        return dict.fromkeys(map(_given, reason.names), 0)
+    first = evidence.raw.get("equal") if evidence else None
+    if first is None:
+        line = launched.line
+        return dict.fromkeys(_read(line, plan.job.text), line)
+    raised = first["raised"]
+    if raised and (attribute := _missed(raised["message"], plan.job.text)):
+        return {attribute: raised["line"]}
+    wanted: dict[str, int] = dict(first["wanted"])
+    for touched in first["notes"]["touched"]:
+        if name := _given(touched):
+            wanted.setdefault(name, 0)
+    if wanted or any(e["kind"] == "step" for e in first["notes"]["events"]):
+        return wanted
+    if raised:
+        line: int = raised["line"]
+        wanted = dict.fromkeys(_read(line, plan.job.text), line)
+    # The model itself, what computes the loss from its output, or the user's own data would tell.
+    return wanted or {n: 0 for n, role in plan.job.roles.items() if role in _ROLES}
+
+
+def _missed(message: str, text: str) -> str:
+    """The attribute of an object of the user's that an exception misses, "" for none."""
+    found = _ATTRIBUTE.search(message)
+    return f"self.{found[2]}" if found and f"class {found[1]}" in text else ""
+
+
+def _given(text: str) -> str:
+    """The name under which what a run calls `text` is given: that of what is called, and not of what it gives."""
+    found = re.match(r"[A-Za-z_][\w.]*", text)
+    return found[0].rstrip(".") if found else ""
+
+
+def _read(line: int, text: str) -> Iterator[str]:
+    """What is called at a line, or else read there; nothing where a loss goes backward, which is the end of all."""
+    nodes = [n for n in ast.walk(ast.parse(text)) if getattr(n, "lineno", 0) == line]
+    called = [n.func for n in nodes if isinstance(n, ast.Call)]
+    if any(isinstance(f, ast.Attribute) and f.attr == "backward" for f in called):
+        return
+    read = [
+        ast.unparse(n)
+        for n in nodes
+        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
+    ]
+    for names in (map(_called, called), read):
+        if found := [name for name in dict.fromkeys(names) if _is_free(name)]:
+            yield from found
+            return
+
+
+def _called(function: ast.expr) -> str:
+    """What has to be given for a call: a function, or the object that has the method."""
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id if function.value.id != "self" else ast.unparse(function)
+    return ast.unparse(function)
+
+
+def _is_free(name: str) -> bool:
+    """Whether a name is the user's own."""
+    dotted = all(part.isidentifier() for part in name.split("."))
+    return dotted and (name.startswith("self.") or name.partition(".")[0] not in _KNOWN)
+
+
+def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
+    """What is to stand for a name: what its role asks for, and where it is read."""
+    said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
+    # What is imported is read by its own name.
+    number = line or _first_use({name, name.rpartition(".")[2]}, source)
+    if number:
+        said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
+    return "; ".join(said) or "whatever the loop needs"
+
+
+def _first_use(names: Iterable[str], source: str) -> int:
+    """The first line that reads one of some names, 0 for none."""
+    known = set(names)
+    uses = (
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node) in known
+    )
+    return min(uses, default=0)

@@ -1,0 +1,95 @@
+"""An undecided finding says what would decide it: a set-up file with the names that are missing, or what else to do."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from accumlint.config import Settings
+from accumlint.confirming.launch import Options
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.plan import Plan
+from accumlint.confirming.result import Confirmation, Verdict
+from accumlint.confirming.session import Asked, confirm, gathered
+from accumlint.discovery import Target
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+LOOP = """\
+import torch.nn.functional as F
+from kit import penalty, sizes
+
+
+class Limits:
+    width = 3
+
+
+def train(model, loader, optimizer, accumulation_steps):
+    limits = Limits()
+    for step, (inputs, labels) in enumerate(loader):
+        loss = {loss}
+        loss.backward()
+        if (step + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+PLAIN = "F.cross_entropy(model(inputs), labels)"
+# Losses, and the names that a set-up file is to give for them.
+WANTING = {
+    PLAIN: set[str](),
+    f"{PLAIN} + penalty(model)": {"kit.penalty"},
+    f"{PLAIN}.reshape(sizes[0], 7).sum()": {"kit.sizes"},
+    f"{PLAIN} + limits.height": {"self.height"},
+    f"{PLAIN} + LARGEST[len(labels)]": {"LARGEST"},
+}
+OWN_SCRIPT = "asks the script itself, on its own data; SCRIPT is this file or one that imports it"
+
+
+def confirmed(loops: Sequence[str], folder: Path) -> list[Confirmation]:
+    """The confirmations of losses that are not divided."""
+    plans: list[Plan] = []
+    for number, text in enumerate(loops):
+        file = folder / f"train{number}.py"
+        file.write_text(text)
+        target = Target(file.name, str(file), Settings(folder, select=("ACC102",)))
+        found, problems = gathered([Asked(target)], Wish(), mend=False)
+        assert (len(found), problems) == (1, [])
+        plans += found
+    return confirm(plans, Options(), lambda _: None)
+
+
+def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+    found = confirmed([LOOP.format(loss=loss) for loss in WANTING], tmp_path)
+    assert dict(zip(WANTING, map(asked_for, found), strict=True)) == WANTING
+    for one in found:
+        is_undecided = one.verdict is Verdict.UNDECIDED
+        assert is_undecided == (OWN_SCRIPT in one.advice) == bool(one.setup), one.reason
+
+
+def asked_for(found: Confirmation) -> set[str]:
+    """The keys of the dictionary that a set-up file returns."""
+    return {
+        str(ast.literal_eval(key))
+        for node in ast.walk(ast.parse(found.setup))
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if key
+    }
+
+
+def test_a_file_that_this_python_cannot_parse_says_which_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accumlint.confirming import plan
+
+    def refused(_: str) -> ast.Module:
+        raise SyntaxError("unmatched '('", ("", 9, 1, ""))
+
+    monkeypatch.setattr(plan, "ast", type("Parser", (), {"parse": staticmethod(refused)}))
+    (found,) = confirmed([LOOP.format(loss=PLAIN)], tmp_path)
+    assert "cannot parse line 9: unmatched '('" in found.reason
+    assert (found.verdict, found.setup, found.advice) == (Verdict.UNDECIDED, "", "")
