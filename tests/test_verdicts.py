@@ -160,7 +160,6 @@ EXCEPTIONS = {
     "acc408/good_training_step_out_of_memory": NO_STANDIN,
     "acc501/good_own_loss_after_the_step": NO_STANDIN,
     "acc506/bad_manual_optimisation_schedules": EPOCHS,
-    "acc506/bad_manual_optimisation_schedules.fixed": EPOCHS,
     "acc508/good_average_at_the_engines_boundary": "no control moves an average beside an engine",
     "acc601/good_pairs_without_labels": UNSEEN,
     "acc601/good_training_step_of_its_own": NO_STANDIN,
