@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Binary, Program, render
+from accumlint.reading.program import (
+    Assign,
+    Attr,
+    Augment,
+    Binary,
+    Class,
+    Const,
+    Function,
+    Program,
+    dotted,
+    render,
+    walk,
+)
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 
@@ -94,6 +106,25 @@ class DoubleDivision(Rule):
                     fixes=divide_once(trace.program, window),
                 )
 
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        for function in program.functions:
+            if function.name != "compute_loss" or not leaves_division(program, function):
+                continue
+            for node in walk(function.body):
+                match node:
+                    case (
+                        Binary(op="/", right=Attr(name=steps))
+                        | Augment(op="/", value=Attr(name=steps))
+                    ):
+                        if steps.endswith("gradient_accumulation_steps"):
+                            yield self.at(
+                                node,
+                                f"`{function.owner}.compute_loss` divides by the accumulation steps, and the "
+                                "Trainer divides what it returns again",
+                            )
+                    case _:
+                        pass
+
     def _message(self, backward: Backward) -> str:
         if backward.divided == 1:
             return f"`{backward.loss}` is divided by the accumulation steps twice"
@@ -101,6 +132,21 @@ class DoubleDivision(Rule):
             f"`{backward.loss}` is divided by the accumulation steps by hand, "
             f"and `{backward.subject}.backward` divides it again"
         )
+
+
+def leaves_division(program: Program, function: Function) -> bool:
+    """True for a method of a Trainer's class that sets `model_accepts_loss_kwargs` to False: the Trainer divides."""
+    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
+    if owner is None or not any(base.endswith("Trainer") for base in owner.bases):
+        return False
+    return any(
+        isinstance(node, Assign)
+        and isinstance(node.value, Const)
+        and node.value.value is False
+        and any(dotted(t).endswith("model_accepts_loss_kwargs") for t in node.targets)
+        for method in owner.methods.values()
+        for node in walk(method.body)
+    )
 
 
 def divide_once(program: Program, window: Window) -> Iterator[Fix]:

@@ -96,9 +96,21 @@ def _counts_batches(machine: Machine, closure: Closure) -> bool:
     return "LightningModule" in machine.invoking.all_bases(owner)
 
 
+# What only a whole run does.
+_SETTING_UP = (
+    "deepspeed.initialize",
+    "accelerator.prepare",
+    "Accelerator",
+    "fabric.launch",
+    "Fabric",
+)
+
+
 def runs_once(function: p.Function, machine: Machine) -> bool:
-    """True for a test, and for a function that makes its own optimizer: another call would train another model."""
+    """True for a test, and for a function that makes its own optimizer or engine: another call trains another model."""
     if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
+        return True
+    if any(call.endswith(_SETTING_UP) for call in function.calls):
         return True
     made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
     return any(node in made for node in p.walk(function.body))

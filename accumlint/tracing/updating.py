@@ -178,8 +178,10 @@ class Updating:
                 gated = False
             if gated and accelerator is not None and not accelerator.sync:
                 return True, None
+            # A framework calls a function for every micro-batch.
             outside = not any(
-                loop.node in machine.relevance.backwards and not machine.holds_loop(loop.node)
+                isinstance(loop.node, p.Function)
+                or (loop.node in machine.relevance.backwards and not machine.holds_loop(loop.node))
                 for loop in machine.state.loops
             )
             machine.emit(
