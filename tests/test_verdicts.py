@@ -39,6 +39,8 @@ ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
 UNCALLED = "no loop of its file calls its step"
+CALLED = "what goes by the name of a loss gets no function to stand in for it"
+TYPED = "what is known by its type alone is not made"
 EPOCHS = "the epochs that Lightning makes are not run"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
@@ -146,12 +148,17 @@ EXCEPTIONS = {
     "acc101/bad_model_of_a_checkpoint": "the model's stand-in counts as many targets in every micro-batch",
     "acc101/good_each_row_by_its_own_count": NO_STANDIN,
     "acc102/bad_boosted": NO_STANDIN,
+    "acc102/bad_loss_function_called_loss": CALLED,
+    "acc102/bad_loss_function_called_loss.fixed": CALLED,
+    "acc102/good_loss_function_called_loss": CALLED,
+    "acc104/good_mean_of_two_losses": "the large batch is taken for the sum of its two losses",
+    "acc501/bad_trainer_by_its_type": TYPED,
+    "acc501/good_trainer_by_its_type": TYPED,
     "acc102/bad_options_called_opts": "how many steps there are is asked of the options by `getattr`",
     "acc102/bad_options_called_opts.fixed": "how many steps there are is asked of the options by `getattr`",
     "acc102/good_boosted": NO_STANDIN,
     "acc104/good_half_a_squared_error": NO_STANDIN,
     "acc201/bad_scaler_on_the_accelerator": "what clips is an attribute that is made elsewhere",
-    "acc201/bad_scaler_on_the_accelerator.fixed": "what clips is an attribute that is made elsewhere",
     "acc303/good_recorded_backward": NO_STANDIN,
     "acc401/good_caller_works_out_the_loss": UNSEEN,
     "acc401/good_network_under_two_names": "a network that goes by two names gets two stand-ins",
