@@ -331,6 +331,10 @@ EDITS = [
     ("ACC506", "clean/modulo_flag_vision.py",
      "            scheduler.step()",
      "        scheduler.step()"),
+    ("ACC506", "clean/lightning_manual.py",
+     "        self.manual_backward(loss / window)",
+     "        self.manual_backward(loss / window)\n"
+     "        self.lr_schedulers().step()"),
     ("ACC506", "acc506/good_counted_in_microbatches.py",
      "T_max=len(loader) * epochs)",
      "T_max=len(loader) // accumulation_steps * epochs)"),

@@ -155,7 +155,6 @@ EXCEPTIONS = {
     "acc501/bad_trainer_by_its_type": TYPED,
     "acc501/good_trainer_by_its_type": TYPED,
     "acc102/bad_options_called_opts": "how many steps there are is asked of the options by `getattr`",
-    "acc102/bad_options_called_opts.fixed": "how many steps there are is asked of the options by `getattr`",
     "acc102/good_boosted": NO_STANDIN,
     "acc104/good_half_a_squared_error": NO_STANDIN,
     "acc201/bad_scaler_on_the_accelerator": "what clips is an attribute that is made elsewhere",
@@ -179,7 +178,6 @@ EXCEPTIONS = {
     "acc603/good_two_accelerators": "two networks that train each other are compared with a window of both",
     "acc202/good_clipped_by_the_engine": "its bound stands in the engine's configuration",
     "acc302/bad_fabric_enabled_at_the_boundary": "what Fabric wraps is not there when the ranks are run",
-    "acc506/bad_manual_optimisation_schedules": EPOCHS,
     "acc508/good_average_at_the_engines_boundary": "no control moves an average beside an engine",
     "acc603/good_two_objectives": ON_PURPOSE,
 }  # fmt: skip
