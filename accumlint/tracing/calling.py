@@ -117,7 +117,7 @@ class Calling:
                 return callee.call(args, kwargs)
             case Object():
                 return self.call_object(callee, args, kwargs, node)
-            case Unknown(loss=True, lost=True) if not callee.tensor:
+            case Unknown(text=text, loss=True, lost=True) if text.endswith("loss"):
                 # A parameter called `loss` that is called is no loss yet, but works one out.
                 criterion = self.machine.things.symbol("criterion", callee.text, node)
                 return self.apply(criterion, args, kwargs, node)
