@@ -141,6 +141,11 @@ def line_starts(text: str) -> list[int]:
     return [0, *(end.end() for end in _LINE_END.finditer(text))]
 
 
+def line_ends(text: str) -> str:
+    """The ends of a text's lines, and nothing else of it."""
+    return "".join(_LINE_END.findall(text))
+
+
 def lines_with(words: Iterable[str], text: str) -> list[int]:
     """The lines on which any of the words stands, in order; a line stands there once for each."""
     starts = line_starts(text)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from collections.abc import Iterable
 
 from accumlint.reading.program import Node, Source
-from accumlint.source import line_starts
-
-_LINE_END = re.compile("\r\n|\r|\n")
-_Function: TypeAlias = "ast.FunctionDef | ast.AsyncFunctionDef"
+from accumlint.reading.reducing import first_line, functions
+from accumlint.source import line_ends, line_starts
 
 
 def excerpt(source: Source, nodes: Iterable[Node]) -> str:
@@ -20,40 +15,22 @@ def excerpt(source: Source, nodes: Iterable[Node]) -> str:
     It is the whole text when a node stands outside of functions: what any of them names may matter there.
     """
     wanted = {source.place(node.at).line for node in nodes if source.holds(node)}
-    functions = list(_functions(source.tree.body))
-    held = {line for f in functions for line in wanted if _first(f) <= line <= _last(f)}
+    listed = {
+        f: range(first_line(f), (f.end_lineno or f.lineno) + 1) for f in functions(source.tree.body)
+    }
+    held = {line for lines in listed.values() for line in wanted if line in lines}
     if held != wanted:
         return source.text
     starts = [*line_starts(source.text), len(source.text)]
     parts: list[str] = []
     done = 0
-    for function in functions:
-        first, last = _first(function.body[0]), _last(function)
+    for function, lines in listed.items():
+        first = first_line(function.body[0])
         indentation = source.lines[first - 1][: function.body[0].col_offset]
         # A body may begin on the line on which the function's head ends.
-        if indentation.strip() or any(_first(function) <= line <= last for line in wanted):
+        if indentation.strip() or any(line in lines for line in wanted):
             continue
-        start, end = starts[first - 1], starts[last]
-        ends = "".join(_LINE_END.findall(source.text, start, end))
-        parts += (source.text[done:start], indentation, "...", ends)
+        start, end = starts[first - 1], starts[lines[-1]]
+        parts += (source.text[done:start], indentation, "...", line_ends(source.text[start:end]))
         done = end
     return "".join([*parts, source.text[done:]])
-
-
-def _functions(body: Iterable[ast.stmt]) -> Iterator[_Function]:
-    """The functions at the top of a file and the methods of its classes, in the order of the text."""
-    for statement in body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield statement
-        elif isinstance(statement, ast.ClassDef):
-            yield from _functions(statement.body)
-
-
-def _first(statement: ast.stmt) -> int:
-    """The line on which a statement begins, with its decorators."""
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-
-
-def _last(statement: ast.stmt) -> int:
-    return statement.end_lineno or statement.lineno

@@ -19,8 +19,8 @@ from accumlint.source import line_starts
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
-_STATEMENTS = cst.BaseSmallStatement | cst.BaseCompoundStatement
-_PLACED = (cst.BaseSmallStatement, cst.BaseCompoundStatement, cst.BaseExpression)
+_STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
+_PLACED = (*_STATEMENTS, cst.BaseExpression)
 _WHITE = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 

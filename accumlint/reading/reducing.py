@@ -28,11 +28,11 @@ def silent(module: ast.Module, lines: Sequence[str]) -> frozenset[ast.AST]:
     telling = lines_with(_TELLING, "\n".join(lines).lower())
     found = {
         f
-        for f in _functions(module.body)
+        for f in functions(module.body)
         if not f.name.startswith(_UNNAMED)
-        and bisect_left(telling, _first(f)) == bisect_right(telling, f.end_lineno or f.lineno)
+        and bisect_left(telling, first_line(f)) == bisect_right(telling, f.end_lineno or f.lineno)
     }
-    held = {f: "\n".join(lines[_first(f) - 1 : f.end_lineno]) for f in found}
+    held = {f: "\n".join(lines[first_line(f) - 1 : f.end_lineno]) for f in found}
     named = set(_WORD.findall("\n".join(_without(found, lines))))
     while kept := {f for f in found if f.name in named}:
         found -= kept
@@ -40,32 +40,33 @@ def silent(module: ast.Module, lines: Sequence[str]) -> frozenset[ast.AST]:
     return frozenset(found)
 
 
-def _without(functions: Iterable[_Function], lines: Sequence[str]) -> Iterator[str]:
+def _without(left_out: Iterable[_Function], lines: Sequence[str]) -> Iterator[str]:
     """The lines in which none of the functions stands."""
     left = 0
-    for function in sorted(functions, key=_first):
-        yield from lines[left : _first(function) - 1]
+    for function in sorted(left_out, key=first_line):
+        yield from lines[left : first_line(function) - 1]
         left = function.end_lineno or function.lineno
     yield from lines[left:]
 
 
-def _functions(body: Iterable[ast.stmt]) -> Iterator[_Function]:
+def functions(body: Iterable[ast.stmt]) -> Iterator[_Function]:
     """The functions and methods of a file; what stands in them is a part of them."""
     for statement in body:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 yield statement
             case ast.ClassDef(body=inner) | ast.With(body=inner):
-                yield from _functions(inner)
+                yield from functions(inner)
             case ast.If(body=inner, orelse=orelse):
-                yield from _functions([*inner, *orelse])
+                yield from functions([*inner, *orelse])
             case ast.Try(body=inner, handlers=handlers, orelse=orelse, finalbody=final):
                 for part in (inner, *(handler.body for handler in handlers), orelse, final):
-                    yield from _functions(part)
+                    yield from functions(part)
             case _:
                 pass
 
 
-def _first(function: _Function) -> int:
-    """The line on which a function begins, with its decorators."""
-    return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+def first_line(statement: ast.stmt) -> int:
+    """The line on which a statement begins, with its decorators."""
+    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(decorator.lineno for decorator in decorators)])

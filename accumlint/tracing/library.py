@@ -376,7 +376,7 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
     found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
     steps = kwargs.get("gradient_accumulation_steps")
     if kwargs.get("step_scheduler_with_optimizer") is False:
-        found.attributes["free schedulers"] = True
+        found.free_schedulers = True
     state = machine.state
     if isinstance(steps, int):
         found.steps = steps

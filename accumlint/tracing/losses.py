@@ -93,11 +93,10 @@ class Losses:
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
             value = derived(f"{model.text}(…)", *everything, node=node)
-            if "num_items_in_batch" in kwargs:
-                pass
-            elif any(key.endswith("labels") for key in kwargs):
+            divided = "num_items_in_batch" in kwargs
+            if any(key.endswith("labels") for key in kwargs) and not divided:
                 self._labelled(value, "loss", "['loss']", "[0]")
-            elif "**" in kwargs:
+            elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
                 self._labelled(value, "loss", "['loss']")
         return self.tinted(value, batches, networks if not state.no_grad else None, forwards)

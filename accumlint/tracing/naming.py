@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
@@ -35,7 +34,6 @@ _OF_OPTIMIZERS = names.CLEARS | {
     "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
     "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
 }  # fmt: skip
-_SETTINGS: WeakKeyDictionary[p.Program, dict[str, bool]] = WeakKeyDictionary()
 
 
 class Naming:
@@ -45,6 +43,7 @@ class Naming:
         self.machine = machine
         self.locals_assigned: dict[str, object] = {}
         self.totals: set[str] = set()
+        self._settings: dict[str, bool] = {}
 
     def free(self, name: str, node: p.Node) -> Value:
         """A name that nothing in reach has bound."""
@@ -129,13 +128,20 @@ class Naming:
         """The role that a name suggests, and what the file does with it."""
         relevance = self.machine.home.relevance
         role = names.role_of(name)
-        if name in ("opt", "opts") and _are_settings(self.machine.program, name):
+        if name in ("opt", "opts") and self._are_settings(name):
             return ""
         if name in relevance.optimizers and role in ("", "scheduler"):
             return "optimizer"
         if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
             return "model"
         return role
+
+    def _are_settings(self, name: str) -> bool:
+        """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
+        if name not in self._settings:
+            asked = (p.dotted(of).rpartition(".")[2] for of in _asked(self.machine.program))
+            self._settings[name] = name in asked
+        return self._settings[name]
 
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
@@ -324,14 +330,6 @@ class Naming:
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
             if state.literal is None:
                 state.literal = right
-
-
-def _are_settings(program: p.Program, name: str) -> bool:
-    """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
-    found = _SETTINGS.setdefault(program, {})
-    if name not in found:
-        found[name] = any(p.dotted(of).rpartition(".")[2] == name for of in _asked(program))
-    return found[name]
 
 
 def _asked(program: p.Program) -> Iterator[p.Expr]:

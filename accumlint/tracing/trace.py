@@ -611,9 +611,9 @@ class Trace:
         1 for a window that is divided rightly, 2 when it is never divided, 1/2 when it is divided twice; None when
         it cannot be told (the steps are not asked for, the loss was not followed).
         """
-        return {optimizer: self._growth(optimizer) for optimizer in self.main.optimizers}
+        return {optimizer: self._growth_of(optimizer) for optimizer in self.main.optimizers}
 
-    def _growth(self, optimizer: Thing) -> Fraction | None:
+    def _growth_of(self, optimizer: Thing) -> Fraction | None:
         here, there = self.main.steady(optimizer), self.twin(optimizer)
         if here is None or there is None:
             return None

@@ -174,7 +174,7 @@ class Updating:
                 bool(machine.state.accumulating) and not self.machine.engines.unprepared(base)
             )
             accelerator = self.machine.engines.in_force()
-            if accelerator is not None and "free schedulers" in accelerator.attributes:
+            if accelerator is not None and accelerator.free_schedulers:
                 gated = False
             if gated and accelerator is not None and not accelerator.sync:
                 return True, None

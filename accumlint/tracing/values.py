@@ -145,6 +145,7 @@ class Object:
     sync: bool = True
     used: bool = False
     handed: bool = False
+    free_schedulers: bool = False
 
     @property
     def role(self) -> str:
