@@ -57,6 +57,8 @@ class Calling:
                 args, kwargs = self.arguments(node)
                 return self.machine.invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
+            if base is None:
+                base = self.machine.members.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
             averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
@@ -71,6 +73,8 @@ class Calling:
                     return None
             return self.method(base, func.name, args, kwargs, node)
         callee = self.machine.eval(func)
+        if callee is None:
+            callee = self.machine.members.used(func)
         args, kwargs = self.arguments(node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
             if self.machine.updating.average(func.id, callee, None, node):
@@ -361,6 +365,9 @@ class Calling:
                     isinstance(source, Object) and source.role == "loader"
                 ):
                     return source
+        if last == "cycle" and len(args) == 1 and not kwargs:
+            # A helper of the project's that goes round for ever.
+            return Lazy("cycle", args)
         if last in frameworks.HELPER_CLIPS or names.is_clip(last):
             self.machine.updating.clip(
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text

@@ -147,6 +147,11 @@ class Iterating:
             machine.symbols[stop.text] = rounds
             bound = [name for name, value in machine.frame.names.items() if value is stop]
             machine.frame.names.update(dict.fromkeys(bound, rounds))
+        elif isinstance(stop, Unknown) and start == 0 and rounds == 1:
+            # The only round that is taken is the last one, too, where the body asks for that.
+            bound = [name for name, value in machine.frame.names.items() if value is stop]
+            if bound and _asks_for_its_end(node, bound):
+                machine.frame.names.update(dict.fromkeys(bound, rounds))
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -154,7 +159,7 @@ class Iterating:
                 body(first + position * each)
                 position += 1
 
-        return Stream(drive, False)
+        return Stream(drive, False, rounds if machine.state.guessed else 0)
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
@@ -427,6 +432,19 @@ def _each(items: list[Value], loader: bool) -> Stream:
 def _repeat(times: int, body: Callable[[], None]) -> None:
     for _ in range(times):
         body()
+
+
+def _asks_for_its_end(node: p.Node | None, bound: list[str]) -> bool:
+    """True for a loop that compares its own number with the number of its rounds (`i < cycles - 1`)."""
+    if not isinstance(node, p.For):
+        return False
+    own = p.target_names(node.target)
+    for compare in p.walk(node.body, into_functions=False):
+        if isinstance(compare, p.Compare):
+            read = {n.id for n in p.walk_expr(compare) if isinstance(n, p.Name)}
+            if read & own and not read.isdisjoint(bound):
+                return True
+    return False
 
 
 def _fixed(value: Value) -> bool:

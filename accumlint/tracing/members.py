@@ -114,6 +114,17 @@ class Members:
             return self.machine.symbols[text]
         return self.machine.naming.symbol(text, name, node)
 
+    def used(self, node: p.Expr) -> Value:
+        """What an attribute holds by the time it is used, although only None was seen to be put into it."""
+        if not isinstance(node, p.Attr) or not self.machine.naming.role(node.name):
+            return None
+        owner = self.machine.eval(node.base)
+        if not isinstance(owner, Object) or owner.cls is None:
+            return None
+        found = self.machine.naming.symbol(f"{owner.text}.{node.name}", node.name, node)
+        owner.attributes[node.name] = found
+        return found
+
     def class_attribute(self, cls: p.Class, name: str, text: str, node: p.Node) -> Value:
         if text in self.machine.symbols:
             return self.machine.symbols[text]

@@ -430,7 +430,8 @@ class Window:
 class Tail:
     """What was left when a pass over the loader ended, and its fate.
 
-    `fate`: "stepped" (alone, as a partial window), "cleared", "leaked" (applied in a window of another size than the
+    `fate`: "stepped" (alone, as a partial window), "cleared", "again" (applied with what was applied before and never
+    cleared), "leaked" (applied in a window of another size than the
     steady one), "crossed" (applied in a window of the right size: counting goes on across epochs), "lost" (the run
     ended), "unknown".
     """
@@ -543,6 +544,9 @@ class Run:
     def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
         if all((c.microbatch, c.network) in left for c in step.applied):
             return "stepped"
+        before = (e for e in self.of(Step) if e.index < step.index)
+        if {c for e in before for c in e.applied}.intersection(step.applied):
+            return "again"
         steady = self.steady(step.optimizer)
         window = next(w for w in self.windows if w.step is step)
         if steady is None or len(steady.microbatches) == len(window.microbatches):
