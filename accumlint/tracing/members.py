@@ -115,14 +115,18 @@ class Members:
         return self.machine.naming.symbol(text, name, node)
 
     def used(self, node: p.Expr) -> Value:
-        """What an attribute holds by the time it is used, although only None was seen to be put into it."""
-        if not isinstance(node, p.Attr) or not self.machine.naming.role(node.name):
+        """What an attribute holds that is used, although only None was seen to be put into it."""
+        owner = self.machine.eval(node.base) if isinstance(node, p.Attr) else None
+        if not isinstance(node, p.Attr) or not isinstance(owner, Object):
             return None
-        owner = self.machine.eval(node.base)
-        if not isinstance(owner, Object) or owner.cls is None:
+        return self.put_later(owner, node.name, node)
+
+    def put_later(self, owner: Object, name: str, node: p.Node) -> Value:
+        """What somebody put into an attribute by the time it is used; None where its name does not tell."""
+        if owner.cls is None or not self.machine.naming.role(name):
             return None
-        found = self.machine.naming.symbol(f"{owner.text}.{node.name}", node.name, node)
-        owner.attributes[node.name] = found
+        found = self.machine.naming.symbol(f"{owner.text}.{name}", name, node)
+        owner.attributes[name] = found
         return found
 
     def class_attribute(self, cls: p.Class, name: str, text: str, node: p.Node) -> Value:
