@@ -113,8 +113,12 @@ def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
     first: dict[_Key, Finding] = {}
     where: dict[_Key, list[Trace]] = {}
     asked = [t for t in traces if t.exceptional == rule.exceptional]
+    # Paths on which the same happened share their runs.
+    said: dict[int, tuple[Finding, ...]] = {}
     for trace in asked:
-        for finding in rule.check(trace):
+        if id(trace.runs) not in said:
+            said[id(trace.runs)] = tuple(rule.check(trace))
+        for finding in said[id(trace.runs)]:
             key = _key(finding)
             first.setdefault(key, finding)
             where.setdefault(key, []).append(trace)
