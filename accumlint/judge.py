@@ -77,8 +77,8 @@ def _gathered(findings: list[Finding], program: Program) -> Iterator[Finding]:
 def _sides(program: Program, places: set[Node]) -> dict[Node, dict[Node, bool]]:
     """For each place the `if`s around it, and whether it stands on their first side."""
     found: dict[Node, dict[Node, bool]] = {}
-    for guard in program.nodes:
-        if isinstance(guard, If) and guard.orelse:
+    for guard in program.of(If):
+        if guard.orelse:
             for first, block in ((True, guard.body), (False, guard.orelse)):
                 for node in walk(block, into_functions=False):
                     if node in places:

@@ -101,8 +101,8 @@ def _untraced(
     }
     why = next((r for r in reasons.values() if r), "")
     own = any(f.name == "backward" and f.owner for f in program.functions)
-    for node in program.nodes:
-        if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+    for node in program.of(p.Call):
+        if isinstance(node.func, p.Attr):
             # A method of one's own is no backward pass; the one inside it is.
             leads = own and (bool(node.args) or p.dotted(node.func.base) == "self")
             if node.func.name == "backward" and node.at not in seen and not leads:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import fields
 from functools import cache
+from typing import cast
 
 from accumlint.tracing import trace as t
+
+# What events hold of things that are not compared by what they hold themselves.
+_HELD = {t.Thing, t.Contribution}
 
 
 def told(run: t.Run) -> Hashable:
@@ -14,20 +18,17 @@ def told(run: t.Run) -> Hashable:
     known: dict[int, Hashable] = {}
 
     def plain(value: object) -> Hashable:
-        match value:
-            case t.Event():
-                # Events hold earlier ones, which are told by themselves.
-                return value.index
-            case t.Thing() | t.Contribution():
-                if id(value) not in known:
-                    known[id(value)] = parts(value)
-                return known[id(value)]
-            case tuple():
-                return tuple(map(plain, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-            case Hashable():
-                return value
-            case _:
-                return id(value)
+        kind = type(value)
+        if kind in _HELD:
+            if id(value) not in known:
+                known[id(value)] = parts(value)
+            return known[id(value)]
+        if isinstance(value, t.Event):
+            # Events hold earlier ones, which are told by themselves.
+            return value.index
+        if kind is tuple:
+            return tuple(map(plain, cast("tuple[object, ...]", value)))
+        return cast("Hashable", value)
 
     def parts(value: object) -> Hashable:
         return type(value), *(plain(getattr(value, name)) for name in _names(type(value)))
