@@ -10,6 +10,7 @@ from accumlint.reading.project import Project
 LOOP = """\
 import torch
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 
 def train(args, model, loader, optimizer):
@@ -27,7 +28,7 @@ def train(args, model, loader, optimizer):
 @pytest.mark.parametrize(
     ("told", "different"),
     [
-        ("model.train()", 1),
+        ("raw = model.module if isinstance(model, DistributedDataParallel) else model", 1),
         ("optimizer.zero_grad()", 2),
         ("torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)", 2),
         ("loss.backward(retain_graph=True)", 2),
