@@ -93,6 +93,9 @@ class Updating:
         thing = self.machine.things.thing(base)
         # PyTorch names the parameter, and some pass it by its name.
         args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
+        given = node.positional(0) if isinstance(node, p.Call) else None
+        if args and args[0] is None and given is not None:
+            args = [machine.members.used(given), *args[1:]]
         optimizer = next((a for a in args if isinstance(a, Object) and a.role == "optimizer"), None)
         match name:
             case "scale":
