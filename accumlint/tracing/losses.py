@@ -373,11 +373,9 @@ class Losses:
     def _numbers(self, atom: Unknown) -> set[int]:
         """The micro-batches in a number that is shown: a total that a helper was given holds several."""
         ordinals = self.machine.state.ordinals
-        return (
-            {ordinals.get(b.when, 0) for b in atom.batches}
-            if not atom.networks
-            else {self.machine.newest(atom.batches)}
-        )
+        if atom.networks or not atom.batches:
+            return {self.machine.newest(atom.batches)}
+        return {ordinals.get(b.when, 0) for b in atom.batches}
 
     def _is_trained(self, expression: p.Expr) -> bool:
         """True for a loss with a graph, which a block without one shows, and not for one that was worked out in it."""
