@@ -399,6 +399,10 @@ class Calling:
         losses = [s for s in everything if isinstance(s, Unknown) and s.loss and s.networks]
         if losses and all(map(self.machine.losses.is_gone, losses)):
             received.discard("loss")
+        asked = self.machine.program.parents.get(node) if "loss" in received else None
+        if isinstance(asked, p.Attr) and asked.name == "item":
+            # What is asked for its number alone is told to somebody.
+            received.discard("loss")
         if received and not self.machine.state.inside and not frameworks.is_harmless(text):
             inside = any(
                 x.node in self.machine.relevance.backwards for x in self.machine.state.loops
