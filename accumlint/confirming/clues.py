@@ -33,7 +33,7 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
 
 def windows(program: p.Program) -> dict[str, str]:
     """The role of the names that tell a window's size by nothing but the test which guards its step."""
-    guards = (node for node in program.nodes if isinstance(node, p.If) and _steps(node))
+    guards = (node for node in program.of(p.If) if _steps(node))
     sizes = (
         part.right
         for guard in guards
@@ -64,7 +64,7 @@ def _bounds(program: p.Program) -> Iterator[tuple[str, str]]:
 
 def settings(program: p.Program) -> dict[str, str]:
     """Names that may be short for an optimizer's and are options: words are looked up in them."""
-    looked = (n.base for n in program.nodes if isinstance(n, p.Item) and _is_word(n.index))
+    looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
     texts = {p.dotted(n) or "" for n in looked if isinstance(n, p.Name | p.Attr)}
     return {text: "settings" for text in texts if text.rpartition(".")[2] == "opt"}
 
@@ -108,11 +108,10 @@ def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
 def steppers(program: p.Program) -> set[str]:
     """Names on which both `step` and `zero_grad` are called."""
     called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
-    for node in program.nodes:
-        if isinstance(node, p.Call):
-            owner, _, method = (p.dotted(node.func) or "").rpartition(".")
-            if owner and method in called:
-                called[method].add(owner.rpartition(".")[2])
+    for node in program.of(p.Call):
+        owner, _, method = p.dotted(node.func).rpartition(".")
+        if owner and method in called:
+            called[method].add(owner.rpartition(".")[2])
     return called["step"] & called["zero_grad"]
 
 
@@ -168,7 +167,7 @@ def pads(program: p.Program) -> bool:
 
 def ignored(program: p.Program) -> int:
     """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
-    given = (n.keyword("ignore_index") for n in program.nodes if isinstance(n, p.Call))
+    given = (n.keyword("ignore_index") for n in program.of(p.Call))
     named = (p.dotted(e) or "" for e in given if isinstance(e, p.Name | p.Attr))
     if pads(program) and (any(map(_PADDING.search, named)) or _PADDED_LABELS.search(program.text)):
         return 0
