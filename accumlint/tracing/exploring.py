@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
@@ -400,7 +401,7 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                 parts = target.items if isinstance(target, p.Sequence) else (target,)
                 for name in {p.dotted(part) for part in parts} & unset:
                     # Where it is asked for, the training sets it up by itself.
-                    if name not in tests:
+                    if not re.search(rf"{re.escape(name)}\b", tests):
                         receiver.attributes.pop(name.removeprefix("self."), None)
 
 
