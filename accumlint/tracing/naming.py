@@ -199,7 +199,7 @@ class Naming:
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
         if value.networks and self.role(name) == "model" and self._is_built_anew(value):
-            return machine.things.symbol("model", path, node)
+            return Unknown(path)
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             role = self.role(name)
             if (
