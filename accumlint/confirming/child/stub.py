@@ -168,7 +168,7 @@ class Stub:
             return found(*args, **kwargs)
         if _BOOSTER.search(source):
             # Colossal-AI's: what it is given is trained as it is.
-            loss = next(iter(given), None)
+            loss: Any = next(iter(given), None)
             if method == "boost":
                 self._answers.told(source, "what it promises about the gradient")
                 return (*args, *(kwargs.get(name) for name in _BOOSTED[len(args) :]))
