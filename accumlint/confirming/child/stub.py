@@ -142,6 +142,14 @@ class Stub:
             # Apex's and others of its kind.
             self._answers.told(self._text, "torch's own DistributedDataParallel")
             return torch.nn.parallel.DistributedDataParallel(model)
+        if (
+            method == "initialize"
+            and "deepspeed" in source
+            and {"optimizer", "model_parameters"} & {*kwargs}
+        ):
+            engine = self._answers.value("model_engine")
+            schedule = kwargs.get("lr_scheduler") or self._answers.value("lr_scheduler")
+            return engine, engine.optimizer, kwargs.get("training_data"), schedule
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if method in CLIPS | HELPER_CLIPS and args:
