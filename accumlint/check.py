@@ -108,12 +108,12 @@ class _Done:
 
 def _done(target: Target, shared: Shared) -> _Done:
     shared.memory.forget_paths()
-    result = read(target, lambda data, target: check_bytes(data, target, shared))
-    if isinstance(result, Problem):
-        return _Done(_failed(target, result))
     if shared.characters > _PILE:
         gc.collect()
         shared.characters = 0
+    result = read(target, lambda data, target: check_bytes(data, target, shared))
+    if isinstance(result, Problem):
+        return _Done(_failed(target, result))
     return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
 
 

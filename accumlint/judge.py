@@ -77,8 +77,8 @@ def _gathered(findings: list[Finding], program: Program) -> Iterator[Finding]:
 def _sides(program: Program, places: set[Node]) -> dict[Node, dict[Node, bool]]:
     """For each place the `if`s around it, and whether it stands on their first side."""
     found: dict[Node, dict[Node, bool]] = {}
-    for guard in program.nodes:
-        if isinstance(guard, If) and guard.orelse:
+    for guard in program.of(If):
+        if guard.orelse:
             for first, block in ((True, guard.body), (False, guard.orelse)):
                 for node in walk(block, into_functions=False):
                     if node in places:
@@ -113,8 +113,12 @@ def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
     first: dict[_Key, Finding] = {}
     where: dict[_Key, list[Trace]] = {}
     asked = [t for t in traces if t.exceptional == rule.exceptional]
+    # Paths on which the same happened share their runs.
+    said: dict[int, tuple[Finding, ...]] = {}
     for trace in asked:
-        for finding in rule.check(trace):
+        if id(trace.runs) not in said:
+            said[id(trace.runs)] = tuple(rule.check(trace))
+        for finding in said[id(trace.runs)]:
             key = _key(finding)
             first.setdefault(key, finding)
             where.setdefault(key, []).append(trace)

@@ -14,18 +14,22 @@ CHARACTERS = 4_000
 ELIFS = 1_000
 
 # Texts that are not closed end with the line or with the file, so that no search begins twice.
-_PIECE = re.compile(
-    r"""
-    [^'"\#\\\n,;()\[\]{}]+
-    | \n(?:[ \t]*(?P<afresh>def|class|import|return)\b)?
-    | '''[^'\\]*(?:(?:\\.?|'(?!''))[^'\\]*)*(?:'''|\Z)
+_TEXTS = r"""
+    '''[^'\\]*(?:(?:\\.?|'(?!''))[^'\\]*)*(?:'''|\Z)
     | \"""[^"\\]*(?:(?:\\.?|"(?!""))[^"\\]*)*(?:\"""|\Z)
     | '[^'\\\n]*(?:\\.?[^'\\\n]*)*'?
     | "[^"\\\n]*(?:\\.?[^"\\\n]*)*"?
     | \\\n?
     | \#[^\n]*
+    """
+_TEXT = re.compile(_TEXTS, re.DOTALL | re.VERBOSE)
+_PIECE = re.compile(
+    r"""
+    [^'"\#\\\n,;()\[\]{}]+
+    | \n(?:[ \t]*(?P<afresh>def|class|import|return)\b)?
     | [,;()\[\]{}]
-    """,
+    |"""
+    + _TEXTS,
     re.DOTALL | re.VERBOSE,
 )
 _ELIF = re.compile(r"\belif\b")
@@ -36,6 +40,8 @@ def too_deep(text: str) -> int:
     elifs = list(_ELIF.finditer(text)) if text.count("elif") > ELIFS else []
     if len(elifs) > ELIFS:
         return _line(text, elifs[ELIFS].start())
+    if _is_flat(text):
+        return 0
     # Of each open bracket: how much stands behind the last comma, and the most that is nested there.
     lengths, nested = [0], [0]
     for match in _PIECE.finditer(text):
@@ -67,6 +73,22 @@ def too_deep(text: str) -> int:
         if len(lengths) > BRACKETS or lengths[-1] + nested[-1] > CHARACTERS:
             return _line(text, match.start())
     return 0
+
+
+def _is_flat(text: str) -> bool:
+    """True where no line, with those that its brackets hold open, is long enough to be too deep."""
+    depth = brackets = characters = 0
+    for line in _TEXT.sub("text", text).split("\n"):
+        opened = line.count("(") + line.count("[") + line.count("{")
+        if opened or depth:
+            depth += opened - line.count(")") - line.count("]") - line.count("}")
+        brackets += opened
+        characters += len(line)
+        if brackets > BRACKETS or characters > CHARACTERS:
+            return False
+        if depth <= 0:
+            depth = brackets = characters = 0
+    return True
 
 
 def _line(text: str, offset: int) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from accumlint.place import Place
 from accumlint.problem import Problem
-from accumlint.score import Loop
+
+if TYPE_CHECKING:
+    from accumlint.score import Loop
 
 
 @dataclass(frozen=True)

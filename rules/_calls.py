@@ -30,7 +30,7 @@ def takes_nothing(node: Node) -> bool:
 
 def accelerators(program: Program) -> list[str]:
     """What is called as `….accumulate(model)` somewhere in the file, each name once."""
-    calls = (node for node in program.nodes if isinstance(node, Call))
+    calls = program.of(Call)
     found = (receiver_of(c) for c in calls if dotted(c.func).endswith(".accumulate"))
     return [name for name in dict.fromkeys(found) if name]
 

@@ -51,8 +51,8 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
 
 def updates_between_steps(program: Program) -> Iterator[tuple[For, Call]]:
     """Each update of one scaler in a loop over optimizers that only steps them."""
-    for loop in program.nodes:
-        if not isinstance(loop, For) or not isinstance(loop.target, Name):
+    for loop in program.of(For):
+        if not isinstance(loop.target, Name):
             continue
         nodes = [n for n in walk(loop.body) if isinstance(n, Call)]
         if any(_method(n) in ("backward", "scale", "manual_backward") for n in nodes):

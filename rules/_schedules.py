@@ -49,12 +49,11 @@ def horizon(program: Program, scheduler: Thing) -> str:
     parts = [part for argument in given for part in stands_for(program, argument, number=True)]
     # A helper that gets all the settings takes the length that was put among them.
     settings = {render(argument) for argument in given if isinstance(argument, Name)}
-    for node in program.nodes:
-        if isinstance(node, Assign):
-            for target in node.targets:
-                holder, _, name = render(target).rpartition(".")
-                if holder in settings and _LENGTH.search(name):
-                    parts += stands_for(program, node.value, number=True)
+    for node in program.of(Assign):
+        for target in node.targets:
+            holder, _, name = render(target).rpartition(".")
+            if holder in settings and _LENGTH.search(name):
+                parts += stands_for(program, node.value, number=True)
     return _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
 
 
@@ -75,8 +74,8 @@ def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
     """The arguments that build a scheduler, and those of the schedulers that it is put together from."""
     made = {
         render(target): node.value
-        for node in program.nodes
-        if isinstance(node, Assign) and isinstance(node.value, Call)
+        for node in program.of(Assign)
+        if isinstance(node.value, Call)
         for target in node.targets
     }
     for argument in arguments(scheduler):
@@ -146,8 +145,7 @@ def multiplies_the_end(program: Program, argument: Expr) -> bool:
         return False
     ends = {
         render(side)
-        for node in program.nodes
-        if isinstance(node, Compare)
+        for node in program.of(Compare)
         for op, side in node.rest
         if op in (">=", ">", "==", "<") and isinstance(side, Attr | Name)
     }
@@ -208,14 +206,13 @@ def _by_rows(quotient: Binary) -> bool:
 def _is_redefined(program: Program, nodes: list[Node]) -> bool:
     """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number."""
     named = {render(node) for node in nodes if isinstance(node, Attr | Name)}
-    for node in program.nodes:
-        if isinstance(node, Augment) and node.op in "*/" and render(node.target) in named:
+    if any(n.op in "*/" and render(n.target) in named for n in program.of(Augment)):
+        return True
+    for node in program.of(Assign):
+        bound = named.intersection(map(render, node.targets))
+        read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))
+        if bound and any(render(n) in bound for n in read):
             return True
-        if isinstance(node, Assign):
-            bound = named.intersection(map(render, node.targets))
-            read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))
-            if bound and any(render(n) in bound for n in read):
-                return True
     return False
 
 

@@ -9,8 +9,8 @@ from accumlint.reading.program import Assign, Program, dotted
 
 def first_values(program: Program, total: str) -> Iterator[Assign]:
     """The plain assignments of a total that do not ask for its value before."""
-    for node in program.nodes:
-        if isinstance(node, Assign) and len(node.targets) == 1:
+    for node in program.of(Assign):
+        if len(node.targets) == 1:
             asked = total in program.code(node.value)
             if dotted(node.targets[0]) == total and not asked:
                 yield node

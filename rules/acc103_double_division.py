@@ -152,8 +152,6 @@ def leaves_division(program: Program, function: Function) -> bool:
 def divide_once(program: Program, window: Window) -> Iterator[Fix]:
     """Leaves one of the divisions by hand out."""
     backward = window.contributions[0].backward
-    divisors = {
-        render(node.right) for node in program.nodes if isinstance(node, Binary) and node.op == "/"
-    }
+    divisors = {render(node.right) for node in program.of(Binary) if node.op == "/"}
     for verbs in undivided(program, backward, divisors):
         yield unsafe("Divide once, and tune the learning rate again", *verbs)

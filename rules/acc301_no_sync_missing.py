@@ -117,7 +117,7 @@ class NoSyncMissing(Rule):
 
 def switches(program: Program) -> bool:
     """True when a wrapper of another library is told when to reduce (`model.disable_allreduce()`)."""
-    return any(isinstance(n, Attr) and n.name in _SWITCHES for n in program.nodes)
+    return any(n.name in _SWITCHES for n in program.of(Attr))
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:

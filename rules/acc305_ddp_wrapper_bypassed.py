@@ -122,7 +122,7 @@ def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator
 
 def wrappers_of(program: Program, alias: str) -> Iterator[str]:
     """The names of what is built from an alias, or of what the alias is the module of."""
-    for node in program.nodes:
+    for node in program.of(Assign):
         match node:
             case Assign(targets=[target], value=Call(func=func, args=[model, *_])):
                 if dotted(model.value) == alias and "Parallel" in dotted(func):

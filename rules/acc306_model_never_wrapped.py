@@ -147,7 +147,7 @@ class ModelNeverWrapped(Rule):
 
 def process_group(program: Program) -> Call | None:
     """The call that sets up the process group."""
-    calls = (node for node in program.nodes if isinstance(node, Call))
+    calls = program.of(Call)
     return next((c for c in calls if dotted(c.func).endswith("init_process_group")), None)
 
 
@@ -167,10 +167,8 @@ def shares_otherwise(program: Program) -> bool:
     """True when a file names another way to share gradients, or reduces what is not plainly for a report."""
     if any(_OTHERWISE.search(name) for name in identifiers(program)):
         return True
-    for node in program.nodes:
-        if isinstance(node, Call) and dotted(node.func).rpartition(".")[2].startswith(
-            ("all_reduce", "reduce", "allreduce")
-        ):
+    for node in program.of(Call):
+        if dotted(node.func).rpartition(".")[2].startswith(("all_reduce", "reduce", "allreduce")):
             shown = " ".join(render(argument.value) for argument in node.args[:1])
             if not _REPORTED.search(shown):
                 return True
@@ -186,8 +184,8 @@ def hands_on(run: Run) -> bool:
 
 def given_away(program: Program, model: str) -> bool:
     """True when something is made of the model: it may be a wrapper."""
-    for node in program.nodes:
-        if isinstance(node, Assign) and isinstance(node.value, Call):
+    for node in program.of(Assign):
+        if isinstance(node.value, Call):
             given = (
                 a.value.value if isinstance(a.value, Star) else a.value for a in node.value.args
             )

@@ -117,15 +117,11 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
         return False
     # Whoever works out the loss calls it, and is in another file.
     given = any("loss" in param.name for param in function.params)
-    called = any(
-        dotted(n.func).rpartition(".")[2] == function.name
-        for n in trace.program.nodes
-        if isinstance(n, Call)
-    )
+    called = any(dotted(n.func).rpartition(".")[2] == function.name for n in trace.program.of(Call))
     if given and not called:
         return True
     inside = set(walk(function.body))
-    calls = (n for n in trace.program.nodes if isinstance(n, Call) and n not in inside)
+    calls = (n for n in trace.program.of(Call) if n not in inside)
     return any(isinstance(c.func, Attr) and is_clearing(c.func.name) for c in calls)
 
 

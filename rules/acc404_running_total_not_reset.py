@@ -91,8 +91,8 @@ def divided_by_length(program: Program) -> frozenset[str]:
     """What the program divides by `len(...)`, as written."""
     return frozenset(
         render(part)
-        for node in program.nodes
-        if isinstance(node, Binary) and node.op == "/"
+        for node in program.of(Binary)
+        if node.op == "/"
         if isinstance(node.right, Call) and render(node.right.func) == "len"
         for part in walk_expr(node.left)
         if isinstance(part, Attr | Name)

@@ -137,7 +137,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
 
 def takes_gradients(program: Program) -> bool:
     """True when the file asks for gradients without a backward."""
-    calls = (dotted(node.func) for node in program.nodes if isinstance(node, Call))
+    calls = (dotted(node.func) for node in program.of(Call))
     return any(callee.endswith("autograd.grad") or callee == "grad" for callee in calls)
 
 

@@ -138,7 +138,7 @@ def grows(program: Program, step: Node) -> bool:
     """True where the window's size is set anew in the loop that steps: windows are of many sizes on purpose."""
     guard = guard_of(program, step)
     sizes = {dotted(r.right) for r in remainders(guard.test)} if guard is not None else set[str]()
-    loops = [n for n in program.nodes if isinstance(n, For | While)] if sizes else []
+    loops = (*program.of(For), *program.of(While)) if sizes else ()
     return any(
         isinstance(node, Assign) and sizes & {dotted(target) for target in node.targets}
         for loop in loops

@@ -115,9 +115,8 @@ def counts_by_itself(program: Program, average: Average) -> bool:
     name = average.subject.rpartition(".")[2]
     calls = [average.node] + [
         node.value
-        for node in program.nodes
-        if isinstance(node, Assign)
-        and any(dotted(target).rpartition(".")[2] == name for target in node.targets)
+        for node in program.of(Assign)
+        if any(dotted(target).rpartition(".")[2] == name for target in node.targets)
     ]
     written = (
         f"{argument.keyword} {render(argument.value)}"

@@ -150,7 +150,7 @@ class HfComputeLossIgnoresNumItems(Rule):
 
 def loss_functions(program: Program) -> frozenset[str]:
     """The functions that are handed to a Trainer as `compute_loss_func`."""
-    calls = (node for node in program.nodes if isinstance(node, Call))
+    calls = program.of(Call)
     values = (call.keyword("compute_loss_func") for call in calls)
     return frozenset(dotted(value) for value in values if value is not None)
 

@@ -184,7 +184,7 @@ def stepping_without(run: Run) -> Step | None:
 
 def gives_steps(program: Program) -> bool:
     """True when the file builds Accelerators, and gives each its steps, and no plugin that counts by itself."""
-    calls = [n for n in program.nodes if isinstance(n, Call)]
+    calls = program.of(Call)
     built = [c for c in calls if dotted(c.func).rpartition(".")[2] == "Accelerator"]
     return bool(built) and all(
         c.keyword("gradient_accumulation_steps") is not None
@@ -195,9 +195,7 @@ def gives_steps(program: Program) -> bool:
 
 def speaks_of_steps(program: Program) -> bool:
     """True when the file reads a number of accumulation steps that is not the Accelerator's own."""
-    for node in program.nodes:
-        name = node.name if isinstance(node, Attr) else node.id if isinstance(node, Name) else ""
-        own = isinstance(node, Attr) and "accelerator" in dotted(node.base)
-        if "gradient_accumulation_steps" in name and not own:
-            return True
-    return False
+    asked = "gradient_accumulation_steps"
+    return any(asked in name.id for name in program.of(Name)) or any(
+        asked in attr.name and "accelerator" not in dotted(attr.base) for attr in program.of(Attr)
+    )

@@ -135,4 +135,4 @@ def is_rarer(run: Run, engine: Thing) -> bool:
 def sets_the_boundary(program: Program) -> bool:
     """True when the script tells DeepSpeed where its windows end."""
     name = "set_gradient_accumulation_boundary"
-    return any(isinstance(n, Attr) and n.name == name for n in program.nodes)
+    return any(n.name == name for n in program.of(Attr))

@@ -183,7 +183,7 @@ def is_steps(divisor: Expr) -> bool:
 def undivided(program: Program, division: Node) -> Iterator[Fix]:
     """Leaves the division to Lightning."""
     told = "Leave the division to Lightning"
-    in_place = any(isinstance(n, Augment) and n.at is division.at for n in program.nodes)
+    in_place = any(n.at is division.at for n in program.of(Augment))
     if in_place:
         yield unsafe(told, Delete(division, bound=True))
     elif isinstance(division, Binary):

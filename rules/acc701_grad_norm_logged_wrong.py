@@ -112,8 +112,8 @@ class GradNormLoggedWrong(Rule):
 
 def stands_in_for_clip(program: Program, node: Node) -> bool:
     """True for the norm on the side of a guard whose other side clips: both stand rightly, or ACC202 tells of both."""
-    for guard in program.nodes:
-        if isinstance(guard, If) and guard.orelse:
+    for guard in program.of(If):
+        if guard.orelse:
             sides = [list(walk(guard.body)), list(walk(guard.orelse))]
             if any(node in side for side in sides):
                 if any(clips(side) for side in sides if node not in side):
@@ -149,4 +149,4 @@ def after_clipping(program: Program, run: Run, norm: Norm) -> bool:
 def is_dropped(program: Program, node: Node) -> bool:
     """True for a norm-clipping call that stands alone as a statement."""
     named = isinstance(node, Call) and "norm" in dotted(node.func).rpartition(".")[2]
-    return named and any(isinstance(n, Do) and n.value is node for n in program.nodes)
+    return named and any(n.value is node for n in program.of(Do))

@@ -95,12 +95,10 @@ def discarded_norms(program: Program) -> dict[object, str]:
 
 def _unread(program: Program) -> Iterator[Expr]:
     """What stands alone as a statement, or behind a name that is never read."""
-    assigned = [node for node in program.nodes if isinstance(node, Assign)]
+    assigned = program.of(Assign)
     targets = {target for node in assigned for target in node.targets}
-    read = {n.id for n in program.nodes if isinstance(n, Name) and n not in targets}
-    for node in program.nodes:
-        if isinstance(node, Do):
-            yield node.value
+    read = {n.id for n in program.of(Name) if n not in targets}
+    yield from (node.value for node in program.of(Do))
     for node in assigned:
         if all(isinstance(target, Name) and target.id not in read for target in node.targets):
             yield node.value

@@ -14,6 +14,14 @@ from accumlint.cli import main
 Run = Callable[..., Ran]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest tests where the two processes begin, so that none of them is left for the end."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    short = [item for item in items if not item.get_closest_marker("long")]
+    half = len(short) // 2
+    items[:] = [*long[::2], *short[:half], *long[1::2], *short[half:]]
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """The command, run in a folder of the test's own."""

@@ -257,9 +257,10 @@ def measured(hundreds: str) -> list[Case]:
     ]
 
 
-# Four tests of about the same length, so that both cores have something to do; each starts torchrun once for one rank
+# Two tests of about the same length, so that both cores have something to do; each starts torchrun once for one rank
 # and once for two.
-@pytest.mark.parametrize("hundreds", ["1", "3", "24", "567"])
+@pytest.mark.long
+@pytest.mark.parametrize("hundreds", ["124", "3567"])
 def test_every_fixture_gets_the_verdict_that_its_name_promises(hundreds: str) -> None:
     asked = measured(hundreds)
     answers = confirm([trimmed(case.plan) for case in asked], Options(), lambda _: None)

@@ -34,7 +34,7 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
 
 def windows(program: p.Program) -> dict[str, str]:
     """The role of the names that tell a window's size by nothing but the test which guards its step."""
-    guards = (node for node in program.nodes if isinstance(node, p.If) and _steps(node))
+    guards = (node for node in program.of(p.If) if _steps(node))
     sizes = (
         part.right
         for guard in guards
@@ -70,23 +70,22 @@ _LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
 def criteria(program: p.Program) -> dict[str, str]:
     """Parameters with the name of a loss that their function calls: they work it out."""
     found: dict[str, str] = {}
-    for function in program.nodes:
-        if isinstance(function, p.Function):
-            named = {param.name for param in function.params if _LOSS.fullmatch(param.name)}
-            written = {
-                target.id
-                for node in p.walk(function.body)
-                if isinstance(node, p.Assign)
-                for target in node.targets
-                if isinstance(target, p.Name)
-            }
-            found |= dict.fromkeys(named & {*function.calls} - written, "criterion")
+    for function in program.of(p.Function):
+        named = {param.name for param in function.params if _LOSS.fullmatch(param.name)}
+        written = {
+            target.id
+            for node in p.walk(function.body if named else ())
+            if isinstance(node, p.Assign)
+            for target in node.targets
+            if isinstance(target, p.Name)
+        }
+        found |= dict.fromkeys(named & {*function.calls} - written if named else (), "criterion")
     return found
 
 
 def settings(program: p.Program) -> dict[str, str]:
     """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
-    looked = (n.base for n in program.nodes if isinstance(n, p.Item) and _is_word(n.index))
+    looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
     every = (*looked, *naming.asked(program))
     texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
     return {text: "settings" for text in texts if text.rpartition(".")[2] in ("opt", "opts")}
@@ -126,7 +125,7 @@ def gives_up(program: p.Program, node: p.Node | None) -> bool:
     """Whether it is for lack of memory that a loop gives a micro-batch up, at a node if one is known."""
     if not _EXHAUSTED.search(program.text):
         return False
-    handlers = (b for n in program.nodes if isinstance(n, p.Try) for _, _, b in n.handlers)
+    handlers = (body for n in program.of(p.Try) for _, _, body in n.handlers)
     return node is None or any(n.at is node.at for body in handlers for n in p.walk(body))
 
 
@@ -142,11 +141,10 @@ def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
 def steppers(program: p.Program) -> set[str]:
     """Names on which both `step` and `zero_grad` are called."""
     called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
-    for node in program.nodes:
-        if isinstance(node, p.Call):
-            owner, _, method = (p.dotted(node.func) or "").rpartition(".")
-            if owner and method in called:
-                called[method].add(owner.rpartition(".")[2])
+    for node in program.of(p.Call):
+        owner, _, method = p.dotted(node.func).rpartition(".")
+        if owner and method in called:
+            called[method].add(owner.rpartition(".")[2])
     return called["step"] & called["zero_grad"]
 
 
@@ -202,7 +200,7 @@ def pads(program: p.Program) -> bool:
 
 def ignored(program: p.Program) -> int:
     """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
-    given = (n.keyword("ignore_index") for n in program.nodes if isinstance(n, p.Call))
+    given = (n.keyword("ignore_index") for n in program.of(p.Call))
     named = (p.dotted(e) or "" for e in given if isinstance(e, p.Name | p.Attr))
     if pads(program) and (any(map(_PADDING.search, named)) or _PADDED_LABELS.search(program.text)):
         return 0

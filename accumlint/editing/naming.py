@@ -103,7 +103,7 @@ def _is_method(function: cst.FunctionDef, layout: Layout) -> bool:
 def _mentioned(cls: cst.CSTNode, layout: Layout) -> frozenset[str]:
     """All dotted names in a class, with the shorter ones in them."""
     place = layout.ranges[cls].start
-    classes = (n for n in layout.program.nodes if isinstance(n, p.Class))
+    classes = layout.program.of(p.Class)
     body = next((c.body for c in classes if layout.program.place(c).line == place.line), ())
     return frozenset(p.dotted(n) for n in p.walk(body) if isinstance(n, p.Name | p.Attr))
 

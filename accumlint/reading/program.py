@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from accumlint import source as text
 from accumlint.place import Place
@@ -573,6 +573,7 @@ class Class(Node):
         return frozenset(found)
 
 
+N = TypeVar("N", bound=Node)
 Stmt: TypeAlias = (
     Assign | Augment | Do | If | For | While | With | Try | Return | Jump | Raise | Delete | Scope | Import
     | Function | Class
@@ -647,6 +648,17 @@ class Program:
         return tuple(walk(self.body))
 
     @cached_property
+    def _by_kind(self) -> Mapping[type[Node], tuple[Node, ...]]:
+        found: dict[type[Node], list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(type(node), []).append(node)
+        return {kind: tuple(nodes) for kind, nodes in found.items()}
+
+    def of(self, kind: type[N]) -> tuple[N, ...]:
+        """The nodes of one kind, in the order of `nodes`."""
+        return cast("tuple[N, ...]", self._by_kind.get(kind, ()))
+
+    @cached_property
     def parents(self) -> Mapping[Node, Node]:
         """The node that each node stands directly below."""
         return {child: node for node in self.nodes for child in node.below}
@@ -660,40 +672,34 @@ class Program:
     @cached_property
     def words(self) -> frozenset[str]:
         """Every name and attribute in the file."""
-        return frozenset(
-            n.id if isinstance(n, Name) else n.name
-            for n in self.nodes
-            if isinstance(n, Name | Attr)
-        )
+        return frozenset((*(n.id for n in self.of(Name)), *(n.name for n in self.of(Attr))))
 
     @cached_property
     def calls(self) -> Mapping[str, tuple[Call, ...]]:
         """All calls by the last name of what is called, in source order."""
         found: dict[str, tuple[Call, ...]] = {}
-        for node in self.nodes:
-            if isinstance(node, Call):
-                name = dotted(node.func).rpartition(".")[2]
-                found[name] = (*found.get(name, ()), node)
+        for node in self.of(Call):
+            name = dotted(node.func).rpartition(".")[2]
+            found[name] = (*found.get(name, ()), node)
         return found
 
     @cached_property
     def assigned(self) -> Mapping[str, tuple[Expr, ...]]:
         """All that is ever assigned to a target, by the target's text."""
         found: dict[str, tuple[Expr, ...]] = {}
-        for node in self.nodes:
-            if isinstance(node, Assign):
-                for target in map(render, node.targets):
-                    found[target] = (*found.get(target, ()), node.value)
+        for node in self.of(Assign):
+            for target in map(render, node.targets):
+                found[target] = (*found.get(target, ()), node.value)
         return found
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
         """All functions and methods, nested ones included, in source order."""
-        return tuple(n for n in self.nodes if isinstance(n, Function) and n.name != "<lambda>")
+        return tuple(n for n in self.of(Function) if n.name != "<lambda>")
 
     @cached_property
     def classes(self) -> Mapping[str, Class]:
-        return {n.name: n for n in self.nodes if isinstance(n, Class)}
+        return {n.name: n for n in self.of(Class)}
 
     @cached_property
     def definitions(self) -> Mapping[str, Function | Class]:
@@ -703,12 +709,7 @@ class Program:
     @cached_property
     def imports(self) -> Mapping[str, str]:
         """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
-        return {
-            name: path
-            for node in self.nodes
-            if isinstance(node, Import)
-            for name, path in node.names
-        }
+        return {name: path for node in self.of(Import) for name, path in node.names}
 
 
 # Walking

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from accumlint import prefilter
@@ -17,6 +17,7 @@ from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.rehearsing import counted_by_callers, loops, repeat, runs_once
 from accumlint.tracing.state import Decision, Scenario
+from accumlint.tracing.twins import told
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
@@ -100,8 +101,8 @@ def _untraced(
     }
     why = next((r for r in reasons.values() if r), "")
     own = any(f.name == "backward" and f.owner for f in program.functions)
-    for node in program.nodes:
-        if isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+    for node in program.of(p.Call):
+        if isinstance(node.func, p.Attr):
             # A method of one's own is no backward pass; the one inside it is.
             leads = own and (bool(node.args) or p.dotted(node.func.base) == "self")
             if node.func.name == "backward" and node.at not in seen and not leads:
@@ -179,6 +180,7 @@ class _Paths:
         self.slice = slice_
         self.entry = entry
         self.until = until
+        self.scenario = STANDARD
         self.nodes = 0
         self.forgiving = False
         self.calls = "once"
@@ -189,7 +191,7 @@ class _Paths:
         waiting: list[tuple[dict[str, str], int]] = [({}, 0)]
         tried: set[frozenset[tuple[str, str]]] = set()
         asked: set[frozenset[tuple[str, str]]] = set()
-        scenario = STANDARD
+        known: dict[Hashable, tuple[t.Trace, Set[str]]] = {}
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
             # Two guards flipped one after the other are met in both orders.
@@ -198,43 +200,7 @@ class _Paths:
             asked.add(frozenset(chosen.items()))
             if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
                 break
-            run, machine = self.run(scenario, chosen)
-            for _ in range(MAX_RETRIES if not found else 0):
-                # A path that only raises is no training run: take the last guard the other way.
-                if not run.stopped.startswith("raises") or run.of(t.Backward):
-                    break
-                if machine.state.length_asked and scenario is STANDARD:
-                    # Perhaps a partial window is refused.
-                    whole, tried_machine = self.run(WHOLE, chosen)
-                    if whole.of(t.Backward):
-                        scenario, run, machine = WHOLE, whole, tried_machine
-                        break
-                free = [
-                    d for d in reversed(machine.guards.decisions.values()) if d.key not in chosen
-                ]
-                # A text that is none of those it is compared with is the likeliest to be refused.
-                last = next((d for d in free if d.choice == "…"), free[0] if free else None)
-                if last is None:
-                    break
-                chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}
-                run, machine = self.run(scenario, chosen)
-            if not found and run.stopped.startswith("raises") and not run.of(t.Backward):
-                # Every way was refused: what refuses them asks for something that was misread.
-                self.forgiving = True
-                chosen = dict[str, str]()
-                run, machine = self.run(scenario, chosen)
-            if run.stopped.startswith("raises") and (refusal := machine.guards.refusal()):
-                chosen = {**chosen, **refusal}
-                run, machine = self.run(scenario, chosen)
-            literal = run.literal
-            if (
-                not run.asked
-                and literal is not None
-                and scenario is STANDARD
-                and literal <= LONGEST_LITERAL
-            ):
-                scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
-                run, machine = self.run(scenario, chosen)
+            run, machine, chosen = self.trained(chosen, first=not found)
             covered.update(machine.entered)
             decisions = [d for d in machine.guards.decisions.values() if d.matters]
             path = frozenset((d.key, d.choice) for d in decisions)
@@ -242,21 +208,64 @@ class _Paths:
                 continue
             tried.add(path)
             exceptional = any(d.data and d.choice != "ordinary" for d in decisions)
-            runs = [run]
-            if run.asked and not exceptional and flips < 2 and run.of(t.Backward):
-                runs.append(self.run(Scenario(2, 4) if scenario is WHOLE else HALF, chosen)[0])
-            assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
             # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.
             whole = not chosen or (
                 bool(run.of(t.Update)) and not any(trace.main.of(t.Update) for trace in found)
             )
+            met: Set[str] = frozenset()
             if run.of(t.Backward):
+                happened = exceptional, told(run)
+                twin, met = known.get(happened, (None, met))
+                runs = twin.runs if twin else (run,)
+                if twin is None and run.asked and not exceptional and flips < 2:
+                    other = Scenario(2, 4) if self.scenario is WHOLE else HALF
+                    runs = (run, self.run(other, chosen)[0])
+                assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
                 entry = replace(self.entry, calls=self.calls, owner=self.owner)
-                found.append(t.Trace(self.program, tuple(runs), assumptions, exceptional, entry))
+                trace = t.Trace(self.program, runs, assumptions, exceptional, entry)
+                found.append(trace)
+                known.setdefault(happened, (trace, machine.guards.decisions.keys()))
             if flips < MAX_FLIPS and not exceptional:
-                flipped = _flipped(decisions, chosen, on_data=whole)
-                waiting.extend((f, flips + 1) for f in flipped)
+                # Where a flip changed nothing, only the guards that it led to may.
+                new = [d for d in decisions if d.key not in met]
+                waiting.extend((f, flips + 1) for f in _flipped(new, chosen, on_data=whole))
         return tuple(found)
+
+    def trained(
+        self, chosen: dict[str, str], *, first: bool
+    ) -> tuple[t.Run, Machine, dict[str, str]]:
+        """A run that trains, with the choices that it took; for the `first`, other choices are tried until one does."""
+        run, machine = self.run(self.scenario, chosen)
+        for _ in range(MAX_RETRIES if first else 0):
+            # A path that only raises is no training run: take the last guard the other way.
+            if not run.stopped.startswith("raises") or run.of(t.Backward):
+                break
+            if machine.state.length_asked and self.scenario is STANDARD:
+                # Perhaps a partial window is refused.
+                whole, tried_machine = self.run(WHOLE, chosen)
+                if whole.of(t.Backward):
+                    self.scenario, run, machine = WHOLE, whole, tried_machine
+                    break
+            free = [d for d in reversed(machine.guards.decisions.values()) if d.key not in chosen]
+            # A text that is none of those it is compared with is the likeliest to be refused.
+            last = next((d for d in free if d.choice == "…"), free[0] if free else None)
+            if last is None:
+                break
+            chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}
+            run, machine = self.run(self.scenario, chosen)
+        if first and run.stopped.startswith("raises") and not run.of(t.Backward):
+            # Every way was refused: what refuses them asks for something that was misread.
+            self.forgiving = True
+            chosen = dict[str, str]()
+            run, machine = self.run(self.scenario, chosen)
+        if run.stopped.startswith("raises") and (refusal := machine.guards.refusal()):
+            chosen = {**chosen, **refusal}
+            run, machine = self.run(self.scenario, chosen)
+        literal = run.literal or 0
+        if not run.asked and self.scenario is STANDARD and 0 < literal <= LONGEST_LITERAL:
+            self.scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
+            run, machine = self.run(self.scenario, chosen)
+        return run, machine, chosen
 
     def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
         """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""

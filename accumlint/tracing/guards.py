@@ -143,16 +143,16 @@ class Guards:
     def _wrapping_counts(self) -> frozenset[str]:
         """What is raised by something else than a number, and set to 0 where it is held against a limit."""
         if self._wrapping is None:
-            nodes = self.machine.program.nodes
+            program = self.machine.program
             raised = {
                 p.dotted(n.target)
-                for n in nodes
-                if isinstance(n, p.Augment) and n.op == "+" and not isinstance(n.value, p.Const)
+                for n in program.of(p.Augment)
+                if n.op == "+" and not isinstance(n.value, p.Const)
             }
             emptied = {
                 p.dotted(target)
-                for guard in nodes
-                if isinstance(guard, p.If) and isinstance(guard.test, p.Compare)
+                for guard in program.of(p.If)
+                if isinstance(guard.test, p.Compare)
                 for n in p.walk(guard.body, into_functions=False)
                 if isinstance(n, p.Assign) and isinstance(n.value, p.Const) and n.value.value == 0
                 for target in n.targets
@@ -254,8 +254,8 @@ class Guards:
         """Another guard with the same test, or its opposite, that has to do with training."""
         if self._by_test is None:
             self._by_test = {}
-            for guard in self.machine.program.nodes:
-                if isinstance(guard, p.If) and self.weight(guard.body) > self.weight(guard.orelse):
+            for guard in self.machine.program.of(p.If):
+                if self.weight(guard.body) > self.weight(guard.orelse):
                     self._by_test.setdefault(_flag(guard.test)[0], guard)
         return self._by_test.get(_flag(node.test)[0])
 

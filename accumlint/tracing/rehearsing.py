@@ -78,9 +78,7 @@ def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int)
 
 def _iterations(program: p.Program) -> tuple[str, ...]:
     """The texts under which a framework counts its calls (`engine.state.iteration`)."""
-    return tuple(
-        {p.dotted(n) for n in program.nodes if isinstance(n, p.Attr) and n.name == "iteration"}
-    )
+    return tuple({p.dotted(n) for n in program.of(p.Attr) if n.name == "iteration"})
 
 
 def _is_data(name: str) -> bool:
@@ -123,7 +121,7 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
     """
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
     methods = [m for cls in lineage for m in cls.methods.values()]
-    asked = {called(n.func) for n in machine.program.nodes if isinstance(n, p.Call)}
+    asked = {called(n.func) for n in machine.program.of(p.Call)}
     alone = (m for m in methods if key(m) not in asked and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
     inside = {name for m in methods if m not in beside for name in _raised(m)}
