@@ -27,11 +27,12 @@ _LONG = (
     r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
     r"|^(steps|iterations|iters|updates)$|^(steps?|iter(ation)?s?|updates?)_?max$"
 )
-_SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
+_SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
         (r"learning_rate|(^|_)lr($|_(?!sched|type|policy|mode|name|config|max_|warm|decay_[si]))|base_lr", 0.05),
         (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
+        (r"betas$", (0.9, 0.9)),
         (r"beta\d?$", 0.9),
         (r"(^|_)eps(ilon)?$", 1e-8),
         (r"clip|max_norm|grad_norm", 1.0),
