@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from accumlint.place import Place
 from accumlint.problem import Problem
-
-if TYPE_CHECKING:
-    from accumlint.score import Loop
+from accumlint.score import Loop
 
 
 @dataclass(frozen=True)

@@ -27,38 +27,34 @@ def derived(text: str, *sources: Value, node: p.Node | None = None) -> Unknown:
     networks: set[str] = set()
     forwards: dict[t.Forward, None] = {}
     varies = ""
-    for source in _flat(sources):
+    reduced: list[Unknown] = []
+    for source in flat(sources):
         if isinstance(source, Unknown):
             batches |= source.batches
             if not source.parameters:
                 networks |= source.networks
             forwards.update(dict.fromkeys(source.forwards))
             varies = varies or source.varies
+            if source.over:
+                reduced.append(source)
     found = Unknown(text, frozenset(batches), frozenset(networks), tuple(forwards), origin=node)
     found.varies = varies
-    found.over = _over_ranks(sources, bool(networks))
+    # Of how other ranks' values came into it, a loss asks only for what its gradient comes through.
+    found.over = next((s.over for s in reduced if s.networks or not networks), "")
     return found
 
 
-def _over_ranks(sources: Iterable[Value], gradient: bool) -> str:
-    """How other ranks' values came into what is made of `sources`: a loss asks only what its gradient comes through."""
-    unknown = (s for s in _flat(sources) if isinstance(s, Unknown) and s.over)
-    return next((s.over for s in unknown if not gradient or s.networks), "")
-
-
-def _flat(values: Iterable[Value], depth: int = 3) -> Iterable[Value]:
+def flat(values: Iterable[Value], depth: int = 3) -> list[Value]:
+    """The values inside lists, tuples and dicts, a few levels deep."""
+    found: list[Value] = []
     for value in values:
         if isinstance(value, list | tuple) and depth:
-            yield from _flat(value, depth - 1)
+            found += flat(value, depth - 1)
         elif isinstance(value, dict) and depth:
-            yield from _flat(value.values(), depth - 1)
+            found += flat(value.values(), depth - 1)
         else:
-            yield value
-
-
-def flat(values: Iterable[Value]) -> list[Value]:
-    """The values inside lists, tuples and dicts, a few levels deep."""
-    return list(_flat(values))
+            found.append(value)
+    return found
 
 
 def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node | None) -> Unknown:
