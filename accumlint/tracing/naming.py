@@ -139,8 +139,8 @@ class Naming:
     def _are_settings(self, name: str) -> bool:
         """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
         if name not in self._settings:
-            asked = (p.dotted(of).rpartition(".")[2] for of in _asked(self.machine.program))
-            self._settings[name] = name in asked
+            texts = (p.dotted(of).rpartition(".")[2] for of in asked(self.machine.program))
+            self._settings[name] = name in texts
         return self._settings[name]
 
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
@@ -345,7 +345,7 @@ class Naming:
                 state.literal = right
 
 
-def _asked(program: p.Program) -> Iterator[p.Expr]:
+def asked(program: p.Program) -> Iterator[p.Expr]:
     """What attributes are read of that optimizers do not have."""
     for node in program.nodes:
         match node:
