@@ -181,9 +181,9 @@ def _epochs(evidence: OwnEvidence, key: str) -> None:
     """Raises where no epoch has ended."""
     found = evidence.get(key)
     if not evidence.measured[key].ended_epochs:
-        raise Undecided(
-            f"no epoch ended within {len(found.updates)} updates; --windows lets more be seen"
-        )
+        raised = found.raised is not None
+        more = "which is where the script ended" if raised else "--windows lets more be seen"
+        raise Undecided(f"no epoch ended within {len(found.updates)} updates; {more}")
 
 
 def _left(evidence: OwnEvidence, key: str) -> Answer:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading import frameworks
+from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
+from accumlint.tracing import naming
 from accumlint.tracing import trace as t
 
 
@@ -58,15 +59,36 @@ def _bounds(program: p.Program) -> Iterator[tuple[str, str]]:
                         yield name, "length"
         if isinstance(node, p.Binary) and node.op in ("/", "//"):
             whole, share = _last(node.left), _last(node.right)
-            if whole != share and _BATCH.search(whole) and _BATCH.search(share):
-                yield whole, "window"
+            if whole != share and _BATCH.search(whole):
+                if _BATCH.search(share) or names.is_steps(share):
+                    yield whole, "window"
+
+
+_LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
+
+
+def criteria(program: p.Program) -> dict[str, str]:
+    """Parameters with the name of a loss that their function calls: they work it out."""
+    found: dict[str, str] = {}
+    for function in program.of(p.Function):
+        named = {param.name for param in function.params if _LOSS.fullmatch(param.name)}
+        written = {
+            target.id
+            for node in p.walk(function.body if named else ())
+            if isinstance(node, p.Assign)
+            for target in node.targets
+            if isinstance(target, p.Name)
+        }
+        found |= dict.fromkeys(named & {*function.calls} - written if named else (), "criterion")
+    return found
 
 
 def settings(program: p.Program) -> dict[str, str]:
-    """Names that may be short for an optimizer's and are options: words are looked up in them."""
+    """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
     looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
-    texts = {p.dotted(n) or "" for n in looked if isinstance(n, p.Name | p.Attr)}
-    return {text: "settings" for text in texts if text.rpartition(".")[2] == "opt"}
+    every = (*looked, *naming.asked(program))
+    texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
+    return {text: "settings" for text in texts if text.rpartition(".")[2] in ("opt", "opts")}
 
 
 def _is_word(node: p.Expr) -> bool:
@@ -94,6 +116,17 @@ def disables(program: p.Program) -> bool:
         and given.value is False
         for node in program.nodes
     )
+
+
+_EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
+
+
+def gives_up(program: p.Program, node: p.Node | None) -> bool:
+    """Whether it is for lack of memory that a loop gives a micro-batch up, at a node if one is known."""
+    if not _EXHAUSTED.search(program.text):
+        return False
+    handlers = (body for n in program.of(p.Try) for _, _, body in n.handlers)
+    return node is None or any(n.at is node.at for body in handlers for n in p.walk(body))
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:

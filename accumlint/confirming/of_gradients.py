@@ -282,6 +282,13 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
     )
 
 
+def _is_what_is_left(u: Update, evidence: Evidence) -> bool:
+    """Whether an update applies the sum over its micro-batches, divided by one more where one was given up."""
+    left = len(u.microbatches)
+    share = abs(u.scale - left / (left + 1)) < evidence.low and u.direction < evidence.low
+    return u.error < evidence.low or share
+
+
 def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
     if not key.endswith("overflow"):
         return gradient(evidence, key)
@@ -292,8 +299,12 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
         if broken is not None:
             sentence = f"update {broken.number} applies a gradient that is no number"
             answer = Answer(True, math.inf, sentence, {"update": broken.number})
+        elif all(_is_what_is_left(u, evidence) for u in compared(updates_of(evidence.get(name)))):
+            answer = Answer(False, 0.0, "every update applies what is left of its window", {})
         else:
             answer = gradient(evidence, name)
-        sentence = f"where a loss {which} is no number, {answer.sentence}"
+        exhausted = evidence.raw[name]["spec"]["exhausts"]
+        what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
+        sentence = f"where {what}, {answer.sentence}"
         answers.append(Answer(answer.shows, answer.value, sentence, answer.figures))
     return next((a for a in answers if a.shows), answers[0])

@@ -86,7 +86,11 @@ def windows(events: Sequence[Notes]) -> list[Window]:
                 Window(
                     event,
                     tuple(
-                        e for e in since if e["kind"] == "backward" and e["line"] not in left_out
+                        e
+                        for e in since
+                        if e["kind"] == "backward"
+                        and e["line"] not in left_out
+                        and _reaches(e, event)
                     ),
                     tuple(
                         e for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])
@@ -96,6 +100,11 @@ def windows(events: Sequence[Notes]) -> list[Window]:
                 )
             )
     return found
+
+
+def _reaches(backward: Notes, step: Notes) -> bool:
+    """Whether a backward brings anything to what a step applies: beside another network's, it may not."""
+    return step["owned"] is None or any(_owned(step, backward["gradient"]))
 
 
 def reference(ranks: Sequence[Window]) -> Vector | None:

@@ -20,9 +20,9 @@ class Spec:
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
     `growing`: the loss scale grows with every update.
     `inject` is the micro-batch whose gradient is made infinite, or only very `large`; `poison` the one whose loss is no
-    number. `sabotage` is what the recorder breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule",
-    "sync", "keep", "retain") or mends ("mend", "average", "regular", "free", "drop", "mute"); the verdict has words for
-    each.
+    number, or in which memory runs out where it `exhausts`. `sabotage` is what the recorder breaks ("double",
+    "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep", "retain") or mends ("mend", "average",
+    "regular", "free", "drop", "mute"); the verdict has words for each.
     """
 
     regime: str
@@ -34,6 +34,7 @@ class Spec:
     inject: int = 0
     large: bool = False
     poison: int = 0
+    exhausts: bool = False
     sabotage: str = ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,10 @@ OF_ORDER = frozenset({
     Symptom.SCHEDULES, Symptom.AVERAGES, Symptom.STUCK,
 })  # fmt: skip
 OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
+
+
+# Methods by which a subclass of the Trainer of transformers takes part in its loop.
+_TRAINERS = ("compute_loss", "training_step")
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ def _plan(
         return Plan(report, rule, symptom, 1, None, rule.unmeasured)
     if reason := _unparsable(text):
         return Plan(report, rule, symptom, 1, None, reason)
-    driver = _driver(program, report.mark.place.line) if trace is None else {}
+    driver = _driver(program) if trace is None or _is_of_trainer(trace.entry, program) else {}
     if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
@@ -175,7 +179,7 @@ def _plan(
         package=package_name,
         roots=roots_of(target.file),
         line=program.place(node).line if node else report.mark.place.line,
-        entry=_entry(trace.entry) if trace else driver,
+        entry=driver or (_entry(trace.entry) if trace else {}),
         kept=_places(
             program,
             _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
@@ -192,7 +196,10 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.windows(program) | clues.roles(events) | clues.settings(program),
+        roles=clues.windows(program)
+        | clues.roles(events)
+        | clues.settings(program)
+        | clues.criteria(program),
         choices=dict(trace.assumptions) if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
@@ -212,7 +219,10 @@ def _plan(
         steppers=tuple(sorted(clues.steppers(program))),
         scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
         and not clues.disables(program),
-        passes=tuple(passes(symptom, wish)),
+        passes=tuple(
+            replace(spec, exhausts=bool(spec.poison) and clues.gives_up(program, node))
+            for spec in passes(symptom, wish)
+        ),
     )
     return Plan(report, rule, symptom, world, job)
 
@@ -242,8 +252,19 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
     }
 
 
-def _driver(program: p.Program, line: int) -> dict[str, str | None]:
-    """The framework whose loop runs what stands at a line, and the class or function that it is given; {} for none."""
+def _is_of_trainer(entry: t.Entry, program: p.Program) -> bool:
+    """True for a step that only the Trainer of transformers calls."""
+    function = entry.function
+    return (
+        function is not None
+        and function.name in _TRAINERS
+        and "transformers" in program.text
+        and any(base.endswith("Trainer") for base in function.bases)
+    )
+
+
+def _driver(program: p.Program) -> dict[str, str | None]:
+    """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once",
     }  # fmt: skip
@@ -252,7 +273,10 @@ def _driver(program: p.Program, line: int) -> dict[str, str | None]:
             continue
         if _is_module(cls) and "training_step" in cls.methods:
             return {**made, "owner": cls.name, "driver": "module"}
-        if any(base.endswith("Trainer") for base in cls.bases) and "compute_loss" in cls.methods:
+        trains = _TRAINERS if "transformers" in program.text else _TRAINERS[:1]
+        if any(base.endswith("Trainer") for base in cls.bases) and any(
+            name in cls.methods for name in trains
+        ):
             return {**made, "owner": cls.name, "driver": "trainer"}
     for node in p.walk(program.body):
         if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:

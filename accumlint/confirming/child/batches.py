@@ -58,6 +58,7 @@ class Data:
     looked_at: int = 0
     backwards: int = 0
     poisoned: int = 0
+    exhausts: bool = False
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
@@ -72,11 +73,11 @@ class Data:
         Raises:
             Enough: when the pass has seen as many as it needs.
         """
-        # What is only evaluated brings nothing to an end.
-        if self.fetched - self.looked_at >= self.limit:
+        # What is only evaluated, or prepared before a network gives anything, brings nothing to an end.
+        if self.fetched - self.looked_at >= self.limit or self.fetched >= 20 * self.limit:
             raise Enough
         self.fetched += 1
-        self.looked_at += not torch.is_grad_enabled()
+        self.looked_at += self.last is None or not torch.is_grad_enabled()
         self.spent = False
         batch = Batch(self, self.fetched)
         self.batches[self.fetched] = batch

@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
 import sys
 import traceback
+import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -33,8 +36,14 @@ DATA = re.compile(
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # The name of a class, which is not the thing that is made of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
+# Parameters that take whatever is left.
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # Where torch refuses what is done in the wrong order.
 _MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
+
+
+# A loop that prepares something goes on for no longer.
+_MOST_ROUNDS = 2000
 
 
 class Binding(Things):
@@ -81,6 +90,9 @@ class Binding(Things):
                 return self.steps_
             return value
         if isinstance(value, Stub):
+            if _is_settings(bound) and not _is_settings(value._text) and not value._made:
+                # What it holds are settings, wherever they come from.
+                return self.stub(bound)
             if self.lenient and _LOSS.search(last.lower()):
                 found = self.own_loss()
                 if found is not None:
@@ -93,7 +105,9 @@ class Binding(Things):
                 self.recorder.notes.wrapped.append(value._text)
             if found is not UNKNOWN:
                 return found
-            if DATA.search(last.lower()) and not names.is_configuration(bound):
+            if DATA.search(last.lower()) and not any(
+                map(names.is_configuration, (bound, value._text))
+            ):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             self.own(value)
@@ -120,6 +134,9 @@ class Binding(Things):
         return self.data.now().tensor(bound)
 
     def _taken_apart(self, bound: tuple[Pattern, ...], value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and isinstance(last := self.data.last, Output):
+            # A loss with something beside it.
+            value = last if value is last._loss and len(bound) > 2 else value
         if isinstance(value, Batch):
             return value.use().parts(bound)
         if isinstance(value, Output):
@@ -187,7 +204,7 @@ class Binding(Things):
         the windows. Once training has begun, or where a module of the project is lost to it with everything in it,
         going on would measure another loop.
         """
-        if isinstance(failure, Unbound | StopIteration):
+        if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
         if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
             raise failure
@@ -200,6 +217,12 @@ class Binding(Things):
         if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
+
+    def unmade(self, bound: Pattern, failure: Exception) -> Any:
+        """Stand-ins for things that could not be made, as long as nothing has been done with others."""
+        if self.data.last is not None:
+            raise failure
+        return self.missing(bound, failure)
 
     def _made_up(self, bound: Pattern, failure: Exception) -> Any:
         """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
@@ -334,6 +357,27 @@ class Binding(Things):
             raise Unbound("a loop goes on without taking a step")
         return value
 
+    def idle(self, value: Any, line: int) -> Any:
+        """As `turn`, for a loop in which nothing is trained: one that would not end fails."""
+        rounds = self.rounds.get(line, 0) + 1 if value else 0
+        self.rounds[line] = rounds
+        if rounds > _MOST_ROUNDS:
+            # Nor will it where it begins again.
+            self.rounds[line] = _MOST_ROUNDS
+            raise RuntimeError("this loop does not end with stand-ins")
+        return value
+
+    def start(self, first: Any, last: Any) -> Any:
+        """Where a range of settings begins: one that would be empty, at 0."""
+        return 0 if isinstance(first, int) and isinstance(last, int) and first >= last else first
+
+    def written(self, opening: Callable[[], Any]) -> Any:
+        """A file to write to; where its folder is not here, what is written goes nowhere."""
+        try:
+            return opening()
+        except FileNotFoundError:
+            return open(os.devnull, "w", encoding="utf-8")
+
     def settings(self, owner: Any) -> Any:
         """What `vars` gives: of settings that nobody knows, something that has them all."""
         return owner if isinstance(owner, Stub) or hasattr(owner, "as_mapping_") else vars(owner)
@@ -343,8 +387,19 @@ class Binding(Things):
         found = self.value(name)
         return self.stub(name) if found is UNKNOWN else found
 
-    def without(self, mapping: Any, names_: tuple[str, ...]) -> Any:
-        """What `**mapping` gives beside keywords of these names: a micro-batch has whatever it is asked for."""
+    def without(
+        self, mapping: Any, names_: tuple[str, ...], called: Any = None, places: int = 0
+    ) -> Any:
+        """What `**mapping` gives to what is `called`, beside keywords of these names and so many arguments.
+
+        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given.
+        """
+        if isinstance(mapping, Stub) and isinstance(called, types.FunctionType):
+            given = list(inspect.signature(called).parameters.values())[places:]
+            wanted = (p for p in given if p.default is p.empty and p.kind not in _REST)
+            return {p.name: self.argument(p.name) for p in wanted if p.name not in names_}
+        if isinstance(mapping, torch.Tensor):
+            mapping = self.data.now()
         if not isinstance(mapping, Batch):
             return mapping
         return {k: v for k, v in mapping.use().items() if k not in names_}
@@ -391,6 +446,11 @@ class Binding(Things):
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
+
+
+def _is_settings(text: str) -> bool:
+    """True for what reads like a configuration as a whole."""
+    return names.is_configuration(f"{text}.")
 
 
 def _make_module(cls: type) -> None:

@@ -47,7 +47,7 @@ def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any]
         parameters, key=lambda p: (binding.roles.get(p.name) or names.role_of(p.name)) != "model"
     )
     values = {
-        p.name: _parameter(binding, p)
+        p.name: _parameter(binding, p, _trainer(function, p.annotation))
         for p in order
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
@@ -82,6 +82,32 @@ def instance(binding: Binding, cls: type) -> Any:
     return made
 
 
+def instance_of_any(binding: Binding, cls: type) -> Any:
+    """As `instance`; what its `__init__`, or another class, would have given it is told by its name."""
+    if not hasattr(cls, "__getattr__"):
+
+        def unset(made: Any, attribute: str) -> Any:
+            return binding.attribute(made, attribute)
+
+        setattr(cls, "__getattr__", unset)  # noqa: B010 (pyright knows no such attribute of a type)
+    return instance(binding, cls)
+
+
+def _trainer(function: Any, annotation: object) -> type | None:
+    """The class of the user's that a parameter is said to be of, where its methods train; a network is none."""
+    if annotation is inspect.Parameter.empty:
+        return None
+    space = getattr(function, "__globals__", {})
+    words = re.findall(r"\w+", annotation) if isinstance(annotation, str) else []
+    for cls in (annotation, *map(space.get, words)):
+        if isinstance(cls, type) and cls.__module__ == space.get("__name__"):
+            codes = (getattr(member, "__code__", None) for member in vars(cls).values())
+            called = {name for code in codes if code for name in code.co_names}
+            if not issubclass(cls, nn.Module) and called >= {"backward", "step"}:
+                return cls
+    return None
+
+
 def _is_abstract(made: nn.Module) -> bool:
     """True for an object of a class that leaves its parameters and its forward to others."""
     code = getattr(type(made).forward, "__code__", None)
@@ -91,9 +117,12 @@ def _is_abstract(made: nn.Module) -> bool:
     return bool(left) and next(made.parameters(), None) is None
 
 
-def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
+def _parameter(binding: Binding, p: inspect.Parameter, cls: type | None) -> Any:
     if p.name in binding.given:
         return binding.take(p.name)
+    if cls is not None:
+        binding.tell(p.name, f"an object of `{cls.__name__}`")
+        return instance_of_any(binding, cls)
     if p.name in binding.choices:
         choice = binding.choices[p.name]
         return choice == "true" if choice in ("true", "false") else literal(choice)
@@ -120,16 +149,19 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
 
 
 def microbatch_arguments(
-    binding: Binding, function: Any, skip: int
+    binding: Binding, function: Any, skip: int, place: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """As `arguments`, with fresh data for what reads like data and a count for what reads like one."""
+    """As `arguments`, with fresh data for what reads like data and its `place` for what reads like a count."""
     args, kwargs = arguments(binding, function, skip)
     batch = binding.data.fetch().use()
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     for p in parameters:
         low = p.name.lower()
-        if low in _ROUNDS:
-            kwargs[p.name] = batch.number - 1
+        if isinstance(p.default, bool) and names.is_steps(p.name):
+            # Whether this one is added to others.
+            kwargs[p.name] = batch.number % binding.steps_ != 0
+        elif low in _ROUNDS:
+            kwargs[p.name] = place
         elif "batch" in low or low in ("data", "inputs", "samples", "sample"):
             kwargs[p.name] = batch
         elif DATA.search(low) and not binding.roles.get(p.name) and not names.role_of(p.name):

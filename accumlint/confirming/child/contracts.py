@@ -8,6 +8,7 @@ Fabric: `lightning/fabric/fabric.py`. Only what decides who divides, who reduces
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
@@ -64,7 +65,8 @@ def _trainer(binding: Binding) -> type:
                 device=binding.data.device, average_tokens_across_devices=True,
             )  # fmt: skip
             self.accelerator = _Known(
-                binding, "accelerator", num_processes=1, device=binding.data.device, autocast=nullcontext
+                binding, "accelerator", num_processes=1, device=binding.data.device, autocast=nullcontext,
+                backward=torch.Tensor.backward,
             )  # fmt: skip
 
         def __getattr__(self, name: str) -> Any:
@@ -88,6 +90,23 @@ def _trainer(binding: Binding) -> type:
                 )
             return (loss, outputs) if return_outputs else loss
 
+        def _prepare_inputs(self, inputs: Any) -> Any:
+            return inputs
+
+        _prepare_input = _prepare_inputs
+
+        def compute_loss_context_manager(self) -> Any:
+            return nullcontext()
+
+        autocast_smart_context_manager = compute_loss_context_manager
+
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+            if not self.model_accepts_loss_kwargs and self.compute_loss_func is None:
+                loss = loss / binding.steps_
+            self.accelerator.backward(loss)
+            return loss.detach()
+
         def train(self, *_: Any, **__: Any) -> None:
             model, steps = self.model, binding.steps_
             optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -96,13 +115,11 @@ def _trainer(binding: Binding) -> type:
                 window = [binding.data.fetch() for _ in range(steps)]
                 counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
                 items = sum((batch.labels != binding.data.ignored).sum() for batch in window)
+                told = (items if counts else None,)
+                if len(inspect.signature(self.training_step).parameters) == 2:
+                    told = ()
                 for batch in window:
-                    loss = self.compute_loss(
-                        model, batch.use(), num_items_in_batch=items if counts else None
-                    )
-                    if not self.model_accepts_loss_kwargs and self.compute_loss_func is None:
-                        loss = loss / steps
-                    loss.backward()
+                    self.training_step(model, batch.use(), *told)
                 optimizer.step()
                 optimizer.zero_grad()
 

@@ -45,6 +45,8 @@ class Loss:
     line: int
     by_hand: bool
     number: int = 0
+    # Where its call stands: one line may have several.
+    site: int = 0
 
 
 def evaluated(

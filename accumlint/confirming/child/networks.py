@@ -28,6 +28,23 @@ from accumlint.confirming.child.batches import (
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY, WIDTH, setting
 from accumlint.confirming.child.stub import UNKNOWN
 
+# What is counted from a network's predictions has no graph.
+_FIGURE = re.compile(
+    r"(^|_)acc(uracy)?\d*(_|$)|correct|metric|perplex|(^|_)ppl|precision|recall|^num_"
+)
+
+
+class Losses(dict[str, torch.Tensor], Plain):
+    """What goes by the name of several losses: one by its name, or a tensor of them."""
+
+    def plain_(self) -> torch.Tensor:
+        return next(iter(self.values()))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(torch.Tensor, name):
+            raise AttributeError(name)
+        return getattr(self.plain_(), name)
+
 
 class Output(Plain):
     """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
@@ -61,7 +78,7 @@ class Output(Plain):
         if "aux" in low:
             return self.nothing
         if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
-            return {"loss": self.loss}
+            return Losses({"loss": self.loss})
         if re.search(r"loss(es)?_(metrics|info|outputs?)$", low):
             # A group of losses, of which one is taken by its name.
             return self
@@ -76,12 +93,15 @@ class Output(Plain):
             low = name.lower()
             if re.search(r"loss|^nll|elbo", low) and "aux" not in low:
                 made.append(self.named(low))
-            elif name == "_" or re.search(
-                r"log(s|ger|_?var|_dict)?$|stat|metric|weight|acc|info", low
-            ):
+            elif re.search(r"weights?$", low):
+                made.append(None)
+            elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|acc|info", low):
                 made.append({})
             elif "aux" in low:
                 made.append(self.nothing)
+            elif re.fullmatch(r"(model_)?(out|outputs?|results?|res)", low):
+                # Of which a part is asked for.
+                made.append(self)
             else:
                 made.append(self.logits)
         return tuple(made)
@@ -93,7 +113,7 @@ class Output(Plain):
         if isinstance(key, str) and key in self._put:
             return self._put[key]
         if isinstance(key, str):
-            return self.named(key) if "loss" in key.lower() else self.logits
+            return self._part(key)
         if isinstance(key, int):
             return self.loss if self.has_loss and key == 0 else self.logits
         if isinstance(key, slice) and key.start is None and key.stop in (2, 3):
@@ -127,11 +147,15 @@ class Output(Plain):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if "loss" in name:
-            return self.named(name)
-        if hasattr(torch.Tensor, name):
+        if "loss" not in name and hasattr(torch.Tensor, name):
             return getattr(self.logits, name)
-        return self.logits
+        return self._part(name)
+
+    def _part(self, name: str) -> Any:
+        """A loss, a figure that is only looked at, or logits."""
+        if "loss" in name.lower():
+            return self.named(name)
+        return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
 
     def plain_(self) -> torch.Tensor:
         return self.logits
@@ -147,8 +171,14 @@ def _operator(name: str) -> Callable[..., Any]:
     return operate
 
 
+def _of_losses(name: str) -> Callable[..., Any]:
+    return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
+
+
 for _name in OPERATORS:
     setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
+    if _name in ("mul", "rmul", "truediv", "add", "radd"):
+        setattr(Losses, f"__{_name}__", _of_losses(f"__{_name}__"))
 
 
 def seed_with(number: int) -> None:
@@ -189,6 +219,10 @@ class Model(nn.Module):
             hidden = torch.tanh(self.embedding(inputs))
         logits = self.head(hidden)
         if data.poisoned and data.current == data.poisoned:
+            if data.exhausts:
+                # Once: what is tried again fits.
+                data.poisoned = 0
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory, says accumlint")
             logits = logits * float("nan")
         labels = next(
             (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor)),
@@ -313,7 +347,7 @@ class _Member:
             return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
             return detached(args[0] if len(args) == 1 else args)
-        given = next((a for a in args if isinstance(a, nn.Module)), None)
+        given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
         if given is not None and "loss" in self._name:
             # What computes a loss from the network that it is given; the name that it gets says what it is.
             return given(*(a for a in args if a is not given))

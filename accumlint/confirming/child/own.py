@@ -52,7 +52,8 @@ class OwnRecorder(Recorder):
         self.moved: Callable[[], object] | None = None
         self._drawn: dict[int, torch.Tensor | None] = {}
         self._sums: dict[int, torch.Tensor] = {}
-        self._shares: dict[int, float] = {}
+        # By the optimizer that it is for, and the call.
+        self._shares: dict[int, dict[int, float]] = {}
         self._clipped: dict[str, Any] = {}
 
     def __torch_function__(
@@ -153,7 +154,15 @@ class OwnRecorder(Recorder):
 
     def remember(self, loss: Loss) -> None:
         loss.microbatch = self.feed.active()
+        loss.site = self._site()
         super().remember(loss)
+
+    def _site(self) -> int:
+        """The call that the user's code is in, as a number."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not self.is_own(frame):
+            frame = frame.f_back
+        return hash((frame.f_lineno, frame.f_lasti)) if frame is not None else 0
 
     def before_backward(self, tensors: Any, starts: Any = None, only: Any = None) -> None:
         params = [p for p in self.parameters() if p.requires_grad]
@@ -216,7 +225,7 @@ class OwnRecorder(Recorder):
             if loss.by_hand == by_hand:
                 counted = loss.counted & (weights != 0)
                 yield {
-                    "microbatch": loss.microbatch, "loss": loss.line, "number": loss.number,
+                    "microbatch": loss.microbatch, "loss": loss.site or loss.line, "number": loss.number,
                     "count": int(counted.sum()), "all": weights.numel(),
                     "share": float(weights[counted].double().sum()),
                 }  # fmt: skip
@@ -229,8 +238,11 @@ class OwnRecorder(Recorder):
             part = grad.detach().double() / self.scale
             self._sums[key] = self._sums[key] + part if key in self._sums else part
         for one in found:
-            line = one["loss"]
-            self._shares[line] = self._shares.get(line, 0.0) + one["share"] / self.scale
+            for optimizer in self.optimizers:
+                groups = getattr(optimizer, "param_groups", ())
+                if any(id(p) in total for group in groups for p in group["params"]):
+                    own = self._shares.setdefault(id(optimizer), {})
+                    own[one["loss"]] = own.get(one["loss"], 0.0) + one["share"] / self.scale
 
     def evened(self, tensors: Any) -> Any:
         root = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
@@ -270,7 +282,7 @@ class OwnRecorder(Recorder):
         return {"applied": vector, "owned": own, "joined": joined}
 
     def mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
-        share = max(self._shares.values(), key=abs, default=0.0)
+        share = max(self._shares.pop(id(optimizer), {}).values(), key=abs, default=0.0)
         together = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
         self.busy = True
         try:
@@ -294,7 +306,6 @@ class OwnRecorder(Recorder):
                 p.grad = (grad * factor).to(p.dtype)
         finally:
             self.busy = False
-        self._shares.clear()
 
     def threshold(self) -> float:
         """What the window's gradient was clipped at, 0 for nothing."""

@@ -8,6 +8,7 @@ that fails gives its names stand-ins instead of ending the run.
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Iterable
 
@@ -41,6 +42,7 @@ from accumlint.confirming.child.shapes import (
     refused_side,
     root,
     sets,
+    writes,
 )
 from accumlint.confirming.child.slicing import (
     Guide,
@@ -64,6 +66,10 @@ _DECORATORS = {
 _GIVING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
 
 
+# A file that is opened to be written to.
+_WRITING = re.compile(r", (mode=)?'[wax]")
+
+
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     """The runnable module of a source.
 
@@ -85,7 +91,7 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
         for n in ast.walk(tree)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
     }
-    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called).visit(tree)
+    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called, tree.body).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Only a docstring may stand before a future import; nobody needs it here.
     tree.body.insert(0, future)
@@ -96,9 +102,16 @@ class _Rewriter(ast.NodeTransformer):
     """Sends what enters names, loops and flags through the runtime."""
 
     def __init__(
-        self, guide: Guide, eventful: set[ast.stmt], clippers: set[ast.Call], called: set[str]
+        self,
+        guide: Guide,
+        eventful: set[ast.stmt],
+        clippers: set[ast.Call],
+        called: set[str],
+        body: list[ast.stmt],
     ) -> None:
         self.guide = guide
+        self.classes = {s.name for s in body if isinstance(s, ast.ClassDef)}
+        self.functions = {s.name for s in body if isinstance(s, ast.FunctionDef)}
         self.called = called
         self.clippers = clippers
         self.eventful = eventful
@@ -112,6 +125,11 @@ class _Rewriter(ast.NodeTransformer):
                 self.choices.setdefault(normal(other), (other, turned))
         self.temporary = 0
 
+    def _is_of_a_class(self, annotation: ast.expr | None) -> bool:
+        """Whether an annotation names a class of this file."""
+        words = re.findall(r"\w+", ast.unparse(annotation)) if annotation else []
+        return not self.classes.isdisjoint(words)
+
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
@@ -123,7 +141,7 @@ class _Rewriter(ast.NodeTransformer):
         node.returns = None
         everything = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
         for argument in (*everything, node.args.vararg, node.args.kwarg):
-            if argument is not None:
+            if argument is not None and not self._is_of_a_class(argument.annotation):
                 argument.annotation = None
         self.generic_visit(node)
         made = runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
@@ -220,7 +238,10 @@ class _Rewriter(ast.NodeTransformer):
             # How far training goes is often a setting that nobody knows.
             node.test = placed(runtime("lasts", [node.test, *known]), node)
         # A loop that never fetches must not go on for ever.
-        node.test = placed(runtime("turn", [node.test]), node)
+        turn = runtime(
+            "idle" if quiet else "turn", [node.test, *[ast.Constant(node.lineno)] * quiet]
+        )
+        node.test = placed(turn, node)
         return self.careful_block(node) if quiet else node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
@@ -303,6 +324,12 @@ class _Rewriter(ast.NodeTransformer):
             return placed(runtime("clipping", [ast.Constant(text), clip]), node)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return placed(runtime("loader", [ast.Constant(text)]), node)
+        if text == "range" and len(node.args) > 1 and isinstance(node.args[0], ast.Attribute):
+            first, last = copy.deepcopy(node.args[:2])
+            node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
+        if text == "open" and _WRITING.search(ast.unparse(node)):
+            self.generic_visit(node)
+            return placed(runtime("written", [later(node)]), node)
         if text == "vars" and len(node.args) == 1:
             return placed(runtime("settings", [self.visit(node.args[0])]), node)
         if text.endswith("Plugin"):
@@ -313,10 +340,12 @@ class _Rewriter(ast.NodeTransformer):
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
         named = [k for k in node.keywords if k.arg]
+        places = sum(not isinstance(a, ast.Starred) for a in node.args)
         for keyword in node.keywords:
-            if keyword.arg is None and named:
+            if keyword.arg is None:
+                called = [loaded(text), ast.Constant(places)] if text in self.functions else []
                 names_ = constant(tuple(k.arg for k in named))
-                keyword.value = placed(runtime("without", [keyword.value, names_]), node)
+                keyword.value = placed(runtime("without", [keyword.value, names_, *called]), node)
         if self.guide.lenient:
             root(node)
         if text.rpartition(".")[2] == "Accelerator":
@@ -387,6 +416,15 @@ class _Rewriter(ast.NodeTransformer):
         }
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
+    def makes(self, bound: Pattern) -> bool:
+        """True where all names that a statement gives are those of things with roles."""
+        made = [
+            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2])
+            for n in flat(bound)
+            if n != "_"
+        ]
+        return bool(made) and all(made)
+
     def quiet(self, node: ast.stmt) -> bool:
         """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
         if any(inner in self.eventful for inner in with_inner(node)):
@@ -428,11 +466,13 @@ class _Rewriter(ast.NodeTransformer):
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
-        if node in self.eventful and (not self.guide.lenient or acts(node)):
+        eventful = node in self.eventful and (not self.guide.lenient or acts(node))
+        eventful = eventful and not writes(node)
+        if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):
             return node
         spec = constant(bound)
         named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
-        made = runtime("missing", [spec, failed()])
+        made = runtime("unmade" if eventful else "missing", [spec, failed()])
         if named:
             called = constant(tuple(n for n in flat(bound) if n in self.called))
             made = runtime("absent", [spec, failed(), called])

@@ -18,6 +18,9 @@ from accumlint.confirming.child.rewriting import rewritten
 from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.things import Unbound
 
+# What Lightning calls at the end of an epoch.
+_ENDS = ("training_epoch_end", "on_train_epoch_end")
+
 
 class _Builtins(dict[str, Any]):
     """Builtins that answer for names which the slice has left undefined."""
@@ -86,14 +89,29 @@ def run(job: Any, binding: Binding) -> None:
         return
     function, skip = _function(entry, space, binding)
     if entry["calls"] == "microbatch":
-        for _ in range(binding.data.limit):
-            binding.turn(True)
-            args, kwargs = calls.microbatch_arguments(binding, function, skip)
-            function(*args, **kwargs)
+        _microbatches(binding, function, skip)
         return
     args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
+
+
+def _microbatches(binding: Binding, function: Any, skip: int) -> None:
+    """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's."""
+    owner = getattr(function, "__self__", None)
+    epochs = isinstance(owner, binding.promised["LightningModule"])
+    for number in range(binding.data.limit):
+        place = number % binding.data.length if epochs else number
+        binding.turn(True)
+        if epochs and not place:
+            binding.recorder.epoch += 1
+        args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
+        function(*args, **kwargs)
+        if epochs and place == binding.data.length - 1:
+            for name in _ENDS:
+                if callable(end := getattr(type(owner), name, None)):
+                    end(owner, *calls.arguments(binding, end, 1)[0])
+            binding.recorder.note("epoch")
 
 
 def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
@@ -118,10 +136,4 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
-    if not hasattr(cls, "__getattr__"):
-        # What its `__init__`, or another class, would have given it.
-        def unset(made: Any, attribute: str) -> Any:
-            return binding.attribute(made, attribute)
-
-        cls.__getattr__ = unset
-    return getattr(calls.instance(binding, cls), name)
+    return getattr(calls.instance_of_any(binding, cls), name)

@@ -11,7 +11,13 @@ VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
 # The token that is none.
 PADDING = 0
 # Names of what is computed on the way to a backward: nothing is ever made up for them.
-LOSS_LIKE = re.compile(r"loss|logit|output|pred")
+_LOOKED_AT = (
+    r"^(?!(.*_)?(eval|val|valid|validation|test|dev|best|history|log|logged|report)(_|\d|$))"
+)
+LOSS_LIKE = re.compile(
+    _LOOKED_AT
+    + r".*(loss|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
+)
 
 _NOW_AND_THEN = (
     r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
@@ -21,11 +27,15 @@ _LONG = (
     r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"
     r"|^(steps|iterations|iters|updates)$|^(steps?|iter(ation)?s?|updates?)_?max$"
 )
-_SETTINGS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
+_SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
-        (r"learning_rate|(^|_)lr($|_)|base_lr", 0.05),
+        (
+            r"learning_rate|(^|_)lr($|_(?!sched|type|policy|mode|name|config|max_|warm|decay_[si]))|base_lr",
+            0.05,
+        ),
         (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
+        (r"betas$", (0.9, 0.9)),
         (r"beta\d?$", 0.9),
         (r"(^|_)eps(ilon)?$", 1e-8),
         (r"clip|max_norm|grad_norm", 1.0),

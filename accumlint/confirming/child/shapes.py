@@ -23,6 +23,19 @@ def acts(node: ast.stmt) -> bool:
             return False
 
 
+# Packages that write down what they are given.
+_WRITERS = {"yaml", "json", "pickle", "pprint", "csv", "logging", "logger", "log"}
+
+
+def writes(node: ast.stmt) -> bool:
+    """True for a statement that only has something written down."""
+    match node:
+        case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=name)))):
+            return name in _WRITERS
+        case _:
+            return False
+
+
 def root(node: ast.Call) -> None:
     """What goes backward by a call goes through the runtime, which may know better."""
     match node:

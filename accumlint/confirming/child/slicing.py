@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from accumlint.reading import frameworks
+
 # The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
 Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 
@@ -106,6 +108,21 @@ class Slice:
                 break
             self.kept.update(more)
         self._keep_gradients(own)
+        self._leave_unread(own)
+
+    def _leave_unread(self, own: Sequence[ast.stmt]) -> None:
+        """What only a DataLoader would be made of is left out: it takes long, and stand-ins are made anyway."""
+        while True:
+            read = {
+                name
+                for s in own
+                if s in self.kept
+                for name in (_read(s) if not isinstance(s, SCOPES) else _read_inside(s))
+            }
+            idle = [s for s in own if s in self.kept - self.eventful and not _is_read(s, read)]
+            if not idle or read & {"locals", "vars", "globals"}:
+                return
+            self.kept.difference_update(idle)
 
     def _keep_gradients(self, own: Sequence[ast.stmt]) -> None:
         """What takes a gradient in hand may change it: so may all that is done to the names that then hold it."""
@@ -173,7 +190,18 @@ def own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _read(statement: ast.stmt) -> Iterator[str]:
+    # Of a DataLoader, nothing is asked for what it is made of.
+    fed = {
+        inner
+        for node in own(statement)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in frameworks.LOADERS
+        for given in (*node.args, *(k.value for k in node.keywords))
+        for inner in ast.walk(given)
+    }
     for node in own(statement):
+        if node in fed:
+            continue
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
 
@@ -205,6 +233,16 @@ _MUTATING = {
     "setdefault",
     "register_buffer",
 }
+
+
+def _is_read(statement: ast.stmt, read: set[str]) -> bool:
+    """True unless a statement gives plain names what a call returns, and nothing reads those."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(name)]):
+            called = any(isinstance(node, ast.Call) for node in ast.walk(statement.value))
+            return name in read or not called
+        case _:
+            return True
 
 
 def _stores(statement: ast.stmt) -> bool:

@@ -28,6 +28,14 @@ class Optimizer(torch.optim.SGD):
     def __call__(self, *_: Any) -> Any:
         return self
 
+    def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
+        """Steps; gradients that a loss scale has multiplied are divided by it, as Apex and FairScale do."""
+        if isinstance(scale, int | float) and scale != 1.0:
+            for p in (q for group in self.param_groups for q in group["params"]):
+                if p.grad is not None:
+                    p.grad.div_(scale)
+        return super().step(closure)
+
     def clear_grad(self, *_: Any, **__: Any) -> None:
         """Clears, as libraries that are like torch call it."""
         self.zero_grad()

@@ -33,7 +33,9 @@ class Answers:
         trained: Callable[[str], Any],
         handed: Callable[[str], None],
         took: Callable[[str], None],
+        items: Callable[[str], Iterator[Any]],
     ) -> None:
+        self.items = items
         self.took = took
         self.handed = handed
         self.trained = trained
@@ -46,11 +48,16 @@ class Answers:
 
 UNKNOWN = object()
 _LOSSES = re.compile(r"loss")
+_BOOSTER = re.compile(r"(^|[._])[bB]ooster(\(\))?$")
+# What it gives back, in this order.
+_BOOSTED = ("model", "optimizer", "criterion", "dataloader", "lr_scheduler")
 # Functions of Apex's that are known here.
 _APEX = {"initialize", "master_params", "scale_loss"}
 _STEPS = re.compile(
     r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
 )
+# What gives micro-batches when it is gone through.
+_DATA = re.compile(r"load|batches|iter(ator|able|ate)?(_|$)|_ds_data$")
 # Methods of data that take a function and give other data.
 _SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
 # What gets one of these may step, scale or clear as it likes.
@@ -109,6 +116,8 @@ class Stub:
             return self._settings(args[0])
         if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):
             return args[0]
+        if method == "get" and source and args and isinstance(args[0], str):
+            return self._other(f"{source}.{args[0]}")
         if method in _SIFTING and source and args:
             return self._other(source)
         # A decorator of a library that is not here leaves what it decorates alone.
@@ -116,7 +125,11 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         given = (*args, *kwargs.values())
-        if method not in _APEX and any(isinstance(a, _STEPPING) for a in given):
+        if (
+            method not in _APEX
+            and not _BOOSTER.search(source)
+            and any(isinstance(a, _STEPPING) for a in given)
+        ):
             self._answers.handed(self._text)
         if method == "scale_loss" and args:
             # Apex's, which gives the loss to go backward from.
@@ -129,9 +142,20 @@ class Stub:
             # Apex's and others of its kind.
             self._answers.told(self._text, "torch's own DistributedDataParallel")
             return torch.nn.parallel.DistributedDataParallel(model)
+        if (
+            method == "initialize"
+            and "deepspeed" in source
+            and {"optimizer", "model_parameters"} & {*kwargs}
+        ):
+            engine = self._answers.value("model_engine")
+            schedule = kwargs.get("lr_scheduler") or self._answers.value("lr_scheduler")
+            return engine, engine.optimizer, kwargs.get("training_data"), schedule
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
         if method in CLIPS | HELPER_CLIPS and args:
+            if isinstance(args[0], int | float):
+                # A method of what holds the parameters.
+                args = (self._answers.value("all_parameters"), *args)
             self._answers.told(self._text, "torch's own clipping")
             return _clipped("value" if "value" in method else "norm", *args, **kwargs)
         if args and names.is_rescaling(method):
@@ -150,6 +174,16 @@ class Stub:
             # What an object makes of a micro-batch is the loss of the model that it holds.
             self._answers.told(self._text, "the loss of the model that it holds")
             return found(*args, **kwargs)
+        if _BOOSTER.search(source):
+            # Colossal-AI's: what it is given is trained as it is.
+            loss: Any = next(iter(given), None)
+            if method == "boost":
+                self._answers.told(source, "what it promises about the gradient")
+                return (*args, *(kwargs.get(name) for name in _BOOSTED[len(args) :]))
+            if method == "backward" and hasattr(loss, "backward") and not isinstance(loss, Stub):
+                self._answers.told(source, "what it promises about the gradient")
+                loss.backward()
+                return None
         if method == "backward":
             if args:
                 self._answers.handed(self._text)
@@ -175,6 +209,8 @@ class Stub:
         return False
 
     def __iter__(self) -> Iterator[Any]:
+        if _DATA.search(self._text.removesuffix("()").rpartition(".")[2].lower()):
+            return self._answers.items(self._text)
         # Enough for any window, and an end for whoever makes a list of it.
         return iter([self._other(f"{self._text}{ITEM}") for _ in range(64)])
 

@@ -13,12 +13,14 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch.distributed import algorithms
+from torch.distributed.algorithms import join
 from torch.nn.parallel import DistributedDataParallel as Wrapped
 from torch.nn.parallel import distributed
 
@@ -91,6 +93,7 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.cuda, "current_device", lambda: device)
     patch(torch.accelerator, "current_accelerator", lambda *_, **__: device)
     patch(torch.cuda, "device_count", lambda: 1)
+    patch(torch.cuda, "device", lambda *_: nullcontext())
     for name in (
         "memory_allocated",
         "max_memory_allocated",
@@ -161,6 +164,9 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
                 self.require_backward_grad_sync = False
             return super().forward(*args, **kwargs)
 
+    # All ranks have as many micro-batches.
+    patch(join, "Join", lambda *_, **__: nullcontext())
+    patch(algorithms, "Join", lambda *_, **__: nullcontext())
     # What a network gives stands for a tensor.
     found = distributed._find_tensors
     patch(distributed, "_find_tensors", lambda given: found(plain(given)))
@@ -168,6 +174,7 @@ def _processes(patch: Callable[..., Any], binding: Binding) -> None:
     patch(distributed, "DistributedDataParallel", Counted)
     if dist.is_initialized() and device.type == "cpu":
         patch(dist, "all_reduce", _averaging(dist.all_reduce))
+        patch(dist, "all_gather", _of_one_size(dist.all_gather))
     if dist.is_initialized():
         patch(dist, "init_process_group", lambda *_, **__: None)
         patch(dist, "destroy_process_group", lambda *_, **__: None)
@@ -188,6 +195,19 @@ def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return work
 
     return all_reduce
+
+
+def _of_one_size(gather: Callable[..., Any]) -> Callable[..., Any]:
+    """Gloo ends the process where ranks gather tensors of different sizes, as they do of ragged data."""
+
+    def all_gather(tensors: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size())]
+        gather(sizes, torch.tensor([tensor.numel()]))
+        if len(set(map(int, sizes))) > 1:
+            raise RuntimeError("ranks gather tensors of different sizes")
+        return gather(tensors, tensor, *args, **kwargs)
+
+    return all_gather
 
 
 def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
@@ -312,7 +332,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, binding: Binding, sharding: dict[str, Any]) -> None:
         self.binding = binding
         self.sharding = sharding
-        self.promised = contracts.names(binding)
+        self.promised = binding.promised = contracts.names(binding)
         self.made: list[str] = []
         self.last = _Last(self)
 

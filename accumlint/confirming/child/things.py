@@ -24,19 +24,28 @@ from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
 from accumlint.reading import frameworks, names
 
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
-_MAKERS = re.compile(r"^(get|build|create|make|init|setup|set|load|save|configure|prepare)_")
+_MAKERS = re.compile(
+    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare"
+    r"|parallelize|shard|wrap|compile|convert|apply|freeze|unfreeze|log|print|count)_"
+)
 # What a model trains, as another object keeps it.
 _TRAINED = re.compile(
     r"^(trainable|learnable|train|model|net|network|lora|adapter|all)_(params|parameters)$"
 )
 _BY_NAME = re.compile(r"^(trainable|train|optimized|model)_(param|params|parameter)_(dict|map)$")
-_NO_MODEL = re.compile(r"count$|^(batch|data|sample)_generator$")
-_NO_LOADER = re.compile(r"config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_")
+_NO_MODEL = re.compile(
+    r"^model_(dump|validate|copy|fields|config|name|path|type|id|args|kwargs|dir)|count$|_dict$|^(batch|data|sample)_generator$"
+)
+_NO_LOADER = re.compile(
+    r"_dict$|config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_"
+)
 # Names of networks that reading does not go by, since they are more often parts of one.
 _NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
 _CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 _IGNORED = re.compile(r"ignore_?ind|ignore_?id")
 _PADDING = re.compile(r"pad_?(token_?)?id|padding_idx|^pad_?index$")
+# One number of several.
+_ONE_OF = re.compile(r"(\w+)s\[\d\]")
 # A window may be asked for by what it holds.
 _WINDOW = re.compile(
     r"^(optim(izer)?|update|effective|global|total|virtual|target|desired|logical)_batch_?size$"
@@ -121,6 +130,8 @@ class Things:
         # DDP has to find parameters that take no part in a loss.
         self.unused = False
         self.accelerators: list[Any] = []
+        # What frameworks promise, by the names of their classes.
+        self.promised: dict[str, Any] = {}
         if lenient:
             data.outputs = {}
             recorder.own_loss = self.own_loss
@@ -130,7 +141,7 @@ class Things:
         self.takers: set[str] = set()
         self.answers = Answers(
             self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
-            self.takers.add,
+            self.takers.add, lambda text: iter(self.loader(text)),
         )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -138,6 +149,7 @@ class Things:
         self.standins: dict[str, str] = {}
         self.failed: list[str] = []
         self.turns = 0
+        self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
         self.positive = {
             text.removesuffix(" > 0").rpartition(".")[2]
@@ -160,7 +172,8 @@ class Things:
         if last in ("get_world_size()", "get_rank()"):
             return self.world if "size" in last else self.data.rank
         if last.endswith((")", "]")):
-            return UNKNOWN
+            several = _ONE_OF.fullmatch(last)
+            return setting(several[1].lower()) if several else UNKNOWN
         if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
             return self.steps_
@@ -312,6 +325,9 @@ class Things:
                 return self.loader(text)
             case "accelerator":
                 return self.own_accelerator(text)
+            case "fabric":
+                self.tell(text, "what it promises about the gradient")
+                return self.promised["Fabric"]()
             case "criterion":
                 self.tell(text, "the usual loss, a mean over the targets that count")
                 return Criterion(self.data)

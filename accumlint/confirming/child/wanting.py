@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 
 from accumlint.confirming.child.networks import Output
@@ -12,7 +12,7 @@ from accumlint.confirming.child.stub import Stub
 
 
 def missing_names(
-    error: BaseException, file: str, text: str, told: Collection[str]
+    error: BaseException, file: str, text: str, told: Mapping[str, str]
 ) -> list[tuple[str, int]]:
     """The names that a set-up file could give to get past an exception, each with its line; `told` have stand-ins."""
     steps = [
@@ -32,22 +32,27 @@ def missing_names(
     return []
 
 
-def _nothing(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
+def _nothing(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
     """What the statement at a line reads that is None."""
     for node in _read(line, text):
         if _value(node, frame) is None:
             yield ast.unparse(node)
 
 
-def _made_up(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
-    """What the statement at a line reads that is a stand-in."""
+def _made_up(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+    """What the statement at a line reads that is a stand-in, or has come of a network that is one."""
+    networks = [n for n, what in told.items() if "a network of" in what]
     for node in _read(line, text):
         name = ast.unparse(node)
-        if isinstance(_value(node, frame), Stub | Output) or name in told:
+        value = _value(node, frame)
+        if isinstance(value, Output):
+            # What a network gives is another one in each micro-batch: the network itself is asked for.
+            yield from networks or (name,)
+        elif isinstance(value, Stub) or name in told:
             yield name
 
 
-def _argument(frame: FrameType, line: int, text: str, told: Collection[str]) -> Iterator[str]:
+def _argument(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
     """What the statement at a line reads that its function was called with."""
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -137,11 +137,27 @@ def _watch_clears(recorder: Recorder, patch: Patch) -> None:
 def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
     start = torch.optim.Optimizer.__init__
 
-    def building(self: Any, *args: Any, **kwargs: Any) -> None:
-        start(self, *args, **kwargs)
+    def building(self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+        start(
+            self, params if recorder.settings.as_is else _trained(recorder, params), *args, **kwargs
+        )
         recorder.optimizers.append(self)
 
     patch(torch.optim.Optimizer, "__init__", building)
+
+
+def _trained(recorder: Recorder, given: Any) -> Any:
+    """What an optimizer is given; all that no other has, where it was chosen by names that stand-ins do not have."""
+    groups: list[Any] = [given] if isinstance(given, torch.Tensor) else list(given)
+    for group in groups:
+        if isinstance(group, dict):
+            held: Any = group["params"]
+            group["params"] = [held] if isinstance(held, torch.Tensor) else list(held)
+    if any(not isinstance(group, dict) or group["params"] for group in groups):
+        return groups
+    others = {id(p) for one in recorder.optimizers for p in _parameters(one)}
+    free = [p for p in recorder.parameters() if id(p) not in others]
+    return [{**(groups[0] if groups else {}), "params": free}, *groups[1:]] if free else groups
 
 
 def _watch_scheduler(recorder: Recorder, patch: Patch) -> None:

@@ -213,6 +213,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         (order["scratch"], order["out"]),
         lambda what: recorders[-1].refuse(what) if recorders else None,
     )
+    guard.pretend_folders((order["scratch"], order["out"]))
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
@@ -376,7 +377,7 @@ def _pass(
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
         inject=spec.get("inject", 0), large=spec.get("large", False), graphs=job["graphs"],
     )  # fmt: skip
-    data.poisoned = spec.get("poison", 0)
+    data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
