@@ -241,15 +241,21 @@ class Expressions:
         None for any other comparison; a limit (`i == max_steps`) is far away.
         """
         machine = self.machine
-        if not isinstance(right, Unknown) or right.tensor or not machine.state.loops:
+        if not machine.state.loops:
             return None
         inner = machine.state.loops[-1]
         loop = inner.node
-        if not (machine.state.last or inner.rounds):
+        if op not in _ENDS or not isinstance(loop, p.For):
             return None
-        if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
-            return None
-        if names.is_limit(right.text) or names.is_behind(right.text):
+        if isinstance(right, Unknown):
+            if right.tensor or isinstance(right.hint, int):
+                return None
+            if not (machine.state.last or inner.rounds):
+                return None
+            if names.is_limit(right.text) or names.is_behind(right.text):
+                return None
+        elif not inner.rounds or isinstance(right, bool) or right != inner.rounds:
+            # A bound that nobody knew is the number of rounds that are taken.
             return None
         if machine.guards.deciding is not None and not machine.guards.ends_windows():
             return None
