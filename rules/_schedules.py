@@ -15,19 +15,23 @@ from accumlint.reading.program import (
     Compare,
     Expr,
     For,
+    If,
+    Jump,
     Lambda,
     Name,
     Node,
     Program,
+    Return,
     Sequence,
     While,
     dotted,
     render,
+    walk,
     walk_expr,
 )
 from accumlint.tracing.trace import Thing, Window
 
-from ._boundaries import guard_of, remainders
+from ._boundaries import remainders
 from ._standing import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
@@ -55,6 +59,26 @@ def horizon(program: Program, scheduler: Thing) -> str:
             if holder in settings and _LENGTH.search(name):
                 parts += stands_for(program, node.value, number=True)
     return _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
+
+
+def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
+    """True for a scheduler that was not seen being made, where one of its name is made as long as the data."""
+    if arguments(scheduler):
+        return False
+    for node in program.nodes:
+        match node:
+            case Assign(targets=[target], value=Call(args=args)) if _same_name(target, scheduler):
+                parts = (x for a in args for x in stands_for(program, a.value, number=True))
+                length = _BY_RANKS.sub("", ", ".join(map(render, parts)))
+                if "len(" in length and "/" not in length:
+                    return True
+            case _:
+                pass
+    return False
+
+
+def _same_name(target: Expr, scheduler: Thing) -> bool:
+    return render(target).rpartition(".")[2] == scheduler.text.rpartition(".")[2]
 
 
 def arguments(scheduler: Thing) -> tuple[Expr, ...]:
@@ -121,11 +145,12 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:
     """True for the number to which the loop counts whose remainder by the accumulation steps guards the step."""
-    guard = guard_of(program, window.step.node)
-    if guard is None or not isinstance(argument, Attr | Name):
+    guards = [n for n in program.above(window.step.node) if isinstance(n, If)]
+    if not guards or not isinstance(argument, Attr | Name):
         return False
     counters = {
         render(part)
+        for guard in guards
         for test in stands_for(program, guard.test)
         for remainder in remainders(test)
         for part in walk_expr(remainder.left)
@@ -135,7 +160,7 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     if _is_redefined(program, [node for part in parts for node in walk_expr(part)]):
         return False
     given = {render(part) for part in parts}
-    loops = [n for n in program.above(guard) if isinstance(n, For | While)]
+    loops = [n for n in program.above(guards[0]) if isinstance(n, For | While)]
     return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
 
 
@@ -173,11 +198,24 @@ def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[E
             ]
         case _:
             ends = []
-    for end in ends:
+    for end in [*ends, *_limits(loop, counters)]:
         # `range(1, steps + 1)` counts to the same number.
         plain = end.left if isinstance(end, Binary) and render(end.right) == "1" else end
         if isinstance(plain, Attr | Name):
             yield plain
+
+
+def _limits(loop: For | While, counters: set[str]) -> Iterator[Expr]:
+    """The limits at which a loop is left (`if step >= max_steps: break`) that one of the counters runs up to."""
+    for guard in walk(loop.body, into_functions=False):
+        match guard:
+            case If(
+                test=Compare(left=left, rest=[(">=" | ">" | "==", limit)]),
+                body=[*_, Jump(kind="break") | Return()],
+            ) if render(left) in counters:
+                yield limit
+            case _:
+                pass
 
 
 def _is_raised(loop: For, counters: set[str]) -> bool:

@@ -55,8 +55,9 @@ class SumLossNotNormalised(Rule):
     ```
 
     When it stays silent: when the sum is also divided by a count, of the window or of the micro-batch, or by anything
-    that could not be followed, and when the gradients are divided before the step. A sum that nothing divides is
-    what the large batch would have if its loss is meant to be a sum; it is reported as `possible` only.
+    that could not be followed, when it is one of several parts of a loss and not all of them are sums (a penalty that
+    its author weighed against the rest), and when the gradients are divided before the step. A sum that nothing
+    divides is what the large batch would have if its loss is meant to be a sum; it is reported as `possible` only.
 
     When the fix is not offered: always. Which count belongs under the sum (rows, tokens, pixels) is for its author.
 
@@ -79,7 +80,13 @@ class SumLossNotNormalised(Rule):
         if trace.main.hides("loss", "optimizer"):
             return
         for window in steady_windows(trace):
-            sums = [c for c in window.contributions if c.reduction == "sum" and not c.symbols]
+            # A sum among means is a part (a penalty) that its author weighed against them.
+            parts = {c.backward for c in window.contributions if c.reduction != "sum"}
+            sums = [
+                c
+                for c in window.contributions
+                if c.reduction == "sum" and not c.symbols and c.backward not in parts
+            ]
             times = divisions(trace, window)
             if sums and times in (0, 1):
                 backward = sums[0].backward

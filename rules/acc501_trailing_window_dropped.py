@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
+from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
 
 from ._trailing import own_lengths
 from ._weights import mean
@@ -88,6 +88,9 @@ class TrailingWindowDropped(Rule):
         # Only a second epoch shows whether a window crosses into it.
         runs = [run for run in trace.runs if len(run.of(EpochEnd)) > 1] or trace.runs
         dropped = [(run, *pair) for run in runs for pair in dropped_tails(run)]
+        if any(tail.fate == "crossed" for run in runs for tail in run.tails):
+            # The counter runs on: what an epoch leaves is lost at the end of the last one only.
+            dropped = [one for one in dropped if one[2].fate != "lost"]
         for fate, happens in WHAT_HAPPENS.items():
             for run, window, tail in dropped:
                 if tail.fate == fate:
@@ -115,7 +118,7 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         if window is None:
             continue
         for tail in run.tails:
-            if tail.fate == "lost" and len(run.of(EpochEnd)) < 2:
+            if tail.fate == "lost" and len({b.epoch for b in run.of(Backward)}) < 2:
                 # The end of a run of one pass: nothing comes that could have been dropped again and again.
                 continue
             left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}

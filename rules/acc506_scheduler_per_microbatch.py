@@ -9,7 +9,13 @@ from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule,
 from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
-from ._schedules import horizon, is_stretched
+from ._schedules import (
+    arguments,
+    bounds_microbatches,
+    counts_data_elsewhere,
+    horizon,
+    is_stretched,
+)
 from ._windows import accumulating_windows, length
 
 
@@ -94,7 +100,11 @@ class SchedulerPerMicrobatch(Rule):
                 counts = horizon(trace.program, move.scheduler)
                 by_data = "len(" in counts or "num_batches" in counts
                 in_microbatches = by_data and "/" not in counts
-                in_microbatches |= is_stretched(trace.program, move.scheduler)
+                in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
+                    bounds_microbatches(trace.program, argument, window)
+                    for argument in arguments(move.scheduler)
+                )
+                in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"

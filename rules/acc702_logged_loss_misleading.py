@@ -15,9 +15,9 @@ class LoggedLossMisleading(Rule):
 
     `loss = loss / N` makes the micro-batch's share of the window's mean. Shown as it is, it is N
     times too small, of one micro-batch of N, and changes with N, so that two runs with the same
-    large batch seem to differ. A loss that was summed over the ranks is as many times too large as
-    there are ranks. The training is right; comparisons and stopping rules that read the number
-    are not.
+    large batch seem to differ. So is the average of such shares over an epoch. A loss that was
+    summed over the ranks is as many times too large as there are ranks. The training is right;
+    comparisons and stopping rules that read the number are not.
 
     Bad:
 
@@ -95,6 +95,13 @@ class LoggedLossMisleading(Rule):
                     "steps, and is shown as the loss",
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
+            elif length > 1 and all(is_average(run, report) for run in trace.runs):
+                yield self.at(
+                    report,
+                    f"`{report.subject}` is the average of losses that were divided by the "
+                    "accumulation steps, and is shown as the loss",
+                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
+                )
 
 
 def same(run: Run, report: Report) -> list[Report]:
@@ -140,6 +147,21 @@ def is_a_share(run: Run, report: Report) -> bool:
         and all(part.factor in (share, -share) and is_whole(part) for part in event.shares)
         for event in same(run, report)
     )
+
+
+def is_average(run: Run, report: Report) -> bool:
+    """True when each time an average over micro-batches is shown, of shares of a window's size.
+
+    Where the number of micro-batches is one too small or too large, it is an average still.
+    """
+    steps = run.literal or run.steps
+    events = same(run, report)
+    totals = [sum((part.factor or 0 for part in e.shares), Fraction(0)) for e in events]
+    equal = all(len({part.factor for part in e.shares}) == 1 for e in events)
+    several = any(len({part.microbatch for part in e.shares}) > 1 for e in events)
+    whole = all(is_whole(part) and part.microbatch for e in events for part in e.shares)
+    near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
+    return steps > 1 and several and equal and whole and near
 
 
 def is_whole(part: Share) -> bool:

@@ -47,7 +47,7 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
         "model",
         re.compile(
             r"(^|_)(model|net|network|unet|transformer|encoder|decoder|generator|discriminator|critic"
-            r"|actor|policy|backbone|student|vae|gpt|llm|lm|dit|denoiser|diffusion|agent|learner|ddp|module"
+            r"|actor|policy|backbone|(re)?ranker|student|vae|gpt|llm|lm|dit|denoiser|diffusion|agent|learner|ddp|module"
             r"|controlnet|classifier|discr)s?(_?(1|2|a|b|g|d|ddp|engine|x|module|net|model|main|s|q|k))?$"
             r"|^(G|D|net[GD]|model\w*|net_?\w{1,3}|unet_?\w*)$"
         ),
@@ -202,6 +202,9 @@ _WEIGHT = re.compile(r"weight|coeff?(icient)?s?$|lambda|lambd|alpha|beta|gamma|p
 def is_weight(text: str) -> bool:
     """True when a factor reads like the weight of a loss among others, which has nothing to do with a window."""
     last = text.lower().rpartition(".")[2]
+    if last == "loss_scaling":
+        # A fixed factor against underflow, the same for every window.
+        return True
     return bool(_WEIGHT.search(last)) and not _SHARE.search(last)
 
 
@@ -217,6 +220,26 @@ def is_elementwise(text: str) -> bool:
     """True when a factor reads like weights of a loss's elements, not like a share of the window or a setting."""
     shown = text.lower()
     return bool(_ELEMENTWISE.search(shown)) and not _SHARE.search(shown)
+
+
+_CRITERION = re.compile(r"criterion$|^loss_?fn$|^loss_?func(tion)?$|^lossfn$")
+
+
+@lru_cache(maxsize=4096)
+def is_criterion(name: str) -> bool:
+    """True when a name reads like something that is called to work out a loss."""
+    return bool(_CRITERION.search(name.lower()))
+
+
+_ABOUT_A_LOSS = re.compile(
+    r"kwargs|args$|cfg|config|_type$|_name$|weight|scal(e|ing)|coef|lambda|lambd"
+)
+
+
+@lru_cache(maxsize=4096)
+def is_about_a_loss(name: str) -> bool:
+    """True when a name that speaks of a loss reads like what makes it or what it is multiplied by."""
+    return bool(role_of(name)) or bool(_ABOUT_A_LOSS.search(name.lower()))
 
 
 _BEHIND = re.compile(r"start|begin|resume|warm_?up|initial|first|min_|_after|delay|skip")

@@ -57,6 +57,8 @@ class Calling:
                 args, kwargs = self.arguments(node)
                 return self.machine.invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
+            if base is None:
+                base = self.machine.members.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
             averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
@@ -72,6 +74,10 @@ class Calling:
             return self.method(base, func.name, args, kwargs, node)
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
+        if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
+            if names.is_criterion(func.id):
+                # Whatever made it, it works out a loss.
+                callee = self.machine.things.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
             if self.machine.updating.average(func.id, callee, None, node):
                 return None
@@ -181,7 +187,10 @@ class Calling:
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         if name in base.attributes:
-            return self.apply(base.attributes[name], args, kwargs, node)
+            held = base.attributes[name]
+            if held is None:
+                held = self.machine.members.put_later(base, name, node)
+            return self.apply(held, args, kwargs, node)
         if name == "module" and base.role in ("model", "engine"):
             return self.apply(
                 self.machine.members.object_attribute(base, name, node), args, kwargs, node
@@ -194,6 +203,12 @@ class Calling:
             if found is not None and base.role != "optimizer":
                 if base.role == "model" and name == "forward":
                     return self.machine.losses.forward(base, args, kwargs, node, found)
+                if base.role == "model" and "loss" in name and _is_left_open(found):
+                    # A subclass works the loss out.
+                    value = self.machine.losses.forward(base, args, kwargs, node, None)
+                    if isinstance(value, Unknown):
+                        value.loss = True
+                    return value
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
@@ -362,6 +377,13 @@ class Calling:
                     isinstance(source, Object) and source.role == "loader"
                 ):
                     return source
+        number = args[0] if args else None
+        if "reduce" in last and isinstance(number, Unknown) and number.loss and not number.networks:
+            # A number that is shown, over all ranks.
+            return number
+        if last == "cycle" and len(args) == 1 and not kwargs:
+            # A helper of the project's that goes round for ever.
+            return Lazy("cycle", args)
         if last in frameworks.HELPER_CLIPS or names.is_clip(last):
             self.machine.updating.clip(
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
@@ -471,6 +493,15 @@ class Calling:
                 self.machine.invoking.method_of(callee.inner or callee, "forward"),
             )
         if callee.role == "criterion" and callee.cls is None:
+            given = [*args, *kwargs.values()]
+            model = next((a for a in given if isinstance(a, Object) and a.role == "model"), None)
+            if model is not None and any(isinstance(a, Unknown) and a.batches for a in given):
+                # It calls the model that it is given.
+                rest = [a for a in given if a is not model]
+                found = self.machine.losses.forward(model, rest, {}, node, None)
+                if isinstance(found, Unknown):
+                    found.loss = True
+                return found
             return self.machine.tensors.loss_of(
                 f"{callee.text}(…)",
                 [*args, *kwargs.values()],
@@ -488,6 +519,16 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.unknown_call(callee.text, callee, args, kwargs, node)
+
+
+def _is_left_open(method: Bound) -> bool:
+    """True for a method that says what subclasses are to do, and gives nothing itself."""
+    body = [s for s in method.closure.function.body if not isinstance(s, p.Do)]
+    match body:
+        case [] | [p.Return(value=None | p.Const())] | [p.Raise()]:
+            return True
+        case _:
+            return False
 
 
 def _are_parameters(value: Value) -> bool:

@@ -241,8 +241,11 @@ class Expressions:
         None for any other comparison; a limit (`i == max_steps`) is far away.
         """
         machine = self.machine
-        loop = machine.state.loops[-1].node if machine.state.loops else None
-        if not isinstance(right, Unknown) or right.tensor or not machine.state.last:
+        if not isinstance(right, Unknown) or right.tensor or not machine.state.loops:
+            return None
+        inner = machine.state.loops[-1]
+        loop = inner.node
+        if not (machine.state.last or inner.rounds):
             return None
         if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
             return None
@@ -252,10 +255,14 @@ class Expressions:
             return None
         own = p.target_names(loop.target)
         read = {n.id for n in p.walk_expr(shown) if isinstance(n, p.Name)}
+        if inner.rounds and read.isdisjoint(own):
+            # The end of this round's part (`stop = min((i + 1) * size, rows)`) is the loop's own, too.
+            own |= _made_from(own, loop)
         if not read or not read <= own:
             return None
         machine.guards.supposed = True
-        return machine.state.last[-1] == _ENDS[op]
+        last = inner.index >= inner.rounds if inner.rounds else machine.state.last[-1]
+        return last == _ENDS[op]
 
     def _beyond(
         self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr
@@ -458,6 +465,18 @@ class Expressions:
 
 # Whether a comparison of a loop's number with the number of its rounds holds in the last of them.
 _ENDS = {"==": True, ">=": True, "!=": False, "<": False}
+
+
+def _made_from(own: set[str], loop: p.For) -> set[str]:
+    """The names that a loop's body binds to something made of its own number."""
+    return {
+        name
+        for s in loop.body
+        if isinstance(s, p.Assign)
+        and any(isinstance(n, p.Name) and n.id in own for n in p.walk_expr(s.value))
+        for target in s.targets
+        for name in p.target_names(target)
+    }
 
 
 def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:

@@ -144,7 +144,7 @@ class Invoking:
         if trainer is not None:
             return trainer
         default = param.default
-        if default is not None and p.render(default) == "-1":
+        if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
             # Unset, as limits are.
             return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
@@ -165,7 +165,7 @@ class Invoking:
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
-        if "loss" in param.name.lower() and not names.role_of(param.name):
+        if "loss" in param.name.lower() and not names.is_about_a_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
         return self.machine.naming.symbol(param.name, param.name, function)
 
@@ -291,6 +291,16 @@ class Invoking:
         if "staticmethod" in closure.function.decorators:
             return Bound(None, closure)
         return Bound(value, closure)
+
+
+def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
+    """True for a limit without which a function does nothing (`while step < max_steps`): who calls it sets it."""
+    loops = (n for n in p.walk(function.body, into_functions=False) if isinstance(n, p.While))
+    return any(
+        isinstance(n, p.Name) and n.id == param.name
+        for loop in loops
+        for n in p.walk_expr(loop.test)
+    )
 
 
 def _holds_back(flag: str, function: p.Function) -> bool:

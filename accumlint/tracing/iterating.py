@@ -21,6 +21,7 @@ class Iterating:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._ends: dict[p.Node, frozenset[str]] = {}
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` (None: no loop statement) goes through."""
@@ -147,6 +148,11 @@ class Iterating:
             machine.symbols[stop.text] = rounds
             bound = [name for name, value in machine.frame.names.items() if value is stop]
             machine.frame.names.update(dict.fromkeys(bound, rounds))
+        elif isinstance(stop, Unknown) and start == 0 and rounds == 1:
+            # The only round that is taken is the last one, too, where the body asks for that.
+            bound = [name for name, value in machine.frame.names.items() if value is stop]
+            if bound and not self._ends_asked_for(node).isdisjoint(bound):
+                machine.frame.names.update(dict.fromkeys(bound, rounds))
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -154,7 +160,22 @@ class Iterating:
                 body(first + position * each)
                 position += 1
 
-        return Stream(drive, False)
+        return Stream(drive, False, rounds if machine.state.guessed else 0)
+
+    def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
+        """The names that a loop compares its own number with (`i < cycles - 1`)."""
+        if not isinstance(node, p.For):
+            return frozenset()
+        found = self._ends.get(node)
+        if found is None:
+            own = p.target_names(node.target)
+            found = frozenset[str]()
+            for compare in p.walk(node.body, into_functions=False):
+                if isinstance(compare, p.Compare):
+                    read = {n.id for n in p.walk_expr(compare) if isinstance(n, p.Name)}
+                    found |= read - own if read & own else frozenset()
+            self._ends[node] = found
+        return found
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""

@@ -9,7 +9,16 @@ from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import NUMERIC, numeric
-from accumlint.tracing.tensors import copied, derived, detached, flat, mean_over, scaled, summed
+from accumlint.tracing.tensors import (
+    combined,
+    copied,
+    derived,
+    detached,
+    flat,
+    mean_over,
+    scaled,
+    summed,
+)
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -158,6 +167,10 @@ def call_library(
         return first
     if last in _ITERABLES:
         return _iterable(machine, last, args, kwargs)
+    if last == "spawn":
+        worker = first if first is not None else kwargs.get("fn")
+        if isinstance(worker, Closure) and worker.function.params:
+            return _spawned(machine, worker, args, kwargs, node)
     if last.endswith("trange") and args:
         return Lazy("range", args)
     if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith("tqdm"):
@@ -165,6 +178,10 @@ def call_library(
         if source is not None:
             return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
         return Unknown(path)
+    if last == "mean" and isinstance(first, list) and first:
+        average = _average(first, node)
+        if average is not None:
+            return average
     if last in NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
         return numeric(last, flat(args) if len(args) == 1 else args)
     if path.startswith(("torch", "dist.", "F.")):
@@ -176,6 +193,26 @@ def call_library(
     if _is_number_call(everything) and last in ("int", "float"):
         return numeric(last, args)
     return machine.calling.unknown_call(path, Library(path), args, kwargs, node)
+
+
+def _average(values: list[Value], node: p.Node) -> Unknown | None:
+    """`np.mean(losses)`: the average of losses that were kept as numbers."""
+    losses = [v for v in values if isinstance(v, Unknown) and v.loss and not v.networks]
+    if len(losses) != len(values):
+        return None
+    share = Fraction(1, len(losses))
+    terms = (term for loss in losses for term in scaled(loss, share, "", node).linear)
+    return combined("mean(…)", tuple(terms), *losses, node=node)
+
+
+def _spawned(
+    machine: Machine, worker: Closure, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> Value:
+    """`spawn(worker, args=(…), nprocs=n)`: each process calls the worker with its rank and the rest."""
+    given = args[1] if len(args) > 1 else kwargs.get("args", ())
+    rank = machine.invoking.parameter(worker.function.params[0], worker.function)
+    rest = list(given) if isinstance(given, list | tuple) else []
+    return machine.calling.apply(worker, [rank, *rest], {}, node)
 
 
 def _is_number_call(values: list[Value]) -> bool:

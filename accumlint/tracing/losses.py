@@ -338,6 +338,9 @@ class Losses:
                 synced = None if last is None else bool(last.armed) and not last.bypassed
                 if state.wrappers[network] == "fsdp2":
                     synced = None
+                elif state.wrappers[network] == "fsdp" and last is not None:
+                    # It asks while it goes backward, wherever the forward was.
+                    synced = network not in state.silenced
             wrapper = state.wrappers.get(network, "")
             if event.via in ("accelerator", "fabric"):
                 wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
@@ -360,11 +363,19 @@ class Losses:
             for value in flat([machine.eval(expression)]):
                 if isinstance(value, Unknown) and value.loss and value.batches and not value.lost:
                     shares = tuple(
-                        t.Share(machine.newest(x.atom.batches), x.factor, x.symbols)
+                        t.Share(number, x.factor, x.symbols)
                         for x in value.linear
+                        for number in self._numbers(x.atom)
                     )
                     machine.emit(t.Report(*machine.stamp(node, p.render(expression)), shares))
         return len(plain) == len(shown)
+
+    def _numbers(self, atom: Unknown) -> set[int]:
+        """The micro-batches in a number that is shown: a total that a helper was given holds several."""
+        ordinals = self.machine.state.ordinals
+        if atom.networks or not atom.batches:
+            return {self.machine.newest(atom.batches)}
+        return {ordinals.get(b.when, 0) for b in atom.batches}
 
     def _is_trained(self, expression: p.Expr) -> bool:
         """True for a loss with a graph, which a block without one shows, and not for one that was worked out in it."""

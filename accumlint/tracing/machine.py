@@ -249,7 +249,7 @@ class Machine:
         iterable = self.eval(node.iterable)
         stream = self.stream(iterable, self._driver(node))
         training = node in self.relevance.backwards
-        loop = Loop(node, 1, stream.loader and training)
+        loop = Loop(node, 1, stream.loader and training, stream.rounds)
         state = self.state
         state.loops.append(loop)
         begun = len(state.events)

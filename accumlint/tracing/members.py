@@ -114,6 +114,21 @@ class Members:
             return self.machine.symbols[text]
         return self.machine.naming.symbol(text, name, node)
 
+    def used(self, node: p.Expr) -> Value:
+        """What an attribute holds that is used, although only None was seen to be put into it."""
+        owner = self.machine.eval(node.base) if isinstance(node, p.Attr) else None
+        if not isinstance(node, p.Attr) or not isinstance(owner, Object):
+            return None
+        return self.put_later(owner, node.name, node)
+
+    def put_later(self, owner: Object, name: str, node: p.Node) -> Value:
+        """What somebody put into an attribute by the time it is used; None where its name does not tell."""
+        if owner.cls is None or not self.machine.naming.role(name):
+            return None
+        found = self.machine.naming.symbol(f"{owner.text}.{name}", name, node)
+        owner.attributes[name] = found
+        return found
+
     def class_attribute(self, cls: p.Class, name: str, text: str, node: p.Node) -> Value:
         if text in self.machine.symbols:
             return self.machine.symbols[text]

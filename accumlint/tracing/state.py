@@ -33,11 +33,15 @@ class Decision:
 
 @dataclass(eq=False)
 class Loop:
-    """A loop being executed: its statement, how many times its body was begun, whether it passes over data."""
+    """A loop being executed: its statement, how many times its body was begun, whether it passes over data.
+
+    `rounds` is how often it is taken round, where nobody knows how often the program does.
+    """
 
     node: p.Node
     index: int
     loader: bool
+    rounds: int = 0
 
 
 @dataclass(eq=False)

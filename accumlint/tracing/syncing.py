@@ -63,12 +63,19 @@ class Syncing:
         machine = self.machine
         state = machine.state
         networks = sorted(model.networks)
-        kind = wrapper or next((state.wrappers[n] for n in networks if n in state.wrappers), "ddp")
+        known = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
+        kind = wrapper or known or self._only_wrapper()
         for network in networks:
             state.wrappers.setdefault(network, kind)
         if not model.wrapper:
             model.wrapper = kind
         return self._silent(networks, kind, model.text)
+
+    def _only_wrapper(self) -> str:
+        """What wraps a model that was not seen being wrapped: FSDP where the file speaks of it and not of DDP."""
+        text = self.machine.home.source.text
+        fully = "FullyShardedDataParallel" in text and "DistributedDataParallel" not in text
+        return "fsdp" if fully else "ddp"
 
     def _silent(self, networks: Sequence[str], wrapper: str, text: str) -> Context:
         """A context in which some networks are not reduced."""

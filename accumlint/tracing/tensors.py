@@ -359,7 +359,7 @@ class Tensors:
             own = by.counted.kind == "each" if by.counted is not None else not by.count
             if own and _is_unreduced(value):
                 # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
-                return scaled(value, Fraction(1), f"* 1 / {by.text}", node)
+                return scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
             return self._normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)

@@ -165,7 +165,7 @@ class Things:
                 if base.wrapper or base.role == "engine":
                     return self._unwrapped(base)
                 return base
-            case "optimizer", "optimizer":
+            case "optimizer", "optimizer" | "_optimizer":
                 return base
             case "optimizer", "param_groups":
                 params = Unknown(f"{base.text}.params", networks=base.networks, parameters=True)

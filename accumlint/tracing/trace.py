@@ -17,6 +17,8 @@ from accumlint.reading.program import Function, Node, Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
 OF_A_MODEL = "labels of -100 are left out"
+# A fixed factor against underflow, the same for every window.
+FIXED = "* loss_scaling"
 # How `varies` begins for what a mask picks.
 PICKED = "picked by"
 
@@ -430,7 +432,8 @@ class Window:
 class Tail:
     """What was left when a pass over the loader ended, and its fate.
 
-    `fate`: "stepped" (alone, as a partial window), "cleared", "leaked" (applied in a window of another size than the
+    `fate`: "stepped" (alone, as a partial window), "cleared", "again" (applied with what was applied before and never
+    cleared), "leaked" (applied in a window of another size than the
     steady one), "crossed" (applied in a window of the right size: counting goes on across epochs), "lost" (the run
     ended), "unknown".
     """
@@ -543,6 +546,9 @@ class Run:
     def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
         if all((c.microbatch, c.network) in left for c in step.applied):
             return "stepped"
+        before = (e for e in self.of(Step) if e.index < step.index)
+        if {c for e in before for c in e.applied}.intersection(step.applied):
+            return "again"
         steady = self.steady(step.optimizer)
         window = next(w for w in self.windows if w.step is step)
         if steady is None or len(steady.microbatches) == len(window.microbatches):
@@ -643,9 +649,14 @@ def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
         key: total
         for key, weights in totals.items()
         # An unknown divisor may well be the window's size under another name.
-        if not any(s.startswith("/") or "scal" in s or "norm" in s or "frac" in s for s in key[2])
-        and (total := _sum(weights)) is not None
+        if not any(map(_may_divide, key[2])) and (total := _sum(weights)) is not None
     }
+
+
+def _may_divide(symbol: str) -> bool:
+    return symbol != FIXED and (
+        symbol.startswith("/") or any(part in symbol for part in ("scal", "norm", "frac"))
+    )
 
 
 def _sum(weights: Iterator[Fraction | None] | list[Fraction | None]) -> Fraction | None:

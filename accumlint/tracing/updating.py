@@ -40,14 +40,22 @@ class Updating:
     ) -> tuple[bool, Value]:
         match name:
             case "step" | "step_and_update_lr" | "optimizer_step":
+                given = [*args, *kwargs.values()]
+                scaler = next(
+                    (a for a in given if isinstance(a, Object) and a.role == "scaler"), None
+                )
                 closure = args[0] if args else kwargs.get("closure")
+                if scaler is not None:
+                    # The scaler that it is given steps what it holds.
+                    closure = None
                 if closure is not None and not isinstance(closure, Unknown | Number):
                     state = self.machine.state
                     state.closures += 1
                     self.machine.calling.apply(closure, [], {}, node)
                     state.closures -= 1
                 if self.machine.engines.gate(base):
-                    self.step(base, node, None, gated=self.machine.engines.gated(base))
+                    by = scaler if scaler is not None and scaler.enabled else None
+                    self.step(base, node, by, gated=self.machine.engines.gated(base))
                 return True, None
             case _ if names.is_clearing(name):
                 if self.machine.engines.gate(base):
@@ -85,6 +93,9 @@ class Updating:
         thing = self.machine.things.thing(base)
         # PyTorch names the parameter, and some pass it by its name.
         args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
+        given = node.positional(0) if isinstance(node, p.Call) else None
+        if args and args[0] is None and given is not None:
+            args = [machine.members.used(given), *args[1:]]
         optimizer = next((a for a in args if isinstance(a, Object) and a.role == "optimizer"), None)
         match name:
             case "scale":

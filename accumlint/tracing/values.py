@@ -228,11 +228,13 @@ class Context:
 class Stream:
     """Something to go through, item by item: `drive` calls its argument once per item.
 
-    `loader` marks a pass over data that ends: an epoch.
+    `loader` marks a pass over data that ends: an epoch. `rounds` is how often it calls, where nobody knows how often
+    the program does.
     """
 
     drive: Callable[[Callable[[Value], None]], None]
     loader: bool = False
+    rounds: int = 0
 
 
 @dataclass(eq=False, slots=True)
