@@ -30,7 +30,10 @@ _LONG = (
 _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple(
     (re.compile(pattern), value)
     for pattern, value in (
-        (r"learning_rate|(^|_)lr($|_(?!sched|type|policy|mode|name|config|max_|warm|decay_[si]))|base_lr", 0.05),
+        (
+            r"learning_rate|(^|_)lr($|_(?!sched|type|policy|mode|name|config|max_|warm|decay_[si]))|base_lr",
+            0.05,
+        ),
         (r"weight_decay|momentum|dropout|label_smoothing|(^|_)wd$", 0.0),
         (r"betas$", (0.9, 0.9)),
         (r"beta\d?$", 0.9),
