@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from accumlint.reading.program import Attr, Program
-from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
-from accumlint.tracing.trace import NoSync, SyncFlag, Trace, Window
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.tracing.trace import Contribution, NoSync, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
 from ._windows import sources
 
 _SWITCHES = {"disable_allreduce", "disable_need_reduction"}
+# Who goes backward: what it is called, and what it wraps a model by.
+_MAKERS = {
+    "accelerator": ("Accelerate", {"prepare", "prepare_model"}),
+    "fabric": ("Fabric", {"setup", "setup_module"}),
+}
+# A context that keeps ranks from reducing, or a backend that reduces in another way than DDP.
+_WAITS = re.compile(
+    r"no_\w*sync|LocalSGD|deepspeed|zero_(stage|opt)|fsdp|FullyShard|static_graph|torch_xla",
+    re.IGNORECASE,
+)
 
 
 class NoSyncMissing(Rule):
@@ -64,13 +75,15 @@ class NoSyncMissing(Rule):
             optimizer.step()
     ```
 
-    When it stays silent: on one process, with windows of one micro-batch, under Accelerate,
-    DeepSpeed, Lightning and the HF Trainer (they switch synchronisation themselves), with FSDP
-    (where `no_sync` costs memory), as soon as the window uses `no_sync` or
+    When it stays silent: on one process, with windows of one micro-batch, under Accelerate's
+    `accumulate`, DeepSpeed, Lightning and the HF Trainer (they switch synchronisation themselves),
+    with FSDP (where `no_sync` costs memory), as soon as the window uses `no_sync` or
     `require_backward_grad_sync` in any way, and when a call that could not be followed received the
-    model.
+    model. Under Accelerate and Fabric, with windows of the script's own, it is likely, since they
+    may run one process.
 
-    When the fix is not offered: with `static_graph=True`, where a first backward under `no_sync`
+    When the fix is not offered: under Accelerate and Fabric, which have contexts of their own for it; with
+    `static_graph=True`, where a first backward under `no_sync`
     fails inside the reducer, under ZeRO stage 2, which forbids `no_sync`, and for a forward that a
     helper makes of the model that it is given. Elsewhere it is unsafe, since a wrong condition turns
     a slow loop into one whose ranks drift apart (ACC302).
@@ -105,14 +118,30 @@ class NoSyncMissing(Rule):
             these = sources(window)
             added = [c for b in window.backwards for c in b.contributions]
             added = [c for c in added if (c.origin, c.network) in these]
-            if len({c.microbatch for c in added}) > 1 and all(c.synced for c in added):
+            if len({c.microbatch for c in added}) < 2:
+                continue
+            by_framework = reduced_by(trace.program, added)
+            if by_framework or all(c.synced for c in added):
                 yield self.at(
                     window.backwards[0],
                     f"every micro-batch of the window all-reduces its gradients, "
-                    f"`{window.step.subject}.step()` needs them reduced once",
+                    f"`{window.step.subject}.step()` needs them reduced once"
+                    + (f" (where {by_framework} runs several processes)" if by_framework else ""),
+                    confidence=Confidence.LIKELY if by_framework else Confidence.CERTAIN,
                     window=window,
-                    fixes=silenced(trace.program, window),
+                    fixes=() if by_framework else silenced(trace.program, window),
                 )
+
+
+def reduced_by(program: Program, added: list[Contribution]) -> str:
+    """Accelerate or Fabric, where it wraps the model with DDP and is never told to wait; "" for anything else."""
+    vias = {c.backward.via for c in added}
+    waits = any(c.backward.accumulating for c in added)
+    if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len({c.network for c in added}) > 1:
+        return ""
+    maker, wrapping = _MAKERS[vias.pop()]
+    told = _WAITS.search(program.text)
+    return maker if not told and wrapping & program.words else ""
 
 
 def switches(program: Program) -> bool:

@@ -93,7 +93,7 @@ class NoSyncForwardOutside(Rule):
             if not backward.silenced:
                 continue
             entered = [e for e in run.of(NoSync) if e.entered and e.index < backward.index]
-            if not entered:
+            if not entered or entered[-1].wrapper.startswith("fsdp"):
                 continue
             unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)
             if unseen or any(c.synced for c in backward.contributions):

@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import Assign, Attr, Call, Node, Program, dotted
-from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, unsafe
+from accumlint.reading.program import (
+    Assign,
+    Attr,
+    Call,
+    Function,
+    Name,
+    Node,
+    Program,
+    Return,
+    With,
+    dotted,
+    walk,
+    walk_expr,
+)
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace, Window
 
 from ._ranks import forward_of, unshared
@@ -62,6 +75,9 @@ class DdpWrapperBypassed(Rule):
             optimizer.step()
     ```
 
+    A Trainer of Hugging Face's hands the wrapped model to `compute_loss`; one that calls `self.model`
+    instead goes past the wrapper as well, which is likely where it runs on several ranks.
+
     When it stays silent: when `.module` serves for saving, generating, evaluating or a method
     without a loss; when only the earlier micro-batches of a window go past the wrapper, since the
     last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
@@ -103,6 +119,53 @@ class DdpWrapperBypassed(Rule):
                     window=window,
                     fixes=through_wrapper(trace.program, window, forward.node),
                 )
+
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        for function in program.functions:
+            past = past_the_given(program, function)
+            if past is not None:
+                yield self.at(
+                    past,
+                    f"`{function.owner}.compute_loss` calls `self.model`, which the Trainer has wrapped as the "
+                    "`model` that it gives: on several ranks gradients are never reduced",
+                    confidence=Confidence.LIKELY,
+                    fixes=[unsafe("Call the `model` that is given", Replace(past.func, "model"))],
+                )
+
+
+def past_the_given(program: Program, function: Function) -> Call | None:
+    """The forward of `self.model` that a Trainer's loss is made of, beside the model that it is given."""
+    given = [param.name for param in function.params[1:2]]
+    of_a_trainer = any(base.endswith("Trainer") for base in function.bases)
+    if function.name != "compute_loss" or given != ["model"] or not of_a_trainer:
+        return None
+    if "model" in function.names_read:
+        return None
+    made: dict[str, Call] = {}
+    for node in walk(function.body):
+        value = node.value if isinstance(node, Assign | Return) else None
+        if value is None:
+            continue
+        parts = list(walk_expr(value))
+        calls = [n for n in parts if isinstance(n, Call) and dotted(n.func) == "self.model"]
+        calls += [made[n.id] for n in parts if isinstance(n, Name) and n.id in made]
+        # What a reference gives, without a graph, is no loss.
+        trained = [c for c in calls if not any(is_silent(outer) for outer in program.above(c))]
+        if isinstance(node, Return) and trained:
+            return trained[0]
+        if isinstance(node, Assign) and trained:
+            made.update((dotted(target), trained[0]) for target in node.targets)
+    return None
+
+
+def is_silent(outer: Node) -> bool:
+    """True for a context in which nothing keeps a graph."""
+    return isinstance(outer, With) and any(
+        dotted(item.func if isinstance(item, Call) else item).endswith(
+            ("no_grad", "inference_mode")
+        )
+        for item, _ in outer.items
+    )
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:

@@ -93,7 +93,10 @@ class ZeroGradMissing(Rule):
             earlier = [w for w in run.windows_of(optimizer) if w.number < window.number]
             applied = {c.backward for w in earlier for c in w.contributions}
             again = {c.microbatch for c in window.contributions if c.backward in applied}
-            if again and not clears_something_else(run, window.step):
+            wrapped = any(
+                b.via == "engine" and b.subject == window.step.subject for b in window.backwards
+            )
+            if again and not wrapped and not clears_something_else(run, window.step):
                 yield self.at(
                     window.step,
                     f"`{window.step.subject}.step()` applies the gradients of earlier windows "

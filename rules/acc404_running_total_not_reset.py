@@ -75,7 +75,8 @@ class RunningTotalNotReset(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         averaged = divided_by_length(trace.program)
         for run in trace.runs:
-            epoch = {add.microbatch: add.epoch for add in run.of(Add)}
+            # What an evaluation adds bears the number of the last micro-batch that trained.
+            epoch = {add.microbatch: add.epoch for add in reversed(run.of(Add))}
             for read in run.of(Read):
                 epochs = {epoch[m] for m in read.added if m in epoch}
                 if not read.divides and read.total in averaged and len(epochs) > 1:

@@ -11,7 +11,7 @@ from accumlint.reading import program as p
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import call_library, pending_batches
-from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, summed
+from accumlint.tracing.tensors import copied, derived, detached, flat, mean_over, summed
 from accumlint.tracing.values import (
     Bound,
     ClassValue,
@@ -263,7 +263,8 @@ class Calling:
             over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
             return summed(base, over, node)
         if name in ("mean", "nanmean") and (base.tensor or base.loss):
-            return reduced(base, "mean", node)
+            over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
+            return mean_over(base, over, node)
         if name == "sum" and not args and not kwargs and not base.parameters:
             # Nobody knows what it is the sum of; the loss that is multiplied by it as a mask may.
             return Unknown(f"{base.text}.sum()", counted=Counted("some", (base,)))
@@ -397,6 +398,10 @@ class Calling:
             received.discard("model")
         losses = [s for s in everything if isinstance(s, Unknown) and s.loss and s.networks]
         if losses and all(map(self.machine.losses.is_gone, losses)):
+            received.discard("loss")
+        asked = self.machine.program.parents.get(node) if "loss" in received else None
+        if isinstance(asked, p.Attr) and asked.name == "item":
+            # What is asked for its number alone is told to somebody.
             received.discard("loss")
         if received and not self.machine.state.inside and not frameworks.is_harmless(text):
             inside = any(

@@ -209,6 +209,9 @@ class Engines:
     ) -> tuple[Value] | None:
         """Methods that a framework's base class gives (`self.manual_backward`, `self.optimizers()`)."""
         text = base.text if isinstance(base, Unknown | Object) else "self"
+        if isinstance(base, Object) and base.cls is not None:
+            # A class of the file's own asks itself.
+            text = "self"
         match name:
             case "manual_backward":
                 self.machine.losses.backward(

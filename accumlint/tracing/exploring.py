@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
@@ -326,6 +327,8 @@ class _Paths:
             )
             if isinstance(receiver, Object) and receiver.thing is None:
                 receiver.text = "self"
+            if isinstance(receiver, Object):
+                _forget_unset(receiver, machine.invoking.lineage(concrete), function)
         self.train(machine, Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
@@ -383,6 +386,23 @@ class _Paths:
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
         return machine.has_training_loop(function.body)
+
+
+def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+    """Leaves open what a constructor sets to None and another method sets up before the training begins."""
+    unset = {f"self.{n}" for n, v in receiver.attributes.items() if v is None and names.role_of(n)}
+    methods = [m for cls in lineage for m in cls.methods.values()] if unset else []
+    nodes = [n for m in methods if m.name != "__init__" for n in p.walk(m.body)]
+    tests = " ".join(p.render(n.test) for n in nodes if isinstance(n, p.If))
+    own = set(p.walk(function.body)) if unset else set[p.Node]()
+    for node in nodes:
+        if isinstance(node, p.Assign) and node not in own and not isinstance(node.value, p.Const):
+            for target in node.targets:
+                parts = target.items if isinstance(target, p.Sequence) else (target,)
+                for name in {p.dotted(part) for part in parts} & unset:
+                    # Where it is asked for, the training sets it up by itself.
+                    if not re.search(rf"{re.escape(name)}\b", tests):
+                        receiver.attributes.pop(name.removeprefix("self."), None)
 
 
 def _is_hollow(method: p.Function) -> bool:

@@ -112,6 +112,18 @@ class Guards:
         self.decisions[key] = Decision(key, choice, options, matters, False)
         return (choice == "true") != negated
 
+    def hangs_on_a_flag(self, test: p.Expr) -> bool:
+        """True for a test of what was worked out, where it stands, from a flag that nobody knows."""
+        flags = {d.key.rpartition(".")[2] for d in self.decisions.values() if not d.data}
+        named = {p.dotted(n) for n in p.walk_expr(test) if isinstance(n, p.Name)} if flags else ()
+        assigned = self.machine.program.assigned
+        return any(
+            isinstance(n, p.Name | p.Attr) and p.dotted(n).rpartition(".")[2] in flags
+            for name in named
+            for value in assigned.get(name, ())
+            for n in p.walk_expr(value)
+        )
+
     def reached(self, test: p.Compare) -> bool | None:
         """Whether a count of samples that goes back to 0 has reached its size, None for another test.
 

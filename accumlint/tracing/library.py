@@ -9,7 +9,7 @@ from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import NUMERIC, numeric
-from accumlint.tracing.tensors import copied, derived, detached, flat, reduced, scaled, summed
+from accumlint.tracing.tensors import copied, derived, detached, flat, mean_over, scaled, summed
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -475,11 +475,9 @@ def _torch(
     if (last in ("norm", "vector_norm") and _is_gradient(first)) or last == "get_total_norm":
         machine.updating.norm(flat(args), node, path)
         return (Unknown("norm"),)
-    if last == "sum" and isinstance(first, Unknown):
+    if last in ("sum", "mean") and isinstance(first, Unknown):
         over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-        return (summed(first, over, node),)
-    if last == "mean" and isinstance(first, Unknown):
-        return (reduced(first, last, node),)
+        return ((summed if last == "sum" else mean_over)(first, over, node),)
     if last in ("mean", "sum") and isinstance(first, list | tuple):
         total = _summed(machine, first, node)
         if last == "mean" and first and isinstance(total, Unknown):

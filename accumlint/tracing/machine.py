@@ -240,7 +240,7 @@ class Machine:
             value = Unknown(p.render(node.test))
         taken = self.guards.truth(value, node.test, node)
         if self.guards.ends_windows(node):
-            shut = value is False and worked_out
+            shut = value is False and worked_out and not self.guards.hangs_on_a_flag(node.test)
             self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)
         return self.block(node.body if taken else node.orelse)
 

@@ -198,6 +198,8 @@ class Naming:
         if not value.tensor and names.is_updates_per_epoch(name):
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
+        if value.networks and self.role(name) == "model" and self._is_built_anew(value):
+            return Unknown(path)
         if not value.tensor and value.terms is None and value.hint is None and not value.loss:
             role = self.role(name)
             if (
@@ -238,6 +240,17 @@ class Naming:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
         return value
+
+    def _is_built_anew(self, value: Unknown) -> bool:
+        """True for what a class makes of a model for one micro-batch: a copy, since a wrapper is built once."""
+        loops = self.machine.state.loops
+        callee = value.text.partition("(")[0].rpartition(".")[2]
+        return (
+            callee[:1].isupper()
+            and bool(loops)
+            and loops[-1].node in self.machine.relevance.backwards
+            and not self.machine.holds_loop(loops[-1].node)
+        )
 
     def _is_left_alone(self, path: str, node: p.Node) -> bool:
         """True for a setting that is written as a number here and nowhere else: what is 1 is left at it for now."""

@@ -151,6 +151,15 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
     return found
 
 
+def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
+    """A mean over all elements, or, `over` dimensions behind rows and positions, one for each position."""
+    dimensions = over if isinstance(over, list | tuple) else [over]
+    of_features = bool(dimensions) and all(isinstance(d, int) and d >= 2 for d in dimensions)
+    if of_features and value.networks and value.reduction == "none":
+        return replace(value, attributes={})
+    return reduced(value, "mean", node)
+
+
 def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     """`value.mean()` or `value.sum()`: what that does to the loss's reduction."""
     known = "none", "unknown"

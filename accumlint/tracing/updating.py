@@ -249,6 +249,8 @@ class Updating:
 
     def clear_parameters(self, receiver: Value, node: p.Node) -> None:
         machine = self.machine
+        if _of_some_parameters(machine.program, node):
+            return
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
         wiped, applied = machine.state.ledger.wipe(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
@@ -347,6 +349,18 @@ class Updating:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _of_some_parameters(program: p.Program, node: p.Node) -> bool:
+    """True where a loop over all parameters clears those alone that a test on their names picks."""
+    tests: list[str] = []
+    for outer in program.above(node):
+        if isinstance(outer, p.If):
+            tests.append(p.render(outer.test))
+        elif isinstance(outer, p.For):
+            named = "named_parameters" in p.render(outer.iterable)
+            return named and any("grad" not in test for test in tests)
+    return False
 
 
 def _is_times_scale(bound: Unknown) -> bool:
