@@ -140,6 +140,7 @@ class Iterating:
         rounds = machine.rounds(node, "range")
         if (
             isinstance(stop, Unknown)
+            and isinstance(step, int)
             and start == 0
             and machine.state.guessed
             and rounds == machine.scenario.steps
