@@ -65,7 +65,7 @@ def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
     """True for a scheduler that was not seen being made, where one of its name is made as long as the data."""
     if arguments(scheduler):
         return False
-    for node in program.nodes:
+    for node in program.of(Assign):
         match node:
             case Assign(targets=[target], value=Call(args=args)) if _same_name(target, scheduler):
                 parts = (x for a in args for x in stands_for(program, a.value, number=True))

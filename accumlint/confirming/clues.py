@@ -150,7 +150,8 @@ def steppers(program: p.Program) -> set[str]:
 
 def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
     """True where models reduce their gradients, and no wrapper for that is in sight."""
-    if any(wrapper in text for wrapper in frameworks.WRAPPERS):
+    # Accelerate and Fabric wrap what they are given.
+    if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
         return False
     return any(
         isinstance(e, t.NoSync | t.SyncFlag)
