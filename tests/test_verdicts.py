@@ -59,8 +59,6 @@ EXCEPTIONS = {
     "acc305/bad_trainers_own_model.fixed": "what stands in for a Trainer wraps no model",
     "acc401/good_model_set_up_later": "nobody calls what sets it up",
     "acc401/good_optimizer_goes_backward": "the library that goes backward is not there",
-    "acc402/bad_engine_clears": "the library that goes backward is not there",
-    "acc402/bad_engine_clears.fixed": "the library that goes backward is not there",
     "acc402/good_copy_for_each_microbatch": NO_STANDIN,
     "acc505/good_held_back_by_the_batch": NO_STANDIN,
     "acc202/good_steps_of_small_batches": "its sizes' stand-ins leave nothing for a window",

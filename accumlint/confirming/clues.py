@@ -160,6 +160,22 @@ def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
     )
 
 
+def is_scripted(events: Iterable[t.Event], text: str) -> bool:
+    """True where an engine that is not DeepSpeed's goes backward several times before it is asked to step: it has no
+    window of its own."""
+    if "deepspeed" in text.lower() or "gradient_accumulation_boundary" in text:
+        return False
+    backwards = 0
+    for event in events:
+        if isinstance(event, t.EngineCall):
+            backwards = 0
+        elif isinstance(event, t.Backward) and event.via == "engine":
+            backwards += 1
+            if backwards > 1:
+                return True
+    return False
+
+
 def kind(text: str) -> str:
     """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
     low = text.lower()

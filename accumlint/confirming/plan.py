@@ -43,7 +43,8 @@ class Job:
     `pads`: tokens are compared with that of padding; `graphs`: what graphs keep is to be watched. `accumulates`:
     windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
     since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
-    `steppers`: names of what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
+    `scripted`: an engine steps whenever it is asked to. `steppers`: names of what steps and clears. `scaled`: a
+    GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -71,6 +72,7 @@ class Job:
     accumulates: bool
     lenient: bool
     stepless: bool
+    scripted: bool
     steppers: tuple[str, ...]
     scaled: bool
     passes: tuple[Spec, ...]
@@ -216,6 +218,7 @@ def _plan(
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION,
         stepless=symptom is Symptom.MISSED,
+        scripted=clues.is_scripted(events, text),
         steppers=tuple(sorted(clues.steppers(program))),
         scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
         and not clues.disables(program),

@@ -104,6 +104,7 @@ class Things:
         prepares: bool = True,
         tells_steps: bool = True,
         scaled: bool = False,
+        scripted: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -126,6 +127,7 @@ class Things:
         self.steppers = steppers
         self.prepares = prepares
         self.tells_steps = tells_steps
+        self.engine_steps = 1 if scripted else steps
         self.scaled = scaled
         # DDP has to find parameters that take no part in a loss.
         self.unused = False
@@ -338,7 +340,7 @@ class Things:
         key = text.rpartition(".")[2]
         if key not in self.models:
             seed = 17 + len(self.models)
-            made = Engine(self.data, seed, self.steps_) if engine else Model(self.data, seed)
+            made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
             self.models[key] = made
             self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"

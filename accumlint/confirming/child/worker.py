@@ -393,7 +393,7 @@ def _pass(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])), job["scaled"],
+        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"],
     )  # fmt: skip
     binding.unused = job["unused"]
     wanted: list[tuple[str, int]] = []
