@@ -1,4 +1,4 @@
-"""Calls of imported and built-in functions: torch, its frameworks, the standard library."""
+"""Calls of imported functions: torch, its frameworks, the standard library."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.builtin import added_up, call_builtin, iterable, text_of
 from accumlint.tracing.numeric import NUMERIC, numeric
 from accumlint.tracing.tensors import (
     combined,
@@ -24,7 +25,6 @@ from accumlint.tracing.values import (
     Bound,
     Closure,
     Context,
-    Key,
     Lazy,
     Library,
     Native,
@@ -86,7 +86,7 @@ def call_library(
     first = args[0] if args else None
     everything = flat([*args, *kwargs.values()])
     if "." not in path:
-        found = _builtin(machine, last, args, kwargs, node)
+        found = call_builtin(machine, last, args, kwargs, node)
         if found is not None:
             return found[0]
     if last in frameworks.WRAPPERS:
@@ -166,7 +166,7 @@ def call_library(
     ) and isinstance(first, Object | Closure | Bound):
         return first
     if last in _ITERABLES:
-        return _iterable(machine, last, args, kwargs)
+        return iterable(machine, last, args, kwargs)
     if last == "spawn":
         worker = first if first is not None else kwargs.get("fn")
         if isinstance(worker, Closure) and worker.function.params:
@@ -217,165 +217,6 @@ def _spawned(
 
 def _is_number_call(values: list[Value]) -> bool:
     return bool(values) and all(isinstance(v, Number) for v in values)
-
-
-def _builtin(
-    machine: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> tuple[Value] | None:
-    first = args[0] if args else None
-    match name:
-        case "range" | "enumerate" | "zip" | "map" | "reversed" | "filter" | "iter":
-            return (_iterable(machine, name, args, kwargs),)
-        case "len":
-            return (machine.iterating.length(first),)
-        case "next":
-            return (machine.iterating.next(first),)
-        case "list" | "tuple" | "set" | "sorted":
-            if not args:
-                return ([],)
-            if isinstance(first, Unknown) or (isinstance(first, Object) and first.role != ""):
-                return (first,)
-            if isinstance(first, Lazy) and _endless(first):
-                return (first,)
-            items = machine.items(first, 512)
-            return (tuple(items) if name == "tuple" else items,)
-        case "dict":
-            found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
-            if isinstance(first, dict):
-                found = {**first, **found}
-            return (found,)
-        case "int" | "float":
-            if isinstance(first, Number):
-                return (
-                    int(first)
-                    if name == "int"
-                    else (first if isinstance(first, Fraction | int) else float(first)),
-                )
-            if isinstance(first, Unknown):
-                return (detached(first) if first.tensor else first,)
-            return (0 if not args else Unknown(name),)
-        case "bool":
-            known = machine.guards.known_truth(first)
-            return (known if known is not None else first,)
-        case "abs" | "round" | "max" | "min" | "pow":
-            values = flat(args) if len(args) == 1 else args
-            if values and all(isinstance(v, Number) for v in values):
-                return (numeric(name, values),)
-            number = [v for v in values if isinstance(v, Number)]
-            unknown = [v for v in values if isinstance(v, Unknown)]
-            # `max(n, 1)` guards against zero; it is n for our purposes.
-            if name == "max" and len(number) == 1 and len(unknown) == 1:
-                return (unknown[0],)
-            return (derived(f"{name}({', '.join(_text(v) for v in values)})", *values),)
-        case "sum":
-            return (_summed(machine, first, node),)
-        case "isinstance":
-            wrapped = p.render(node) if isinstance(node, p.Call) else ""
-            if isinstance(first, Object) and any(
-                f in wrapped for f in ("DistributedDataParallel", "DDP")
-            ):
-                return (first.wrapper == "ddp",)
-            if isinstance(first, Unknown) or (isinstance(first, Object) and first.cls is None):
-                shown = p.render(node) if isinstance(node, p.Call) else name
-                return (Unknown(shown),)
-            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
-        case "hasattr":
-            shown = p.render(node) if isinstance(node, p.Call) else name
-            if isinstance(first, Object) and isinstance(args[1] if len(args) > 1 else None, str):
-                attribute = args[1]
-                if first.cls is not None and (
-                    attribute in first.attributes
-                    or machine.invoking.method_of(first, str(attribute)) is not None
-                ):
-                    return (True,)
-                if attribute == "no_sync" and first.role == "model":
-                    wrappers = machine.state.wrappers
-                    return (any(n in wrappers for n in first.networks) or None is first.thing,)
-                if attribute == "module":
-                    return (bool(first.wrapper) or first.inner is not None,)
-            return (Unknown(shown),)
-        case "getattr":
-            if len(args) > 1 and isinstance(args[1], str):
-                if isinstance(first, Object) and args[1] in first.attributes:
-                    return (first.attributes[args[1]],)
-                told = args[2] if len(args) > 2 else None
-                # A limit of 0 is none, and an epoch of 0 has come.
-                if isinstance(first, Unknown) and (isinstance(told, bool) or told in (0, -1)):
-                    return (
-                        machine.naming.symbol(f"{first.text}.{args[1]}", args[1], node, hint=told),
-                    )
-                return (machine.members.attribute(first, args[1], node),)
-            return (Unknown("getattr(…)"),)
-        case "setattr":
-            if len(args) > 2 and isinstance(args[1], str):
-                machine.members.set_attribute(
-                    first, args[1], args[2], node, f"{_text(first)}.{args[1]}"
-                )
-            return (None,)
-        case "any" | "all":
-            items = machine.items(first) if first is not None else []
-            known = [machine.guards.known_truth(i) for i in items]
-            if items and all(k is not None for k in known):
-                return (any(known) if name == "any" else all(known),)
-            return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
-        case "divmod":
-            match args:
-                case [int() as number, int() as divisor] if divisor:
-                    return (divmod(number, divisor),)
-                case _:
-                    return ((Unknown("div"), Unknown("mod")),)
-        case "print" | "open" | "id" | "repr" | "str" | "type" | "input" | "vars" | "delattr":
-            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
-        case "callable":
-            return (not isinstance(first, Unknown | None),)
-        case _:
-            return None
-
-
-def _endless(value: Lazy) -> bool:
-    return value.kind in ("cycle", "count", "generator")
-
-
-def _iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kind == "enumerate":
-        args = [
-            *args,
-            *(kwargs[name] for name in ("iterable", "start")[len(args) :] if name in kwargs),
-        ]
-    if kind == "chain":
-        if args and all(isinstance(a, Unknown) and a.parameters for a in args):
-            return derived("parameters", *[_carrying(a) for a in args])
-        return Lazy("iter", args)
-    if kind == "filter":
-        return args[1] if len(args) > 1 else Unknown("filter(…)")
-    if kind in ("sorted", "reversed"):
-        first = args[0] if args else None
-        if isinstance(first, list | tuple):
-            return list(reversed(first)) if kind == "reversed" else list(first)
-        if isinstance(first, Lazy) and first.kind == "range":
-            return list(reversed(machine.items(first, 400)))
-        return first
-    if kind == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == "iter":
-        return args[0]
-    return Lazy(kind, args)
-
-
-def _carrying(value: Value) -> Value:
-    if isinstance(value, Unknown):
-        return Unknown(value.text, networks=value.networks)
-    return value
-
-
-def _summed(machine: Machine, value: Value, node: p.Node) -> Value:
-    items = machine.items(value)
-    total: Value = 0
-    for item in items:
-        total = machine.expressions.arithmetic(
-            "+", total, item, p.Binary(node.at, "+", p.Const(node.at, 0), p.Const(node.at, 0))
-        )
-    if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:
-        total.count = True
-    return total
 
 
 def _wrapped(
@@ -516,7 +357,7 @@ def _torch(
         over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         return ((summed if last == "sum" else mean_over)(first, over, node),)
     if last in ("mean", "sum") and isinstance(first, list | tuple):
-        total = _summed(machine, first, node)
+        total = added_up(machine, first, node)
         if last == "mean" and first and isinstance(total, Unknown):
             total = machine.tensors.linear("/", total, len(first), node)
         return (total,)
@@ -528,7 +369,7 @@ def _torch(
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):
             # A stack of losses, about to be reduced: its mean is their mean.
-            total = _summed(machine, first, node)
+            total = added_up(machine, first, node)
             return (machine.tensors.linear("/", total, len(first), node),)
         return None
     if (
@@ -590,7 +431,7 @@ def _all_reduce(
     summed = path.startswith("torch.distributed.") and not averaged
     if isinstance(first, Unknown) and first.loss and not first.networks and summed:
         first.terms = scaled(first, Fraction(1), t.OVER_RANKS, node).linear
-    machine.emit(t.Reduce(*machine.stamp(node, _text(first)), what, averaged))
+    machine.emit(t.Reduce(*machine.stamp(node, text_of(first)), what, averaged))
     if not isinstance(first, Unknown):
         return None
     if "distributed.nn" in path:
@@ -659,9 +500,3 @@ def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
     if "weight" in kwargs and kwargs["weight"] is not None:
         return "`weight`"
     return ""
-
-
-def _text(value: Value) -> str:
-    if isinstance(value, Unknown | Object):
-        return value.text
-    return str(value) if isinstance(value, Number | str) else "…"
