@@ -172,7 +172,6 @@ EXCEPTIONS = {
     "acc603/good_held_to_one": "its windows are of one micro-batch, whatever is asked for",
     "acc603/good_two_accelerators": "two networks that train each other are compared with a window of both",
     "acc202/good_clipped_by_the_engine": "its bound stands in the engine's configuration",
-    "acc302/bad_fabric_enabled_at_the_boundary": "what Fabric wraps is not there when the ranks are run",
     "acc508/good_average_at_the_engines_boundary": "no control moves an average beside an engine",
     "acc603/good_two_objectives": ON_PURPOSE,
     "acc102/bad_loss_of_a_subclass": NO_STANDIN,
