@@ -38,7 +38,7 @@ _NOT_A_THING = re.compile(
 _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("accelerator", re.compile(r"accelerator")),
     ("fabric", re.compile(r"^_?fabric$")),
-    ("scaler", re.compile(r"scaler")),
+    ("scaler", re.compile(r"scaler|grad_?scalar")),
     ("scheduler", re.compile(r"^(?!.*noise).*sched|lr_decay|^warmup$")),
     ("optimizer", re.compile(r"optim|^opts?$|^opts?_|_opts?$|^opt[DGdg]$|^opt\d$|solver")),
     ("criterion", re.compile(r"crit(erion|$)|loss_?fn|loss_?func|lossfn|^objective$|^loss_function|_loss_module$")),

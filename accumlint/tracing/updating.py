@@ -267,6 +267,17 @@ class Updating:
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
+    def cleared_by_name(self, given: Iterable[Value], node: p.Node) -> None:
+        """`zero_grad(parameters)`: a function clears what it is given, or everything."""
+        things = [x for x in given if isinstance(x, Unknown | Object)]
+        optimizers = [x for x in things if isinstance(x, Object) and x.role == "optimizer"]
+        for optimizer in optimizers:
+            self.clear(optimizer, node)
+        for other in [x for x in things if x not in optimizers]:
+            self.clear_parameters(other, node)
+        if not things:
+            self.clear_parameters(None, node)
+
     def rescaled(
         self,
         receiver: Value,
