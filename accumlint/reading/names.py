@@ -281,12 +281,20 @@ def is_length(name: str) -> bool:
     return bool(_LENGTH.search(name.lower()))
 
 
-_SCORE = re.compile(r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer|cnt|count)(_|$)")
+_SCORE = re.compile(
+    r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer|cnt|count|mae|mape|rmse|psnr|ssim)(_|$)"
+)
+_ACCURACY = re.compile(r"accurac|(^|_)(acc|f1|auc)$")
 
 
 def is_score(name: str) -> bool:
     """True when a name reads like something counted from predictions, which has no gradient."""
     return bool(_SCORE.search(name.lower()))
+
+
+def is_accuracy(name: str) -> bool:
+    """True for a function that by its name compares predictions, through which no gradient goes."""
+    return bool(_ACCURACY.search(name.lower()))
 
 
 CLEARS = frozenset({"zero_grad", "zero_grads", "clear_grad", "clear_grads", "clear_gradients"})

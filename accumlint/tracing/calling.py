@@ -468,7 +468,7 @@ class Calling:
             found.networks = found.networks.union(
                 *(s.networks for s in everything if isinstance(s, Unknown) and s.parameters)
             )
-        if self.machine.state.no_grad:
+        if self.machine.state.no_grad or names.is_accuracy(last):
             found.networks = frozenset()
         found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
         if last[:1].isupper() and "Output" in last:

@@ -96,7 +96,7 @@ class Updating:
         given = node.positional(0) if isinstance(node, p.Call) else None
         if args and args[0] is None and given is not None:
             args = [machine.members.used(given), *args[1:]]
-        optimizer = next((a for a in args if isinstance(a, Object) and a.role == "optimizer"), None)
+        optimizer = next((o for a in args for o in _optimizers_in(a)), None)
         match name:
             case "scale":
                 value = args[0] if args else None
@@ -371,6 +371,16 @@ class Updating:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _optimizers_in(value: Value) -> Iterable[Object]:
+    """An optimizer, or the one that an object of the project's steps for it."""
+    if not isinstance(value, Object):
+        return ()
+    if value.role == "optimizer":
+        return (value,)
+    held = [v for v in value.attributes.values() if isinstance(v, Object) and v.role == "optimizer"]
+    return held if len(held) == 1 else ()
 
 
 def _of_some_parameters(program: p.Program, node: p.Node) -> bool:
