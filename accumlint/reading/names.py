@@ -361,7 +361,9 @@ def is_clipper(name: str, method: str) -> bool:
     return clips and bool(_CLIPPER.search(name.lower()))
 
 
-_NO_CLIP = re.compile(r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_")
+_NO_CLIP = re.compile(
+    r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_|_(metrics?|stats)$"
+)
 
 
 def is_clip(called: str) -> bool:
