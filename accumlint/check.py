@@ -6,6 +6,7 @@ The program's reader, the tracer and the rules are imported when the first file 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections import Counter
@@ -85,9 +86,12 @@ def check(
     """
     shared = Shared(illustrate)
     with _without_collector(), cache or nullcontext(), ExitStack() as stack:
-        ahead = _ahead(spread, cache, shared, jobs, stack) if jobs != 1 else {}
+        find = cache.find if cache else _nothing
+        early = {target: find(target) for target in spread} if jobs != 1 else {}
+        unknown = [target for target, known in early.items() if not (known or target.stdin)]
+        ahead = _ahead(unknown, shared, jobs, stack)
         for target in targets:
-            known = cache.find(target) if cache else None
+            known = early[target] if target in early else find(target)
             if known is None:
                 coming = ahead.get(target)
                 done = next(coming) if coming else _done(target, shared)
@@ -117,14 +121,19 @@ def _done(target: Target, shared: Shared) -> _Done:
     return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
 
 
+def _nothing(_: Target) -> None:
+    """What a cache that is not there knows."""
+
+
 def _ahead(
-    targets: Sequence[Target], cache: Cache | None, shared: Shared, jobs: int, stack: ExitStack
+    targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
 ) -> dict[Target, Iterator[_Done]]:
     """Where the results of files come from when their turn is there: what a glance told, and what others check."""
+    if not targets:
+        return {}
     from accumlint import spreading
 
-    unknown = [t for t in targets if not (t.stdin or (cache and cache.find(t)))]
-    glances = {target: _glance(target) for target in unknown}
+    glances = {target: _glance(target) for target in targets}
     ahead = {target: iter([_Done(checked)]) for target, checked in glances.items() if checked}
     hot = [target for target, checked in glances.items() if not checked]
     count = spreading.processes(jobs, len(hot))
@@ -134,22 +143,26 @@ def _ahead(
     for name in ("judge", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
-    spread = spreading.Spread(hot, lambda target: _done(target, shared), count)
+    spread = spreading.Spread(hot, lambda target: _done(target, shared), count, _size)
     results = stack.enter_context(spread).results()
 
     def told() -> Iterator[_Done]:
-        dead: set[int] = set()
-        for number, (target, result) in enumerate(zip(hot, results, strict=True)):
-            if not isinstance(result, spreading.Died):
-                yield result
-            elif number % count in dead:
-                yield _done(target, shared)
-            else:
-                dead.add(number % count)
+        for target, result in zip(hot, results, strict=True):
+            if isinstance(result, spreading.Died):
                 message = "the process that checked this is gone; please report it with this file"
                 yield _Done(_failed(target, Problem(target.shown, message, Kind.FAULT)))
+            else:
+                yield result
 
     return ahead | dict.fromkeys(hot, told())
+
+
+def _size(target: Target) -> int:
+    """The bytes of a file, 0 where they cannot be told."""
+    try:
+        return os.stat(target.file).st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _glance(target: Target) -> Checked | None:
