@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -21,6 +21,7 @@ from accumlint import packs, prefilter
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
 from accumlint.report import Checked, Fix, Mark, Report, Untraced
@@ -46,7 +47,7 @@ SECONDS = 3.0
 _PILE = 400_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Examined:
     """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet.
 
@@ -101,7 +102,7 @@ def check(
             yield known
 
 
-@dataclass(frozen=True)
+@frozen
 class _Done:
     """What checking a file gave, and the paths that this rests on."""
 

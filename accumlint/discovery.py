@@ -6,19 +6,19 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from accumlint import patterns
 from accumlint.config import FILES, Options, Settings, settings
+from accumlint.frozen import frozen
 from accumlint.patterns import Patterns
 from accumlint.problem import Kind, Problem
 
 _PLAIN_NAME = re.compile(r"[\w.-]+/?")
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A file to check: its path as the user wrote it, its absolute path, and the settings that hold for it."""
 
@@ -33,7 +33,7 @@ class Target:
         return self.file.endswith(".ipynb")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Folder:
     """A folder still to be walked, with what holds in it if it has no file of its own that says otherwise.
 

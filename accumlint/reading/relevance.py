@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 
@@ -18,7 +19,7 @@ _STATEMENTS = (
 _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 
 
-@dataclass(frozen=True)
+@frozen
 class Relevance:
     """`kept` are the statements to execute, `eventful` those that hold an event, directly or through a call.
 
@@ -86,7 +87,7 @@ class Relevance:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Reach:
     """What a file's imports lead to: callees, as `called` shows them, that hold an event, a strong one, a backward …"""
 

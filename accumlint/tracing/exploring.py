@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import prefilter
+from accumlint.frozen import frozen
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
@@ -32,7 +33,7 @@ WHOLE = Scenario(4, 8)
 LONGEST_LITERAL = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Exploration:
     """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
 
