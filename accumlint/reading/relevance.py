@@ -395,6 +395,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last == "update" and isinstance(func, p.Attr):
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
+            case p.Comprehension(clauses=clauses) if any(_is_of_scalers(c[1]) for c in clauses):
+                # `[s.update() for s in scalers]`, whatever each of them is called.
+                fact.event = fact.strong = True
             case p.Lambda(function=function):
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):
@@ -405,6 +408,10 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.writes |= p.target_names(target)
             case _:
                 pass
+
+
+def _is_of_scalers(iterable: p.Expr) -> bool:
+    return names.role_of(usage.last_name(iterable)) == "scaler"
 
 
 def _is_setting(node: p.Attr) -> bool:
