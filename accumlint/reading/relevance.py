@@ -25,7 +25,8 @@ class Relevance:
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
     that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
-    that end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
+    that end a range; `meters` those of what averages numbers; `marks` tells whether some elements are set to -1, as
+    labels are that no loss shall see.
     """
 
     kept: frozenset[p.Node]
@@ -46,6 +47,7 @@ class Relevance:
     reports: frozenset[p.Node]
     bounds: frozenset[str]
     marks: bool
+    meters: frozenset[str]
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -117,6 +119,7 @@ class _Fact:
     backward: bool
     step: bool
     report: bool = False
+    meter: str = ""
     callee_reads: set[str] = field(default_factory=set[str])
 
 
@@ -154,7 +157,10 @@ def relevance(
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
+    nodes = tuple(p.walk(body))
+    meters = usage.meters(nodes) if any(fact.meter for fact in facts) else set[str]()
     for fact in facts:
+        fact.report |= fact.meter in meters
         if fact.report and fact.statement not in eventful:
             # Who shows the number does not matter: only the number is worked out.
             fact.reads -= fact.callee_reads
@@ -162,7 +168,6 @@ def relevance(
             fact.callees.clear()
             reports.update((fact.statement, *fact.parents))
     kept = _kept(facts, eventful | reports, wanted)
-    nodes = tuple(p.walk(body))
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
@@ -179,6 +184,7 @@ def relevance(
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
+        frozenset(meters),
     )
 
 
@@ -297,12 +303,22 @@ def _takes_optimizer(call: p.Call) -> bool:
 def _shows_loss(call: p.Call) -> bool:
     """True when a name or a text among the arguments reads like a loss."""
     written = (
-        n.id if isinstance(n, p.Name) else n.name if isinstance(n, p.Attr) else n.value
+        _word(n)
         for argument in call.args
         for n in p.walk_expr(argument.value)
-        if isinstance(n, p.Name | p.Attr | p.Const)
+        if isinstance(n, p.Name | p.Attr | p.Const | p.Text)
     )
     return any(isinstance(text, str) and "loss" in text.lower() for text in written)
+
+
+def _word(node: p.Name | p.Attr | p.Const | p.Text) -> object:
+    match node:
+        case p.Name(id=name) | p.Attr(name=name):
+            return name
+        case p.Const(value=value):
+            return value
+        case p.Text():
+            return node.words
 
 
 def _is_loss(value: p.Expr) -> bool:
@@ -380,8 +396,10 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step = True
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
-                if last in frameworks.REPORTS and _shows_loss(node):
-                    fact.report = True
+                meter = usage.metered(node)
+                if (meter or last in frameworks.REPORTS) and _shows_loss(node):
+                    fact.report |= last in frameworks.REPORTS
+                    fact.meter = meter
                     fact.callee_reads |= {
                         n.id if isinstance(n, p.Name) else n.name
                         for n in p.walk_expr(func)
