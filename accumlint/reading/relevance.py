@@ -119,6 +119,7 @@ class _Fact:
     backward: bool
     step: bool
     report: bool = False
+    said: bool = False
     meter: str = ""
     callee_reads: set[str] = field(default_factory=set[str])
 
@@ -160,7 +161,9 @@ def relevance(
     nodes = tuple(p.walk(body))
     meters = usage.meters(nodes) if any(fact.meter for fact in facts) else set[str]()
     for fact in facts:
-        fact.report |= fact.meter in meters
+        if fact.meter in meters or fact.said:
+            # Beside the training, in an evaluation say, nothing is to be learnt from it.
+            fact.report |= not backwards.isdisjoint(fact.parents)
         if fact.report and fact.statement not in eventful:
             # Who shows the number does not matter: only the number is worked out.
             fact.reads -= fact.callee_reads
@@ -303,22 +306,21 @@ def _takes_optimizer(call: p.Call) -> bool:
 def _shows_loss(call: p.Call) -> bool:
     """True when a name or a text among the arguments reads like a loss."""
     written = (
-        _word(n)
+        n.id if isinstance(n, p.Name) else n.name if isinstance(n, p.Attr) else n.value
         for argument in call.args
         for n in p.walk_expr(argument.value)
-        if isinstance(n, p.Name | p.Attr | p.Const | p.Text)
+        if isinstance(n, p.Name | p.Attr | p.Const)
     )
     return any(isinstance(text, str) and "loss" in text.lower() for text in written)
 
 
-def _word(node: p.Name | p.Attr | p.Const | p.Text) -> object:
-    match node:
-        case p.Name(id=name) | p.Attr(name=name):
-            return name
-        case p.Const(value=value):
-            return value
-        case p.Text():
-            return node.words
+def _says_loss(call: p.Call) -> bool:
+    """True when an f-string among the arguments speaks of a loss, whatever the number in it is called."""
+    return any(
+        isinstance(n, p.Text) and "loss" in n.words.lower()
+        for argument in call.args
+        for n in p.walk_expr(argument.value)
+    )
 
 
 def _is_loss(value: p.Expr) -> bool:
@@ -397,8 +399,12 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
                 meter = usage.metered(node)
-                if (meter or last in frameworks.REPORTS) and _shows_loss(node):
-                    fact.report |= last in frameworks.REPORTS
+                shows = last in frameworks.REPORTS
+                if (shows and (_shows_loss(node) or _says_loss(node))) or (
+                    meter and _shows_loss(node)
+                ):
+                    fact.report |= shows and _shows_loss(node)
+                    fact.said |= shows
                     fact.meter = meter
                     fact.callee_reads |= {
                         n.id if isinstance(n, p.Name) else n.name
