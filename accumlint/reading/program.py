@@ -296,6 +296,13 @@ class Text(Node):
     parts: tuple[Expr, ...]
 
     @property
+    def words(self) -> str:
+        """What it says around the parts that are read."""
+        values = self.at.values if isinstance(self.at, ast.JoinedStr) else []
+        said = (value.value for value in values if isinstance(value, ast.Constant))
+        return " ".join(text for text in said if isinstance(text, str))
+
+    @property
     def below(self) -> tuple[Node, ...]:
         return self.parts
 

@@ -297,9 +297,13 @@ class _Paths:
         if len(state.ledger.optimizers) == 1:
             for step in (e for e in state.events if isinstance(e, t.Step)):
                 object.__setattr__(step, "owned", True)
+        literal = state.literal
+        if literal is None and not state.asked:
+            # Where the steps are asked for, `if i % 100 == 0` only says when something is shown.
+            literal = state.modulus
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
-            state.literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
+            literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
         )  # fmt: skip
         return run, machine
 

@@ -72,6 +72,7 @@ class State:
     asked: bool = False
     guessed: bool = False
     literal: int | None = None
+    modulus: int | None = None
     length_asked: bool = False
     depth: int = 0
     nodes: int = 0
