@@ -34,6 +34,10 @@ _FIGURE = re.compile(
 )
 
 
+# A network is in no more wrappers than that.
+_MOST_WRAPPERS = 100
+
+
 class Losses(dict[str, torch.Tensor], Plain):
     """What goes by the name of several losses: one by its name, or a tensor of them."""
 
@@ -194,6 +198,7 @@ class Model(nn.Module):
     def __init__(self, data: Data, seed: int) -> None:
         super().__init__()
         self.data_ = [data]
+        self.asked_ = [0, 0]
         with torch.random.fork_rng(devices=[]):
             seed_with(seed)
             if data.kind == "tokens":
@@ -245,6 +250,21 @@ class Model(nn.Module):
 
     half = bfloat16 = float = double = cuda = cpu = to
 
+    def _unwrapped(self, name: str) -> Model:
+        """Itself, but for a loop that takes wrappers off as long as there are any.
+
+        Raises:
+            AttributeError: where nothing else has happened since it was asked so often.
+        """
+        fetched, times = self.asked_
+        self.asked_[:] = [
+            self.data_[0].fetched,
+            times + 1 if fetched == self.data_[0].fetched else 0,
+        ]
+        if times > _MOST_WRAPPERS:
+            raise AttributeError(name)
+        return self
+
     def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
         """What of all that it is given it computes from; None for nothing that fits."""
         data = self.data_[0]
@@ -278,7 +298,7 @@ class Model(nn.Module):
             if name.startswith("_") or is_library(sys._getframe(1)):
                 raise
             if name == "module":
-                return self
+                return self._unwrapped(name)
             if name == "no_sync":
                 return nullcontext
             if name in ("device", "dtype"):

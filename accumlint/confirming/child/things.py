@@ -129,6 +129,10 @@ class Things:
         self.tells_steps = tells_steps
         self.engine_steps = 1 if scripted else steps
         self.scaled = scaled
+        # What the source calls by a name is no setting.
+        self.called: frozenset[str] = frozenset()
+        # Attributes that it reads.
+        self.read: frozenset[str] = frozenset()
         # DDP has to find parameters that take no part in a loss.
         self.unused = False
         self.accelerators: list[Any] = []
@@ -220,7 +224,7 @@ class Things:
             return self.data.ignored
         if _PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
-        found = setting(low)
+        found = UNKNOWN if last in self.called else setting(low)
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
@@ -360,7 +364,7 @@ class Things:
         Raises:
             AttributeError: for what Python and libraries ask of any object.
         """
-        if name.startswith("_"):
+        if name.startswith("__") or (name.startswith("_") and name not in self.read):
             raise AttributeError(name)
         found = self.known(f"self.{name}")
         object.__setattr__(made, name, found)
