@@ -26,7 +26,7 @@ from accumlint.confirming.child.networks import Model, Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
-from accumlint.confirming.child.things import Things, Unbound
+from accumlint.confirming.child.things import AVERAGE, Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.reading import names
 
@@ -110,7 +110,8 @@ class Binding(Things):
             ):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
-            self.own(value)
+            if not AVERAGE.search(f"{bound} {type(value).__name__}"):
+                self.own(value)
         if isinstance(value, torch.Tensor) and value.dim() and _LOSS.search(last.lower()):
             # The first thing that a network gives is its loss where that is the name it gets.
             given = self.data.last

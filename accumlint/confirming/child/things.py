@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from accumlint.confirming.child.batches import Batch, Data, Loader
+from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, setting
@@ -38,6 +39,10 @@ _NO_MODEL = re.compile(
 )
 _NO_LOADER = re.compile(
     r"_dict$|config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_"
+)
+# A running average of the weights is no network that trains; often the first rank alone has one.
+AVERAGE = re.compile(
+    r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"
 )
 # Names of networks that reading does not go by, since they are more often parts of one.
 _NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
@@ -346,7 +351,8 @@ class Things:
             seed = 17 + len(self.models)
             made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
             self.models[key] = made
-            self.recorder.models.append(made)
+            if not AVERAGE.search(key):
+                self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"
             self.tell(text, f"{what} network of about a hundred parameters")
         return self.models[key]
@@ -428,8 +434,17 @@ class Things:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
+        if "deepspeed_plugin" in self.read:
+            self._plugin(type(made.state))
         self.accelerators.append(made)
         return made
+
+    def _plugin(self, state: Any) -> None:
+        """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""
+        unknown = self.stub("accelerator.state.deepspeed_plugin")
+        state.deepspeed_plugin = property(
+            lambda _: None if is_library(sys._getframe(1)) else unknown
+        )
 
     def own(self, module: nn.Module) -> None:
         """A module of the user's that holds parameters of its own takes part in what is measured."""
