@@ -212,6 +212,11 @@ class Binding(Things):
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            # It may do more than step, like reducing what it applies.
+            name = f"{type(owner).__name__}.{frame.f_code.co_name}"
+            self.recorder.notes.handed.append(name)
         if self.lenient:
             return self._made_up(bound, failure)
         # A loss is never made up.

@@ -34,6 +34,8 @@ _FIGURE = re.compile(
 )
 
 
+# Names of what is the loss where a network gives several.
+_WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 # A network is in no more wrappers than that.
 _MOST_WRAPPERS = 100
 
@@ -58,6 +60,8 @@ class Output(Plain):
         self._make = loss
         self.has_loss = has_loss
         self._loss: torch.Tensor | None = None
+        # Losses by their names: of several, each is one of its own.
+        self._each: dict[str, torch.Tensor] = {}
         # What the loop has put in.
         self._put: dict[str, Any] = {}
 
@@ -87,8 +91,14 @@ class Output(Plain):
             # A group of losses, of which one is taken by its name.
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
-            return self.loss
+            return self._loss_of(low)
         return self
+
+    def _loss_of(self, name: str) -> torch.Tensor:
+        if name not in self._each:
+            is_whole = name in _WHOLE or not self._each
+            self._each[name] = self.loss if is_whole else self._make()
+        return self._each[name]
 
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         flat = [n if isinstance(n, str) else "" for n in names]
