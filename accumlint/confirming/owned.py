@@ -67,6 +67,8 @@ class Measured:
     unclipped: Mapping[int, str]
     ended_epochs: int
     joined: bool
+    # The optimizers that a line of the source is about, empty for all.
+    concerned: frozenset[str]
 
 
 def windows(events: Sequence[Notes]) -> list[Window]:
@@ -258,7 +260,24 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
         unclipped,
         len(ends),
         all(w.step["joined"] for r in read for w in r),
+        _concerned(list(_seen_from(file, events)), line),
     )
+
+
+def _concerned(events: Sequence[Notes], line: int) -> frozenset[str]:
+    """The optimizers that step at a line, or right after what goes backward there."""
+    at = {str(e["optimizer"]) for e in events if e["kind"] == "step" and e["line"] == line}
+    if at:
+        return frozenset(at)
+    found: set[str] = set()
+    pending = False
+    for event in events:
+        if event["kind"] == "backward":
+            pending = event["line"] == line
+        elif event["kind"] == "step" and pending:
+            found.add(str(event["optimizer"]))
+            pending = False
+    return frozenset(found)
 
 
 def _raised(raised: Notes, file: str) -> Raised:
