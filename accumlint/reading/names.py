@@ -195,7 +195,11 @@ def is_ranks(name: str) -> bool:
     return bool(_RANKS.search(name.lower()))
 
 
-_WEIGHT = re.compile(r"weight|coeff?(icient)?s?$|lambda|lambd|alpha|beta|gamma|penalty|reg$|_wt$")
+_WEIGHT = re.compile(
+    r"weight|coeff?(icient)?s?$|lambda|lambd|lmbda|alpha|beta|gamma|penalty|reg$|_wt?$|(^|_)lam($|_)"
+)
+# What a mean over classes is multiplied by, to make it a sum over them.
+_CLASSES = re.compile(r"^(num|n)_(labels|classes|class)$")
 
 
 @lru_cache(maxsize=4096)
@@ -204,6 +208,9 @@ def is_weight(text: str) -> bool:
     last = text.lower().rpartition(".")[2]
     if last == "loss_scaling":
         # A fixed factor against underflow, the same for every window.
+        return True
+    last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last
+    if _CLASSES.search(last):
         return True
     return bool(_WEIGHT.search(last)) and not _SHARE.search(last)
 
