@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from accumlint.confirming.evidence import Evidence, Undecided
 from accumlint.confirming.result import Pass, Update
+from accumlint.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """What a symptom's question gave: whether it shows, the figure that decides, a sentence and the figures."""
 
@@ -29,10 +29,15 @@ def updates_of(found: Pass) -> list[Update]:
     Raises:
         Undecided: where there is none.
     """
-    updates = [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
+    updates = worth(found)
     if not updates:
         raise Undecided("no update could be compared")
     return updates
+
+
+def worth(found: Pass) -> list[Update]:
+    """The updates of a pass that apply something, or should."""
+    return [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
 
 
 def compared(updates: list[Update]) -> list[Update]:

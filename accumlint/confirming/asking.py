@@ -5,6 +5,7 @@ The questions are those of the default door; here they have to say as well where
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -63,6 +64,8 @@ def answered(evidence: OwnEvidence, symptom: Symptom) -> tuple[Answer, Control]:
         Undecided: where it says nothing, or nothing shows that it could have said otherwise.
     """
     question = _QUESTIONS[symptom]
+    if symptom in _OF_AN_OPTIMIZER:
+        evidence = _about(evidence)
     answer = question(evidence, _ASKED.get(symptom, OWN))
     control = _control(question, evidence, answer.shows, symptom)
     if control is None:
@@ -70,6 +73,23 @@ def answered(evidence: OwnEvidence, symptom: Symptom) -> tuple[Answer, Control]:
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+# What each of several optimizers may do otherwise than the others.
+_OF_AN_OPTIMIZER = {Symptom.GRADIENT, Symptom.SCALE, Symptom.CLIPPED, Symptom.PARTIAL}
+
+
+def _about(evidence: OwnEvidence) -> OwnEvidence:
+    """The evidence on the optimizers that the finding's line is about: two networks that train each other have two."""
+    concerned = evidence.measured[OWN].concerned if OWN in evidence.measured else frozenset[str]()
+    if not concerned:
+        return evidence
+    own = copy.copy(evidence)
+    own.passes = {
+        key: replace(done, updates=tuple(u for u in done.updates if u.optimizer in concerned))
+        for key, done in evidence.passes.items()
+    }
+    return own
 
 
 def _control(

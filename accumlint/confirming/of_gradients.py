@@ -14,6 +14,7 @@ from accumlint.confirming.answers import (
     is_empty,
     listed,
     updates_of,
+    worth,
 )
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.measuring import norm, windows
@@ -232,7 +233,7 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
     updates = updates_of(evidence.get(key))
     if key == "equal" and evidence.has("trailing"):
         # A partial window may be the one that nobody synchronises.
-        updates = [*updates, *updates_of(evidence.get("trailing"))]
+        updates = [*updates, *worth(evidence.get("trailing"))]
     if evidence.get(key).ranks < 2:
         raise Undecided("one rank has nobody to differ from")
     worst = max(updates, key=lambda u: u.spread)

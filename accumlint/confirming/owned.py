@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.measuring import (
@@ -21,6 +21,7 @@ from accumlint.confirming.measuring import (
     others,
 )
 from accumlint.confirming.result import Pass, Raised, Regime, Total, Update
+from accumlint.frozen import frozen
 
 Notes = Mapping[str, Any]
 _CLIP_EPSILON = 1e-6
@@ -28,7 +29,7 @@ _CLIP_EPSILON = 1e-6
 _TELLING = 1e-3
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """What one rank noted since the previous step of an optimizer."""
 
@@ -52,7 +53,7 @@ class Window:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Measured:
     """A pass, and by the numbers of its updates the largest ratio of two targets' weights where counts differ.
 
@@ -66,6 +67,8 @@ class Measured:
     unclipped: Mapping[int, str]
     ended_epochs: int
     joined: bool
+    # The optimizers that a line of the source is about, empty for all.
+    concerned: frozenset[str]
 
 
 def windows(events: Sequence[Notes]) -> list[Window]:
@@ -257,7 +260,24 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
         unclipped,
         len(ends),
         all(w.step["joined"] for r in read for w in r),
+        _concerned(list(_seen_from(file, events)), line),
     )
+
+
+def _concerned(events: Sequence[Notes], line: int) -> frozenset[str]:
+    """The optimizers that step at a line, or right after what goes backward there."""
+    at = {str(e["optimizer"]) for e in events if e["kind"] == "step" and e["line"] == line}
+    if at:
+        return frozenset(at)
+    found: set[str] = set()
+    pending = False
+    for event in events:
+        if event["kind"] == "backward":
+            pending = event["line"] == line
+        elif event["kind"] == "step" and pending:
+            found.add(str(event["optimizer"]))
+            pending = False
+    return frozenset(found)
 
 
 def _raised(raised: Notes, file: str) -> Raised:

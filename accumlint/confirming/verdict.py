@@ -107,7 +107,7 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
     if unknown:
         text = min(unknown)
         raise Undecided(
-            f"{answer.sentence}, unless `{text}` sees to it, which is not here", (text,)
+            f"{answer.sentence}, unless `{text}` sees to it, which does not run here", (text,)
         )
     cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     if plan.job.entry["calls"] == "microbatch" and not cleared and "zero_grad(" in plan.job.text:

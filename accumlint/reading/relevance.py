@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 
@@ -18,7 +19,7 @@ _STATEMENTS = (
 _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 
 
-@dataclass(frozen=True)
+@frozen
 class Relevance:
     """`kept` are the statements to execute, `eventful` those that hold an event, directly or through a call.
 
@@ -88,7 +89,7 @@ class Relevance:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Reach:
     """What a file's imports lead to: callees, as `called` shows them, that hold an event, a strong one, a backward …"""
 
@@ -418,6 +419,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last == "update" and isinstance(func, p.Attr):
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
+            case p.Comprehension(clauses=clauses) if any(_is_of_scalers(c[1]) for c in clauses):
+                # `[s.update() for s in scalers]`, whatever each of them is called.
+                fact.event = fact.strong = True
             case p.Lambda(function=function):
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):
@@ -428,6 +432,10 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.writes |= p.target_names(target)
             case _:
                 pass
+
+
+def _is_of_scalers(iterable: p.Expr) -> bool:
+    return names.role_of(usage.last_name(iterable)) == "scaler"
 
 
 def _is_setting(node: p.Attr) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import prefilter
+from accumlint.frozen import frozen
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
@@ -33,7 +34,7 @@ WHOLE = Scenario(4, 8)
 LONGEST_LITERAL = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Exploration:
     """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
 
@@ -369,7 +370,7 @@ class _Paths:
             nested = any(
                 isinstance(n, p.For | p.While)
                 and n in self.slice.backwards
-                and machine.holds_loop(n)
+                and machine.rounds.holds_loop(n)
                 for n in p.walk(function.body)
             )
             machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
@@ -392,7 +393,7 @@ class _Paths:
         repeat(machine, closure, receiver, function)
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
-        return machine.has_training_loop(function.body)
+        return machine.rounds.has_training_loop(function.body)
 
 
 def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:

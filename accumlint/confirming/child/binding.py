@@ -26,7 +26,7 @@ from accumlint.confirming.child.networks import Model, Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
-from accumlint.confirming.child.things import Things, Unbound
+from accumlint.confirming.child.things import AVERAGE, Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.reading import names
 
@@ -110,7 +110,8 @@ class Binding(Things):
             ):
                 return self._piece(bound)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
-            self.own(value)
+            if not AVERAGE.search(f"{bound} {type(value).__name__}"):
+                self.own(value)
         if isinstance(value, torch.Tensor) and value.dim() and _LOSS.search(last.lower()):
             # The first thing that a network gives is its loss where that is the name it gets.
             given = self.data.last
@@ -211,6 +212,11 @@ class Binding(Things):
         frame = sys._getframe(1)
         reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
         self.failed.append(f"line {frame.f_lineno}: {reason}")
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            # It may do more than step, like reducing what it applies.
+            name = f"{type(owner).__name__}.{frame.f_code.co_name}"
+            self.recorder.notes.handed.append(name)
         if self.lenient:
             return self._made_up(bound, failure)
         # A loss is never made up.

@@ -70,6 +70,7 @@ def instance(binding: Binding, cls: type) -> Any:
     if start is not object.__init__:
         args, kwargs = arguments(binding, start, 1)
         start(made, *args, **kwargs)
+        _put_later(binding, made)
     if isinstance(made, AbsentModule):
         binding.own(made)
     elif isinstance(made, nn.Module) and _is_abstract(made):
@@ -80,6 +81,18 @@ def instance(binding: Binding, cls: type) -> Any:
         made.add_module("stand_in", network)
         made.forward = network.forward
     return made
+
+
+def _put_later(binding: Binding, made: Any) -> None:
+    """Networks, optimizers and schedulers that are None at first, and that another method puts there."""
+    for name, value in list(vars(made).items()):
+        text = f"self.{name}"
+        role = binding.roles.get(text) or names.role_of(name)
+        known = text in binding.roles or role != "model"
+        if value is None and known and role in ("model", "optimizer", "scheduler"):
+            found = binding.value(text)
+            if found is not None and found is not UNKNOWN:
+                setattr(made, name, found)
 
 
 def instance_of_any(binding: Binding, cls: type) -> Any:

@@ -50,6 +50,12 @@ class _Known(SimpleNamespace):
         return self._binding.known(text)
 
 
+def _in_ddp(module: Any) -> Any:
+    """What trains on several ranks: the module in DDP; on one, itself."""
+    alone = not dist.is_initialized() or dist.get_world_size() == 1
+    return module if alone else nn.parallel.DistributedDataParallel(module)
+
+
 def _trainer(binding: Binding) -> type:
     class Trainer:
         """Divides by the accumulation steps only where the loss is not told the window's number of items."""
@@ -101,7 +107,10 @@ def _trainer(binding: Binding) -> type:
         autocast_smart_context_manager = compute_loss_context_manager
 
         def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
-            loss = self.compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+            # Older ones have nothing to tell.
+            takes = "num_items_in_batch" in inspect.signature(self.compute_loss).parameters
+            told = {"num_items_in_batch": num_items_in_batch} if takes else {}
+            loss = self.compute_loss(model, inputs, **told)
             if not self.model_accepts_loss_kwargs and self.compute_loss_func is None:
                 loss = loss / binding.steps_
             self.accelerator.backward(loss)
@@ -110,6 +119,8 @@ def _trainer(binding: Binding) -> type:
         def train(self, *_: Any, **__: Any) -> None:
             model, steps = self.model, binding.steps_
             optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+            # `self.model` stays what it was.
+            wrapped = _in_ddp(model)
             while True:
                 binding.turn(True)
                 window = [binding.data.fetch() for _ in range(steps)]
@@ -119,7 +130,9 @@ def _trainer(binding: Binding) -> type:
                 if len(inspect.signature(self.training_step).parameters) == 2:
                     told = ()
                 for batch in window:
-                    self.training_step(model, batch.use(), *told)
+                    last = batch is window[-1]
+                    with nullcontext() if last or wrapped is model else wrapped.no_sync():
+                        self.training_step(wrapped, batch.use(), *told)
                 optimizer.step()
                 optimizer.zero_grad()
 
@@ -205,8 +218,7 @@ def _fabric(binding: Binding) -> type:
             self.is_global_zero = binding.data.rank == 0
 
         def setup(self, module: Any, *optimizers: Any, **_: Any) -> Any:
-            if self.world_size > 1:
-                module = torch.nn.parallel.DistributedDataParallel(module)
+            module = _in_ddp(module)
             return (module, *optimizers) if optimizers else module
 
         setup_module = setup

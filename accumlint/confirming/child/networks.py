@@ -34,6 +34,12 @@ _FIGURE = re.compile(
 )
 
 
+# Names of what is the loss where a network gives several.
+_WHOLE = {"loss", "losses", "total_loss", "loss_total"}
+# A network is in no more wrappers than that.
+_MOST_WRAPPERS = 100
+
+
 class Losses(dict[str, torch.Tensor], Plain):
     """What goes by the name of several losses: one by its name, or a tensor of them."""
 
@@ -54,6 +60,8 @@ class Output(Plain):
         self._make = loss
         self.has_loss = has_loss
         self._loss: torch.Tensor | None = None
+        # Losses by their names: of several, each is one of its own.
+        self._each: dict[str, torch.Tensor] = {}
         # What the loop has put in.
         self._put: dict[str, Any] = {}
 
@@ -83,8 +91,14 @@ class Output(Plain):
             # A group of losses, of which one is taken by its name.
             return self
         if re.search(r"loss|^nll|^elbo|^objective", low):
-            return self.loss
+            return self._loss_of(low)
         return self
+
+    def _loss_of(self, name: str) -> torch.Tensor:
+        if name not in self._each:
+            is_whole = name in _WHOLE or not self._each
+            self._each[name] = self.loss if is_whole else self._make()
+        return self._each[name]
 
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         flat = [n if isinstance(n, str) else "" for n in names]
@@ -194,6 +208,7 @@ class Model(nn.Module):
     def __init__(self, data: Data, seed: int) -> None:
         super().__init__()
         self.data_ = [data]
+        self.asked_ = [0, 0]
         with torch.random.fork_rng(devices=[]):
             seed_with(seed)
             if data.kind == "tokens":
@@ -245,6 +260,21 @@ class Model(nn.Module):
 
     half = bfloat16 = float = double = cuda = cpu = to
 
+    def _unwrapped(self, name: str) -> Model:
+        """Itself, but for a loop that takes wrappers off as long as there are any.
+
+        Raises:
+            AttributeError: where nothing else has happened since it was asked so often.
+        """
+        fetched, times = self.asked_
+        self.asked_[:] = [
+            self.data_[0].fetched,
+            times + 1 if fetched == self.data_[0].fetched else 0,
+        ]
+        if times > _MOST_WRAPPERS:
+            raise AttributeError(name)
+        return self
+
     def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
         """What of all that it is given it computes from; None for nothing that fits."""
         data = self.data_[0]
@@ -278,7 +308,7 @@ class Model(nn.Module):
             if name.startswith("_") or is_library(sys._getframe(1)):
                 raise
             if name == "module":
-                return self
+                return self._unwrapped(name)
             if name == "no_sync":
                 return nullcontext
             if name in ("device", "dtype"):

@@ -15,6 +15,7 @@ import functools
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -72,6 +73,7 @@ class Recorder(TorchFunctionMode):
         self.models: list[nn.Module] = []
         self.losses: list[Loss] = []
         self.busy = False
+        self.steps: Counter[int] = Counter()
         self.stepped = 0
         self.building = 0
         self.epoch = 0
@@ -423,7 +425,9 @@ class Recorder(TorchFunctionMode):
             self.withheld = []
             return
         self._reread(optimizer, self.parameters(), owned)
-        self.stepped += 1
+        # Optimizers that step side by side take as many windows as one alone.
+        self.steps[self.index(optimizer)] += 1
+        self.stepped = max(self.steps.values())
 
     def turn(self) -> None:
         """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import sys
@@ -51,6 +52,16 @@ def _code(job: Any) -> Any:
     return job[key]
 
 
+def _look(job: Any, binding: Binding) -> None:
+    """Tells the binding which attributes the source reads, and which of them it calls."""
+    if "called" not in job:
+        nodes = list(ast.walk(ast.parse(job["text"])))
+        called = (n.func for n in nodes if isinstance(n, ast.Call))
+        job["called"] = frozenset(f.attr for f in called if isinstance(f, ast.Attribute))
+        job["read"] = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute))
+    binding.called, binding.read = job["called"], job["read"]
+
+
 @contextlib.contextmanager
 def _known(module: types.ModuleType) -> Generator[None, None, None]:
     """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
@@ -68,6 +79,7 @@ def _known(module: types.ModuleType) -> Generator[None, None, None]:
 def run(job: Any, binding: Binding) -> None:
     """Runs the loop of a job: its module, and the function or the framework that it starts with."""
     entry = job["entry"]
+    _look(job, binding)
     module = types.ModuleType(job["module"])
     space = vars(module)
     # A package that imports this module while it imports the package takes what is not there yet.

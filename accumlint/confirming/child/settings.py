@@ -44,6 +44,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"(epochs?|steps?|iters?)_(run|done|completed|finished|trained|seen)$", 0),
         (r"^(finished|completed|trained|last|done)_(epochs?|steps?|iters?)$", 0),
         (r"(^|_)(num|n|max|total|train)(_\w*)?epochs?$|^epochs?$", 2),
+        (r"(^|_)(max|most|num|n)_?(re)?cycles?$", 2),
         (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),
         (_LONG, 1000),
         (r"vocab", VOCABULARY),

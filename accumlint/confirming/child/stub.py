@@ -76,11 +76,13 @@ class Stub:
     _text: str
     _answers: Answers
     _made: dict[str, Any]
+    _counted: bool
 
     def __init__(self, text: str, answers: Answers) -> None:
         object.__setattr__(self, "_text", text)
         object.__setattr__(self, "_answers", answers)
         object.__setattr__(self, "_made", {})
+        object.__setattr__(self, "_counted", False)
 
     def _other(self, text: str) -> Any:
         made = self._made
@@ -240,6 +242,8 @@ class Stub:
         return None
 
     def __index__(self) -> int:
+        # What has been a number of rounds stays that number.
+        object.__setattr__(self, "_counted", True)
         return 1
 
     def __int__(self) -> int:
@@ -316,9 +320,14 @@ class Stub:
             return self if _LOSSES.search(self._text.rpartition(".")[2].lower()) else other
         return self
 
+    def __sub__(self, other: object) -> Any:
+        if self._counted and type(other) is int:
+            return int(self) - other
+        return self._operated(other)
+
 
 for _name in (
-    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+    "add", "radd", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
     "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
     "rrshift", "iadd", "isub", "imul", "itruediv", "ilshift",
 ):  # fmt: skip

@@ -10,23 +10,19 @@ import argparse
 import builtins
 import importlib.abc
 import importlib.machinery
+import pickle
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
 import torch
-import torch.distributed as dist
-from torch.distributed import algorithms
-from torch.distributed.algorithms import join
-from torch.nn.parallel import DistributedDataParallel as Wrapped
-from torch.nn.parallel import distributed
 
 from accumlint.confirming.child import contracts, sharded
-from accumlint.confirming.child.batches import plain
 from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.processes import processes
 from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
 from accumlint.confirming.child.things import Unbound
@@ -66,13 +62,16 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         if device.type != "cuda":
             without_cuda(patch, device)
         scalers(patch, device, scaling)
-        _processes(patch, binding)
+        processes(patch, binding)
+        if device.type != "cuda":
+            _modules(patch, device, binding.data.dtype)
         _arguments(patch, binding)
         patch(
             torch,
             "compile",
             lambda model=None, *_, **__: model if model is not None else (lambda m: m),
         )
+        patch(torch, "save", _saving(torch.save))
         patch(sys, "argv", ["train.py"])
         patch(builtins, "__import__", _importing(binding, stack))
         finder = _Finder(binding, _sharding(patch, binding))
@@ -114,100 +113,27 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
     patch(torch.amp, "autocast", Autocast)
 
 
-def _processes(patch: Callable[..., Any], binding: Binding) -> None:
-    device = binding.data.device
-    recorder = binding.recorder
+def _saving(save: Callable[..., Any]) -> Callable[..., Any]:
+    """What is saved where there is no folder, or cannot be, is not: nobody will read it."""
 
-    class Counted(Wrapped):
-        """DDP over the ranks that are here, its all-reduces counted."""
+    def saved(*args: Any, **kwargs: Any) -> None:
+        with suppress(RuntimeError, AttributeError, TypeError, pickle.PicklingError):
+            save(*args, **kwargs)
 
-        def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
-            binding.data.thaw()
-            recorder.wraps += 1
-            if next(module.parameters(), None) is None:
-                # What it is made of is not here.
-                module = binding.model("model")
-            if not any(p.requires_grad for p in module.parameters()):
-                # What is frozen in it is told by names that stand-ins do not have.
-                module.requires_grad_(True)
-            kept = {
-                k: kwargs[k]
-                for k in ("gradient_as_bucket_view",)
-                if isinstance(kwargs.get(k), bool)
-            }
-            super().__init__(module, find_unused_parameters=binding.unused, **kept)
-            group = dist.group.WORLD
-            assert group is not None
-
-            self.own: list[Any] = [group, None]
-
-            def counted(state: Any, bucket: Any) -> Any:
-                from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
-                recorder.note("reduce")
-                given, hook = self.own
-                return (hook or default_hooks.allreduce_hook)(given, bucket)
-
-            # DDP reads the annotations, which here would be text.
-            counted.__annotations__ = {}
-            super().register_comm_hook(None, counted)
-
-        def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
-            self.own[:] = [state, hook]
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            if recorder.settings.sabotage == "sync":
-                # The control: every backward reduces.
-                self.require_backward_grad_sync = True
-            if recorder.settings.sabotage == "mute":
-                # The control: none does.
-                self.require_backward_grad_sync = False
-            return super().forward(*args, **kwargs)
-
-    # All ranks have as many micro-batches.
-    patch(join, "Join", lambda *_, **__: nullcontext())
-    patch(algorithms, "Join", lambda *_, **__: nullcontext())
-    # What a network gives stands for a tensor.
-    found = distributed._find_tensors
-    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
-    patch(torch.nn.parallel, "DistributedDataParallel", Counted)
-    patch(distributed, "DistributedDataParallel", Counted)
-    if dist.is_initialized() and device.type == "cpu":
-        patch(dist, "all_reduce", _averaging(dist.all_reduce))
-        patch(dist, "all_gather", _of_one_size(dist.all_gather))
-    if dist.is_initialized():
-        patch(dist, "init_process_group", lambda *_, **__: None)
-        patch(dist, "destroy_process_group", lambda *_, **__: None)
-        patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
-        patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+    return saved
 
 
-def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Gloo has no average; torch would divide where autograd sees it, which NCCL does not do."""
+def _modules(patch: Callable[..., Any], device: torch.device, dtype: torch.dtype) -> None:
+    """Modules of the user's own stay on the device and in the precision of the run."""
+    to: Callable[..., Any] = torch.nn.Module.to
 
-    def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
-        if op != dist.ReduceOp.AVG:
-            return reduce(tensor, op, *args, **kwargs)
-        work = reduce(tensor, dist.ReduceOp.SUM, *args, **kwargs)
-        if work is not None:
-            work.wait()
-        tensor.data /= dist.get_world_size()
-        return work
+    def moved(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        wanted = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.dtype)]
+        return to(self, device, dtype if wanted and wanted[0].is_floating_point else None)
 
-    return all_reduce
-
-
-def _of_one_size(gather: Callable[..., Any]) -> Callable[..., Any]:
-    """Gloo ends the process where ranks gather tensors of different sizes, as they do of ragged data."""
-
-    def all_gather(tensors: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size())]
-        gather(sizes, torch.tensor([tensor.numel()]))
-        if len(set(map(int, sizes))) > 1:
-            raise RuntimeError("ranks gather tensors of different sizes")
-        return gather(tensors, tensor, *args, **kwargs)
-
-    return all_gather
+    patch(torch.nn.Module, "to", moved)
+    for name in ("cuda", "half", "bfloat16", "float"):
+        patch(torch.nn.Module, name, lambda self, *_, **__: self)
 
 
 def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from accumlint.confirming.child.batches import Batch, Data, Loader
+from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, setting
@@ -38,6 +39,10 @@ _NO_MODEL = re.compile(
 )
 _NO_LOADER = re.compile(
     r"_dict$|config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_"
+)
+# A running average of the weights is no network that trains; often the first rank alone has one.
+AVERAGE = re.compile(
+    r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"
 )
 # Names of networks that reading does not go by, since they are more often parts of one.
 _NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
@@ -129,6 +134,10 @@ class Things:
         self.tells_steps = tells_steps
         self.engine_steps = 1 if scripted else steps
         self.scaled = scaled
+        # What the source calls by a name is no setting.
+        self.called: frozenset[str] = frozenset()
+        # Attributes that it reads.
+        self.read: frozenset[str] = frozenset()
         # DDP has to find parameters that take no part in a loss.
         self.unused = False
         self.accelerators: list[Any] = []
@@ -220,7 +229,7 @@ class Things:
             return self.data.ignored
         if _PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
-        found = setting(low)
+        found = UNKNOWN if last in self.called else setting(low)
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
@@ -342,7 +351,8 @@ class Things:
             seed = 17 + len(self.models)
             made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
             self.models[key] = made
-            self.recorder.models.append(made)
+            if not AVERAGE.search(key):
+                self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"
             self.tell(text, f"{what} network of about a hundred parameters")
         return self.models[key]
@@ -360,7 +370,7 @@ class Things:
         Raises:
             AttributeError: for what Python and libraries ask of any object.
         """
-        if name.startswith("_"):
+        if name.startswith("__") or (name.startswith("_") and name not in self.read):
             raise AttributeError(name)
         found = self.known(f"self.{name}")
         object.__setattr__(made, name, found)
@@ -424,8 +434,17 @@ class Things:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
+        if "deepspeed_plugin" in self.read:
+            self._plugin(type(made.state))
         self.accelerators.append(made)
         return made
+
+    def _plugin(self, state: Any) -> None:
+        """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""
+        unknown = self.stub("accelerator.state.deepspeed_plugin")
+        state.deepspeed_plugin = property(
+            lambda _: None if is_library(sys._getframe(1)) else unknown
+        )
 
     def own(self, module: nn.Module) -> None:
         """A module of the user's that holds parameters of its own takes part in what is measured."""

@@ -24,16 +24,21 @@ class _Quiet(types.ModuleType):
         return _NOTHING
 
 
+class _Nobody:
+    """A class that nothing is of."""
+
+
 class _Nothing:
-    """False, and nothing when called or asked for a part."""
+    """False, and nothing when called or asked for a part; a part that is named like a class is one."""
 
     def __call__(self, *_: object, **__: object) -> None:
         return None
 
-    def __getattr__(self, name: str) -> _Nothing:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return self
+        # Libraries ask whether a module is a compiled one.
+        return _Nobody if name[0].isupper() else self
 
     def __bool__(self) -> bool:
         return False

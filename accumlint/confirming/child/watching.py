@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from accumlint.confirming.child.scaling import Scaled
+from accumlint.confirming.child.stub import Stub
 
 if TYPE_CHECKING:
     from accumlint.confirming.child.recorder import Recorder
@@ -147,12 +148,18 @@ def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
 
 
 def _trained(recorder: Recorder, given: Any) -> Any:
-    """What an optimizer is given; all that no other has, where it was chosen by names that stand-ins do not have."""
+    """What an optimizer is given; all that no other has, where it was chosen by names that stand-ins do not have.
+
+    Parts of a network that are one and the same stand-in are trained once.
+    """
     groups: list[Any] = [given] if isinstance(given, torch.Tensor) else list(given)
+    taken: set[int] = set()
     for group in groups:
         if isinstance(group, dict):
             held: Any = group["params"]
-            group["params"] = [held] if isinstance(held, torch.Tensor) else list(held)
+            held = [held] if isinstance(held, torch.Tensor) else list(held)
+            group["params"] = [p for p in held if id(p) not in taken]
+            taken |= set(map(id, held))
     if any(not isinstance(group, dict) or group["params"] for group in groups):
         return groups
     others = {id(p) for one in recorder.optimizers for p in _parameters(one)}
@@ -189,6 +196,9 @@ def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
     get_scale = scaler.get_scale
 
     def scaled(self: Any, outputs: Any) -> Any:
+        if isinstance(outputs, Stub):
+            # Not the map over its items that torch would make.
+            return outputs
         result = scale(self, outputs)
         recorder.scale = float(self.get_scale()) if self.is_enabled() else 1.0
         recorder.notes.initial_scale = recorder.notes.initial_scale or recorder.scale

@@ -191,15 +191,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     )
     prefixed = dist.PrefixStore(f"job/{number}", store)
     if world > 1 or job["distributed"]:
-        per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(
-            os.environ["LOCAL_WORLD_SIZE"]
-        )
-        backend = "nccl" if per_rank else "gloo"
-        dist.init_process_group(
-            backend, store=prefixed, rank=rank, world_size=world,
-            # A rank that waits for one that has failed should still be heard.
-            timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
-        )  # fmt: skip
+        _join(prefixed, order, rank, world, device)
     if device.type == "cpu":
         # Accelerate joins other processes on the CPU only when it is told to.
         os.environ["ACCELERATE_USE_CPU"] = "true"
@@ -217,38 +209,14 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
-    kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
-    tried: list[dict[str, Any]] = []
-    job["unused"] = False
-    # The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and
-    # no part of its ordinary way may be in the way.
-    ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
-    for lenient, ordinary, kind in ways:
-        if tried and _ran(tried[-1], lenient, ordinary):
-            # It never steps, and would not on other data.
-            continue
-        job["leniently"], job["ordinarily"] = lenient, ordinary
-        first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
-        if not job["unused"] and _leaves_unused(first):
-            job["unused"] = True
-            first = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
-        if any(refusal["inside"] for refusal in first["notes"]["refused"]):
-            # It would try again in every other pass.
-            return {"passes": [first]}
-        tried.append(first)
-        raised = first["raised"]
-        if raised is None or raised["scaler"] or not job["lenient"]:
-            if _steps(first) or (raised and first["notes"]["losses"]):
-                break
-    else:
-        # What got furthest, or else the first, which says most about why none of them ran.
-        first = next(filter(_steps, tried), tried[0])
-        job["leniently"], job["ordinarily"] = first["lenient"], first["ordinary"]
+    first = _first(job, order, rank, world, device, prefixed, recorders)
+    if any(refusal["inside"] for refusal in first["notes"]["refused"]):
+        # It would try again in every other pass.
+        return {"passes": [first]}
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
-    prefixed.set(f"tells/{rank}", json.dumps(_tells(first)))
-    told = [json.loads(prefixed.get(f"tells/{r}")) for r in range(world)]
+    told = _everywhere(prefixed, "tells", rank, world, _tells(first))
     tells = told[0]
     if not (job["stepless"] or any(one["more"] for one in told)):
         return {"passes": passes}
@@ -260,6 +228,85 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
             continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
+
+
+def _join(store: Any, order: Any, rank: int, world: int, device: torch.device) -> None:
+    """A process group of all ranks."""
+    per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(
+        os.environ["LOCAL_WORLD_SIZE"]
+    )
+    dist.init_process_group(
+        "nccl" if per_rank else "gloo", store=store, rank=rank, world_size=world,
+        # A rank that waits for one that has failed should still be heard.
+        timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
+    )  # fmt: skip
+
+
+def _everywhere(store: Any, key: str, rank: int, world: int, value: Any) -> list[Any]:
+    """What each rank has to tell, in their order."""
+    store.set(f"{key}/{rank}", json.dumps(value))
+    return [json.loads(store.get(f"{key}/{r}")) for r in range(world)]
+
+
+def _first(
+    job: Any, order: Any, rank: int, world: int, device: torch.device, store: Any, recorders: list[Recorder]
+) -> dict[str, Any]:  # fmt: skip
+    """The first pass, in the first way in which the loop runs on all ranks; else the one that got furthest.
+
+    The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and no
+    part of its ordinary way may be in the way.
+    """
+    kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
+    ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
+    tried: list[dict[str, Any]] = []
+    steps: list[list[bool]] = []
+    job["unused"] = False
+    number = 0
+
+    def attempt(kind: str) -> tuple[dict[str, Any], list[Any]]:
+        nonlocal number
+        if number and world > 1:
+            # What a rank that has failed has left in the air would reach this try.
+            dist.destroy_process_group()
+            _join(dist.PrefixStore(f"way/{number}", store), order, rank, world, device)
+        made = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
+        number += 1
+        refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
+        tells = [_leaves_unused(made), refused, _good(made, job), _steps(made), _whole(made)]
+        return made, _everywhere(store, f"way/{number}/tells", rank, world, tells)
+
+    whole: tuple[bool, bool] | None = None
+    for lenient, ordinary, kind in ways:
+        if whole == (lenient, ordinary):
+            # It never steps, and would not on other data.
+            continue
+        job["leniently"], job["ordinarily"] = lenient, ordinary
+        made, told = attempt(kind)
+        if not job["unused"] and any(unused for unused, *_ in told):
+            job["unused"] = True
+            made, told = attempt(kind)
+        _, refused, good, stepped, ran = map(list, zip(*told, strict=True))
+        if any(refused) or all(good):
+            return made
+        tried.append(made)
+        steps.append(stepped)
+        whole = (lenient, ordinary) if all(ran) else None
+    # Or else the first, which says most about why none of them ran.
+    best = max(range(len(tried)), key=lambda index: (all(steps[index]), any(steps[index]), -index))
+    made = tried[best]
+    job["leniently"], job["ordinarily"] = made["lenient"], made["ordinary"]
+    if world > 1:
+        dist.destroy_process_group()
+        _join(dist.PrefixStore("way/best", store), order, rank, world, device)
+    return made
+
+
+def _good(made: dict[str, Any], job: Any) -> bool:
+    """Whether a pass shows what it is for, and may be followed by others like it."""
+    raised = made["raised"]
+    if raised is None or raised["scaler"] or not job["lenient"]:
+        return _steps(made) or bool(raised and made["notes"]["losses"])
+    return False
 
 
 def _leaves_unused(made: dict[str, Any]) -> bool:
@@ -280,10 +327,9 @@ def _trains(made: dict[str, Any]) -> bool:
     return any(any(part["gradient"]) for e in events for part in e.get("contributions", ()))
 
 
-def _ran(made: dict[str, Any], lenient: bool, ordinary: bool) -> bool:
-    """Whether a pass that was made in this way trained to its end."""
-    ways = made["lenient"], made["ordinary"]
-    return ways == (lenient, ordinary) and made["raised"] is None and _trains(made)
+def _whole(made: dict[str, Any]) -> bool:
+    """Whether a pass trained to its end."""
+    return made["raised"] is None and _trains(made)
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
