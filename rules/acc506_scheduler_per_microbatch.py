@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
-from accumlint.reading.program import Program, render
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, safe
-from accumlint.tracing.trace import Schedule, Thing, Trace, Window
+from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
 from ._schedules import (
@@ -106,8 +105,6 @@ class SchedulerPerMicrobatch(Rule):
                     for argument in arguments(move.scheduler)
                 )
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
-                if window.step.gated and is_prepared(trace.program, move.scheduler):
-                    continue
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"
@@ -118,16 +115,6 @@ class SchedulerPerMicrobatch(Rule):
                         window=window,
                         fixes=move_with_step(trace, window, move),
                     )
-
-
-def is_prepared(program: Program, scheduler: Thing) -> bool:
-    """True where Accelerate is given the scheduler somewhere, in a branch that was perhaps not taken."""
-    name = scheduler.text.rpartition(".")[2]
-    return any(
-        render(a.value).rpartition(".")[2] == name
-        for call in program.calls.get("prepare", ())
-        for a in call.args
-    )
 
 
 def move_with_step(trace: Trace, window: Window, move: Schedule) -> Iterator[Fix]:
