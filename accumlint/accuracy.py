@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
 from accumlint import packs
+from accumlint.frozen import frozen
 
 # From here on SARIF's words hold, of the share that `expected` gives.
 _WORDS = (("very-high", 0.9), ("high", 0.75), ("medium", 0.5), ("low", 0.0))
 
 
-@dataclass(frozen=True)
+@frozen
 class Accuracy:
     """Findings that a reader's label bears out, findings in fully labelled loops that none does, labels not found."""
 

@@ -12,9 +12,9 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.problem import Misuse
 from accumlint.report import Report
@@ -36,7 +36,7 @@ class ChangesError(Misuse):
     """Git cannot say what changed; the message says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Hunk:
     """`added` lines from `first` on, in the place of `removed` ones; with none added, `first` is the line before."""
 
@@ -99,7 +99,7 @@ def since(revision: str, folder: str) -> Changes:
     return changes
 
 
-@dataclass(frozen=True)
+@frozen
 class _Repository:
     root: str
     revision: str

@@ -6,12 +6,13 @@ The program's reader, the tracer and the rules are imported when the first file 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -20,6 +21,7 @@ from accumlint import packs, prefilter
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
 from accumlint.report import Checked, Fix, Mark, Report, Untraced
@@ -45,7 +47,7 @@ SECONDS = 3.0
 _PILE = 400_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Examined:
     """A file's program, what running it abstractly gave, and what is reported of it; no fix has been tried yet.
 
@@ -85,9 +87,12 @@ def check(
     """
     shared = Shared(illustrate)
     with _without_collector(), cache or nullcontext(), ExitStack() as stack:
-        ahead = _ahead(spread, cache, shared, jobs, stack) if jobs != 1 else {}
+        find = cache.find if cache else _nothing
+        early = {target: find(target) for target in spread} if jobs != 1 else {}
+        unknown = [target for target, known in early.items() if not (known or target.stdin)]
+        ahead = _ahead(unknown, shared, jobs, stack)
         for target in targets:
-            known = cache.find(target) if cache else None
+            known = early[target] if target in early else find(target)
             if known is None:
                 coming = ahead.get(target)
                 done = next(coming) if coming else _done(target, shared)
@@ -97,7 +102,7 @@ def check(
             yield known
 
 
-@dataclass(frozen=True)
+@frozen
 class _Done:
     """What checking a file gave, and the paths that this rests on."""
 
@@ -117,14 +122,19 @@ def _done(target: Target, shared: Shared) -> _Done:
     return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
 
 
+def _nothing(_: Target) -> None:
+    """What a cache that is not there knows."""
+
+
 def _ahead(
-    targets: Sequence[Target], cache: Cache | None, shared: Shared, jobs: int, stack: ExitStack
+    targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
 ) -> dict[Target, Iterator[_Done]]:
     """Where the results of files come from when their turn is there: what a glance told, and what others check."""
+    if not targets:
+        return {}
     from accumlint import spreading
 
-    unknown = [t for t in targets if not (t.stdin or (cache and cache.find(t)))]
-    glances = {target: _glance(target) for target in unknown}
+    glances = {target: _glance(target) for target in targets}
     ahead = {target: iter([_Done(checked)]) for target, checked in glances.items() if checked}
     hot = [target for target, checked in glances.items() if not checked]
     count = spreading.processes(jobs, len(hot))
@@ -134,22 +144,26 @@ def _ahead(
     for name in ("judge", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
-    spread = spreading.Spread(hot, lambda target: _done(target, shared), count)
+    spread = spreading.Spread(hot, lambda target: _done(target, shared), count, _size)
     results = stack.enter_context(spread).results()
 
     def told() -> Iterator[_Done]:
-        dead: set[int] = set()
-        for number, (target, result) in enumerate(zip(hot, results, strict=True)):
-            if not isinstance(result, spreading.Died):
-                yield result
-            elif number % count in dead:
-                yield _done(target, shared)
-            else:
-                dead.add(number % count)
+        for target, result in zip(hot, results, strict=True):
+            if isinstance(result, spreading.Died):
                 message = "the process that checked this is gone; please report it with this file"
                 yield _Done(_failed(target, Problem(target.shown, message, Kind.FAULT)))
+            else:
+                yield result
 
     return ahead | dict.fromkeys(hot, told())
+
+
+def _size(target: Target) -> int:
+    """The bytes of a file, 0 where they cannot be told."""
+    try:
+        return os.stat(target.file).st_size
+    except (OSError, ValueError):
+        return 0
 
 
 def _glance(target: Target) -> Checked | None:

@@ -6,12 +6,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import cast
 
 from accumlint import keys
+from accumlint.frozen import frozen
 from accumlint.keys import KEYS, Kind, Value, WordsByName
 from accumlint.problem import Misuse
 
@@ -26,7 +27,7 @@ class ConfigError(Misuse):
     """The settings cannot be used; the message names the file and the mend."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Setting:
     """One key with its value, and the files that set it; none for the usual value."""
 
@@ -41,7 +42,7 @@ class Setting:
         return Setting(self.name, value, (origin,))
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """What holds for the files of one folder.
 
@@ -86,7 +87,7 @@ class Settings:
         return [origin for origins in held for origin in origins if origin != TYPED]
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """What the command line says about the settings; empty where it says nothing. `inline` are KEY=VALUE in TOML."""
 
@@ -100,7 +101,7 @@ class Options:
     baseline: Path | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Layer:
     """The values that one file, or the command line, sets."""
 

@@ -6,19 +6,19 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from accumlint import patterns
-from accumlint.config import Options, Settings, settings
+from accumlint.config import FILES, Options, Settings, settings
+from accumlint.frozen import frozen
 from accumlint.patterns import Patterns
 from accumlint.problem import Kind, Problem
 
 _PLAIN_NAME = re.compile(r"[\w.-]+/?")
 
 
-@dataclass(frozen=True)
+@frozen
 class Target:
     """A file to check: its path as the user wrote it, its absolute path, and the settings that hold for it."""
 
@@ -33,13 +33,17 @@ class Target:
         return self.file.endswith(".ipynb")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Folder:
-    """A folder still to be walked, with the .gitignore files that hold in it, outermost first."""
+    """A folder still to be walked, with what holds in it if it has no file of its own that says otherwise.
+
+    `ignored` are the .gitignore files, outermost first.
+    """
 
     path: str
     shown: str
     ignored: tuple[Patterns, ...]
+    held: Settings
 
 
 def find(
@@ -87,7 +91,8 @@ def _find(path: str, options: Options, stdin_filename: str) -> Iterator[Target |
 def _in_folder(path: str, file: str, options: Options) -> Iterator[Target | Problem]:
     shown = "" if path == "." else os.path.join(path, "")
     empty = True
-    for item in _walk(_Folder(file, shown, patterns.from_above(file)), options):
+    top = _Folder(file, shown, patterns.from_above(file), settings(Path(file), options))
+    for item in _walk(top, options):
         empty = False
         yield item
     if empty:
@@ -98,16 +103,18 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
     waiting = [top]
     while waiting:
         folder = waiting.pop()
-        held = settings(Path(folder.path), options)
         try:
             with os.scandir(folder.path) as scan:
                 entries = list(scan)
         except OSError as problem:
             yield Problem(folder.shown or ".", f"cannot be read: {_reason(problem)}")
             continue
-        ignored = folder.ignored
-        if any(entry.name == ".gitignore" for entry in entries):
+        ignored, held = folder.ignored, folder.held
+        names = {entry.name for entry in entries}
+        if ".gitignore" in names:
             ignored = (*ignored, *patterns.of_gitignore(folder.path))
+        if not names.isdisjoint(FILES):
+            held = settings(Path(folder.path), options)
         for entry in entries:
             shown = folder.shown + entry.name
             try:
@@ -120,7 +127,7 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
             if not (is_folder or is_file) or _is_left_out(entry.path, is_folder, ignored, held):
                 continue
             if is_folder:
-                waiting.append(_Folder(entry.path, shown + os.sep, ignored))
+                waiting.append(_Folder(entry.path, shown + os.sep, ignored, held))
             else:
                 yield Target(shown, entry.path, held)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import packs, suppress
 from accumlint import text as texts
 from accumlint.check import check_bytes, read
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.problem import Problem
 from accumlint.report import Checked, Edit, Fix, Report
@@ -17,7 +18,7 @@ from accumlint.text import Text
 from accumlint.writing import write
 
 
-@dataclass(frozen=True)
+@frozen
 class Ignored:
     """What is left to report on a file, and how many of its findings were given a comment."""
 

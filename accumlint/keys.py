@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias, TypeGuard
+
+from accumlint.frozen import frozen
 
 CONFIDENCES = ("certain", "likely", "possible")
 SEVERITIES = ("error", "warning", "info")
@@ -68,7 +69,7 @@ class Kind(Enum):
     WORD_BY_RULE = "a word by rule"
 
 
-@dataclass(frozen=True)
+@frozen
 class Key:
     """One setting. `words` are those that may be chosen from; with `adds`, a file adds to what it extends."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from accumlint import report
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.layout import Layout
 from accumlint.editing.resolving import edits
 from accumlint.editing.verbs import nodes
+from accumlint.frozen import frozen
 from accumlint.reading.program import Place, Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.text import difference
@@ -21,7 +21,7 @@ from accumlint.tracing import Exploration
 SECONDS = 6.0
 
 
-@dataclass(frozen=True)
+@frozen
 class Health:
     """What is wrong with a text: findings by code, all and without those that are only possible; loops that cannot be
     followed; tracing that ended early.

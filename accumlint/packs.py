@@ -16,6 +16,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from accumlint.frozen import frozen
 from accumlint.problem import Misuse
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Entry:
     module: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Selection:
     """The rules to run. `named` are those that were asked for by code or by name."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+
+from accumlint.frozen import frozen
 
 if TYPE_CHECKING:
     # Imported where a pattern is met: most runs have few, some have none.
@@ -20,7 +21,7 @@ _PIECE = re.compile(r"\[\^/\]\*|\[\^?\]?[^\]]*\]|\\.|.", re.DOTALL)
 _DEEP = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class Patterns:
     """Patterns relative to a folder."""
 

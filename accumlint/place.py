@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from accumlint.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Place:
     """1-based lines and columns, the end exclusive."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from accumlint.frozen import frozen
 
 
 class Kind(IntEnum):
@@ -14,7 +15,7 @@ class Kind(IntEnum):
     FAULT = 3
 
 
-@dataclass(frozen=True)
+@frozen
 class Problem:
     """One line for stderr. `traceback` is set where the fault is ours."""
 

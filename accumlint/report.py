@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.problem import Problem
 from accumlint.score import Loop
 
 
-@dataclass(frozen=True)
+@frozen
 class Cell:
     """A cell of a notebook: its number among all cells, from 1, and its id ("" in notebooks of old formats)."""
 
@@ -22,7 +23,7 @@ class Cell:
         return f"cell {self.number}"
 
 
-@dataclass(frozen=True)
+@frozen
 class File:
     """A file: its path as the user would write it, and its absolute one."""
 
@@ -30,7 +31,7 @@ class File:
     path: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Mark:
     """A place in the source with the text of its first line; `message` says why it matters ("" for the finding).
 
@@ -79,7 +80,7 @@ class Mark:
         return self.cell.number if self.cell else 0, self.place.line, self.place.column
 
 
-@dataclass(frozen=True)
+@frozen
 class Edit:
     """`content` in the place of the text at `place`, whose offsets in the decoded file are `start` and `end`.
 
@@ -95,7 +96,7 @@ class Edit:
     cell: Cell | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Fix:
     """How a finding can be mended.
 
@@ -116,7 +117,7 @@ class Fix:
         return self.raw or self.edits
 
 
-@dataclass(frozen=True)
+@frozen
 class Report:
     """A finding with its place. `shown` is the path as the user wrote it, `file` the absolute one.
 
@@ -169,7 +170,7 @@ class Report:
         return self.file, self.mark.order, self.code
 
 
-@dataclass(frozen=True)
+@frozen
 class Silenced:
     """A finding that a comment or the settings silence; `reason` is what the comment gives as one.
 
@@ -182,7 +183,7 @@ class Silenced:
     known: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Untraced:
     """A training loop that could not be followed, and why."""
 
@@ -191,7 +192,7 @@ class Untraced:
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Checked:
     """What checking one file gave; `mended` are the findings that were fixed before."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from accumlint.editing import Verb
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.reading.program import Node, Program
 from accumlint.tracing.trace import Event, Trace, Window
@@ -58,7 +58,7 @@ class Applicability(str, Enum):
     DISPLAY = "display"
 
 
-@dataclass(frozen=True)
+@frozen
 class Fix:
     """How a finding can be mended: what to do in one sentence, and in the verbs of `accumlint.editing`.
 
@@ -128,7 +128,7 @@ _USUAL = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Related:
     """Another place that helps to understand a finding."""
 
@@ -136,7 +136,7 @@ class Related:
     message: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Mention:
     """A rule that an ignore comment or a setting names: `text` as written, the comment's own word where it has no list.
 
@@ -155,7 +155,7 @@ class Mention:
     removal: Place | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Rewording:
     """How a mention can be mended: `content` in the place of what stands there."""
 
@@ -165,7 +165,7 @@ class Rewording:
     content: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Remark:
     """A fault that a `meta` rule sees in a mention, told in one line."""
 
@@ -175,7 +175,7 @@ class Remark:
     fix: Rewording | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """A defect that a rule saw.
 

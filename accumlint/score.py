@@ -7,8 +7,10 @@ them alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
+
+from accumlint.frozen import frozen
 
 # The order of what is done in a window when all is done as it should be.
 KINDS = (
@@ -29,7 +31,7 @@ KINDS = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Beat:
     """One call: what `kind` it is and its `lane` (its kind, with a name where there are several).
 
@@ -51,7 +53,7 @@ class Beat:
     off: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Measure:
     """One micro-batch, or several alike that stand together (`first` to `last`).
 
@@ -71,7 +73,7 @@ class Measure:
         return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"  # noqa: RUF001
 
 
-@dataclass(frozen=True)
+@frozen
 class Bracket:
     """What stands over some micro-batches: an update, or that there is none. `words` begin with the longest."""
 
@@ -81,7 +83,7 @@ class Bracket:
     row: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Share:
     """A micro-batch's part in a step: the factor that is `applied` and the one `expected`, as text and as numbers.
 
@@ -96,7 +98,7 @@ class Share:
     wrong: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """The gradient that one step applies, beside the large batch's; `gradient` and `reference` are sums as text.
 
@@ -116,7 +118,7 @@ class Step:
         return any(share.wrong for share in self.shares)
 
 
-@dataclass(frozen=True)
+@frozen
 class Score:
     """`size` is the length of a whole window (0 where `.grad` is not followed), `raised` what ended the run early.
 
@@ -222,7 +224,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else str(r[0]) for r in runs)
 
 
-@dataclass(frozen=True)
+@frozen
 class Found:
     """What a rule says of a loop."""
 
@@ -234,7 +236,7 @@ class Found:
     line: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Loop:
     """A training loop of a file, as it runs under one condition.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from accumlint import check, suppress
 from accumlint import text as texts
 from accumlint.check import Shared
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.problem import Misuse
 from accumlint.report import Mark
 from accumlint.reported import mark_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AROUND, _BETWEEN = 2, 8
 
 
-@dataclass(frozen=True)
+@frozen
 class Shown:
     """The loops of a file, and those that could not be traced, as line and reason."""
 
@@ -63,7 +63,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Reader:
     """What is shown of one file."""
 

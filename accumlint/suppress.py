@@ -15,10 +15,10 @@ import re
 import tokenize
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.source import lines
 
@@ -43,7 +43,7 @@ _LAYOUT = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Word:
     """What stands in an ignore's list, as written, and where."""
 
@@ -51,7 +51,7 @@ class Word:
     place: Place
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Ignore:
     """One request to silence rules: those of its list, or all of them (`words` is None).
 
@@ -89,7 +89,7 @@ class Ignore:
         return Place(line, 1, line + 1, 1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Match:
     """An ignore that silences a finding, by a word of its list or by having none."""
 
@@ -97,7 +97,7 @@ class Match:
     word: Word | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Suppressions:
     """Every ignore of one file, its statements that spread over several lines, and the lines of comment alone.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.report import Edit, Fix, Mark
 from accumlint.source import decode, line_starts, lines
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _HUNK = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@")
 
 
-@dataclass(frozen=True)
+@frozen
 class Text:
     """The program in a file, with the notebook that it comes from, if any."""
 

@@ -15,6 +15,7 @@ from accumlint.reading.program import (
     Compare,
     Expr,
     For,
+    Function,
     If,
     Jump,
     Lambda,
@@ -141,6 +142,31 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     return multiplied or (
         lengths and not any("accum" in name.lower() for name in _last_names(nodes))
     )
+
+
+def counts_before_prepare(program: Program, argument: Expr) -> bool:
+    """True for the length of a loader that Accelerate divides among its processes afterwards.
+
+    A prepared scheduler then moves as often as if there were one process.
+    """
+    prepares = program.calls.get("prepare", ())
+    for part in stands_for(program, argument, number=True):
+        for node in walk_expr(part):
+            if isinstance(node, Call) and _is_length(node):
+                loader = render(node.args[0].value)
+                line = program.place(node).line
+                if any(
+                    line < program.place(prepare).line
+                    and _function_of(program, prepare) is _function_of(program, node)
+                    and loader in (render(a.value) for a in prepare.args)
+                    for prepare in prepares
+                ):
+                    return True
+    return False
+
+
+def _function_of(program: Program, node: Node) -> Function | None:
+    return next((n for n in program.above(node) if isinstance(n, Function)), None)
 
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:

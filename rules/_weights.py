@@ -66,6 +66,9 @@ def divisions(trace: Trace, window: Window) -> int | None:
     if length and trace.main.guessed and weights(window) == (Fraction(1, length),) * length:
         # Divided by the length of the loop around it, whatever that is.
         return 1
+    if growth == 2 and length > trace.main.steps and length % trace.main.steps == 0:
+        # Several pieces of each micro-batch go backward by themselves: their sum grows all the same.
+        return None if any(map(has_unknown_factor, window.contributions)) else 0
     if growth is None or length != trace.main.steps:
         return None
     if growth == 2 and all(map(has_unknown_factor, window.contributions)):

@@ -147,7 +147,8 @@ class LossNotDivided(Rule):
                 continue
             backward = window.contributions[0].backward
             averaged = reductions == {"mean"}
-            seen = averaged and not all(c.symbols for c in window.contributions)
+            pieces = trace.main.asked and len(window.microbatches) > trace.main.steps
+            seen = averaged and not pieces and not all(c.symbols for c in window.contributions)
             if not averaged and (
                 adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
             ):
@@ -159,7 +160,7 @@ class LossNotDivided(Rule):
                     ""
                     if seen
                     else " (if its weights do not do it)"
-                    if averaged
+                    if averaged and not pieces
                     else " (if it is a mean)"
                 ),
                 confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
@@ -168,8 +169,8 @@ class LossNotDivided(Rule):
                 else Severity.ERROR,
                 window=window,
                 applied=applied(window),
-                expected=expected(window),
-                fixes=divide(trace.program, window),
+                expected="" if pieces else expected(window),
+                fixes=() if pieces else divide(trace.program, window),
             )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Program
+from accumlint.reading.program import Attr, Node, Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
-from accumlint.tracing.trace import Contribution, NoSync, SyncFlag, Trace, Window
+from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
 from ._windows import sources
+from ._wrapping import wrapped_elsewhere
 
 _SWITCHES = {"disable_allreduce", "disable_need_reduction"}
 # Who goes backward: what it is called, and what it wraps a model by.
@@ -24,6 +25,13 @@ _WAITS = re.compile(
     r"no_\w*sync|LocalSGD|deepspeed|zero_(stage|opt)|fsdp|FullyShard|static_graph|torch_xla",
     re.IGNORECASE,
 )
+# The same for a wrapper of the script's own, beside which DeepSpeed and FSDP may be choices.
+_WAITS_IN_DDP = re.compile(r"no_\w*sync|LocalSGD|require_backward|static_graph|torch_xla")
+# What is done with a model beside its training; none of it goes backward.
+_LOOKS_ON = re.compile(
+    r"(^|[._])(de_parallel|unwrap\w*|get_(raw_|core_)?model|eval\w*|valid\w*|test\w*|save\w*|count\w*)$"
+)
+_OWN_BACKWARDS = {"tensor", "scaler", "apex"}
 
 
 class NoSyncMissing(Rule):
@@ -110,7 +118,7 @@ class NoSyncMissing(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
-            if window is None or run.hides("model") or switches(trace.program):
+            if window is None or hides_model(run) or switches(trace.program):
                 continue
             if is_sharded(window) or window.of(NoSync) or window.of(SyncFlag):
                 continue
@@ -121,7 +129,17 @@ class NoSyncMissing(Rule):
             if len({c.microbatch for c in added}) < 2:
                 continue
             by_framework = reduced_by(trace.program, added)
-            if by_framework or all(c.synced for c in added):
+            if not by_framework and (wrapping := wrapped(trace, window, added)) is not None:
+                line = trace.program.place(wrapping).line
+                yield self.at(
+                    window.backwards[0],
+                    f"every micro-batch of the window all-reduces its gradients, "
+                    f"`{window.step.subject}.step()` needs them reduced once (where the model is "
+                    f"wrapped as at line {line})",
+                    confidence=Confidence.LIKELY,
+                    window=window,
+                )
+            elif by_framework or all(c.synced for c in added):
                 yield self.at(
                     window.backwards[0],
                     f"every micro-batch of the window all-reduces its gradients, "
@@ -142,6 +160,23 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     maker, wrapping = _MAKERS[vias.pop()]
     told = _WAITS.search(program.text)
     return maker if not told and wrapping & program.words else ""
+
+
+def hides_model(run: Run) -> bool:
+    """True when a call that could not be followed received the model, and may do more than save or evaluate it."""
+    received = (u.callee for u in run.unread if u.inside and "model" in u.received)
+    return bool(run.stopped) or not all(_LOOKS_ON.search(callee) for callee in received)
+
+
+def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> Node | None:
+    """Where DDP wraps the model that the trace saw unwrapped, in a file that never tells it to wait."""
+    if any(c.wrapper or c.synced is not None for c in added) or window.of(Reduce):
+        return None
+    if not {b.via for b in window.backwards} <= _OWN_BACKWARDS:
+        return None
+    if _WAITS_IN_DDP.search(trace.program.text):
+        return None
+    return wrapped_elsewhere(trace.program, trace.entry, added)
 
 
 def switches(program: Program) -> bool:

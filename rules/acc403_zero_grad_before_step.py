@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After
+from accumlint.reading.program import Call, Function, If, Node, Program, dotted, render, walk
 from accumlint.rule import Applicability, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Rescale, Trace
 
@@ -78,7 +79,12 @@ class ZeroGradBeforeStep(Rule):
                 continue
             for clear in window.of(Clear):
                 others = clear.optimizer is not None and clear.optimizer is not optimizer
-                if clear.wiped and clear.index > window.backwards[-1].index and not others:
+                if (
+                    clear.wiped
+                    and clear.index > window.backwards[-1].index
+                    and not others
+                    and not is_meant(trace.program, clear.node, window.step.node)
+                ):
                     yield self.at(
                         clear,
                         f"the gradients of `{clear.subject}` are cleared before "
@@ -90,3 +96,19 @@ class ZeroGradBeforeStep(Rule):
                             for verbs in taken(trace.program, clear.node, After(last.node))
                         ],
                     )
+
+
+def is_meant(program: Program, clear: Node, step: Node) -> bool:
+    """True where a condition asks for the clearing, or leaves out a backward between it and the step."""
+    asked = [n for n in program.above(clear) if isinstance(n, If)]
+    around = [n for n in program.above(step) if isinstance(n, If)]
+    tests = {render(n.test) for n in around}
+    if any(n not in around and render(n.test) not in tests for n in asked):
+        return True
+    function = next((n for n in program.above(clear) if isinstance(n, Function)), None)
+    nodes = list(walk(function.body if function is not None else program.body))
+    if clear not in nodes or step not in nodes:
+        return False
+    between = nodes[nodes.index(clear) : nodes.index(step)]
+    calls = [dotted(n.func) for n in between if isinstance(n, Call)]
+    return any(call.rpartition(".")[2] == "backward" for call in calls)

@@ -9,6 +9,8 @@ from accumlint.reading.program import Attr, Call, Program, Raise, Stmt, Try, wal
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window
 
+from ._boundaries import loop_of
+
 
 class SkippedMicrobatchBreaksWindow(Rule):
     """A guard on the data (NaN, inf, out of memory) leaves a window that other micro-batches have begun, and the rest
@@ -95,7 +97,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
             return
         for skip in run.of(Skip):
             step = next((e for e in run.of(Step) if e.index > skip.index), None)
-            if step is None:
+            if step is None or is_after_the_epoch(trace.program, skip, step):
                 continue
             window = next(w for w in run.windows if w.step is step)
             usual = usual_size(run, window)
@@ -147,6 +149,13 @@ def calls(body: tuple[Stmt, ...], names: frozenset[str]) -> list[Call]:
         for node in walk(body)
         if isinstance(node, Call) and isinstance(node.func, Attr) and node.func.name in names
     ]
+
+
+def is_after_the_epoch(program: Program, skip: Skip, step: Step) -> bool:
+    """True for a condition outside the loop that steps: it decides on a validation, not on a micro-batch."""
+    loop = loop_of(program, step.node)
+    around = list(program.above(skip.node))
+    return loop is not None and loop not in around and loop_of(program, loop) in around
 
 
 def cleared(run: Run, skip: Skip, step: Step) -> bool:

@@ -10,6 +10,7 @@ from accumlint.tracing.trace import Schedule, Thing, Trace
 
 from ._schedules import (
     bounds_microbatches,
+    counts_before_prepare,
     counts_microbatches,
     every_argument,
     multiplies_the_end,
@@ -70,9 +71,11 @@ class ScheduleLengthInMicrobatches(Rule):
     When it stays silent: when anything is divided on the way to the length, when a function works
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
     Under Accelerate a prepared scheduler moves once for each process at every update, so that the
-    length fits by chance where there are as many processes as accumulation steps: the finding is
-    likely where the number of updates at which the loop ends is multiplied by the steps, and only
-    possible otherwise. With `step_scheduler_with_optimizer=False` it moves on every call.
+    length of one process's share fits by chance where there are as many processes as accumulation
+    steps: the finding is likely where a loader was asked for its length before `prepare`, which is
+    that of all processes together, and where the number of updates at which the loop ends is
+    multiplied by the steps. It is only possible otherwise. With `step_scheduler_with_optimizer=False`
+    a scheduler moves on every call.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.
@@ -80,7 +83,8 @@ class ScheduleLengthInMicrobatches(Rule):
     Measured: with N = 4 and the schedule 1/(1 + t), a schedule that moves N times as fast as the
     updates leaves .125, .0625 where .5, .25 belong; one that is N times too long errs the other way
     by the same factor. Under Accelerate with two processes a prepared scheduler moves twice per
-    update (.5, .1667).
+    update (.5, .1667). A linear schedule as long as the loader was before `prepare` still has .75 of
+    its learning rate at the end, with one process and with four.
 
     See: [how to adjust the learning rate][optim]; `scheduler.py` in Accelerate.
 
@@ -109,7 +113,9 @@ class ScheduleLengthInMicrobatches(Rule):
                     ):
                         gated = any(e.gated for e in events)
                         unless, sure = "", Confidence.CERTAIN
-                        if gated:
+                        if gated and counts_before_prepare(trace.program, argument):
+                            sure = Confidence.LIKELY
+                        elif gated:
                             unless = " (unless as many processes as accumulation steps move it)"
                             known = multiplies_the_end(trace.program, argument)
                             sure = Confidence.LIKELY if known else Confidence.POSSIBLE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.program import Call, Const
+from accumlint.reading.frameworks import REPORTS
+from accumlint.reading.program import Attr, Binary, Call, Const, Name, Program, render
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
 
@@ -59,7 +60,9 @@ class LoggedLossMisleading(Rule):
 
     When it stays silent: when the shares of a window are added up, when the number is multiplied by
     N again, for the whole loss of one micro-batch (noisy, and of the right size), when the number
-    went through something that could not be followed, and for meters, which may add up.
+    went through something that could not be followed, and for meters of a class that may add up. An
+    `AverageMeter` and its like average; what it averages is not told of where it is multiplied before
+    it is shown, or where its sum is asked for.
 
     When the fix is not offered: always; which number is wanted is for its reader.
 
@@ -89,19 +92,52 @@ class LoggedLossMisleading(Rule):
                     confidence=Confidence.CERTAIN,
                 )
             elif length > 1 and is_divided(trace, report) and not says_so(report):
+                if (meter := meter_of(report)) and is_read_otherwise(trace.program, meter):
+                    continue
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
-                    "steps, and is shown as the loss",
+                    + (
+                        "steps, and is averaged as the loss"
+                        if meter
+                        else "steps, and is shown as the loss"
+                    ),
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
-            elif length > 1 and all(is_average(run, report) for run in trace.runs):
+            elif length > 1 and all(
+                is_average(run, report) or is_divided_again(run, report) for run in trace.runs
+            ):
                 yield self.at(
                     report,
                     f"`{report.subject}` is the average of losses that were divided by the "
                     "accumulation steps, and is shown as the loss",
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
+
+
+def meter_of(report: Report) -> str:
+    """What averages the number, as written; "" where the number itself is shown."""
+    match report.node:
+        case Call(func=Attr(base=base, name="update")):
+            return render(base)
+        case Call(func=Name(id=name)) if name not in REPORTS:
+            return name
+        case _:
+            return ""
+
+
+def is_read_otherwise(program: Program, meter: str) -> bool:
+    """True where a meter's average is multiplied before it is shown, or its sum is asked for."""
+    for node in program.nodes:
+        match node:
+            case Binary(op="*", left=left, right=right):
+                if any(render(side).startswith(f"{meter}.") for side in (left, right)):
+                    return True
+            case Attr(base=base, name="sum" | "total") if render(base) == meter:
+                return True
+            case _:
+                pass
+    return False
 
 
 def same(run: Run, report: Report) -> list[Report]:
@@ -162,6 +198,21 @@ def is_average(run: Run, report: Report) -> bool:
     whole = all(is_whole(part) and part.microbatch for e in events for part in e.shares)
     near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
     return steps > 1 and several and equal and whole and near
+
+
+def is_divided_again(run: Run, report: Report) -> bool:
+    """True for shares added up and divided by a product of the steps, `total / (every * accumulation_steps)`."""
+    share = Fraction(1, run.steps)
+    product = f" * {run.steps}"
+    return run.asked and all(
+        part.factor == share
+        and len(part.symbols) == 1
+        and part.symbols[0].startswith("/ ")
+        and part.symbols[0].endswith(product)
+        and part.microbatch > 0
+        for event in same(run, report)
+        for part in event.shares
+    )
 
 
 def is_whole(part: Share) -> bool:

@@ -18,6 +18,7 @@ from accumlint import packs
 FLOORS = [
     {
         "accumlint",
+        "accumlint.frozen",
         "accumlint.place",
         "accumlint.nesting",
         "accumlint.source",

@@ -6,7 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from accumlint import check
 from accumlint.commands import output
 from accumlint.config import Settings
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.progress import Progress
 from accumlint.report import Checked
 from accumlint.reporting import mending, reporter
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 FINDINGS = 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Work:
     """What is done besides checking; `reason` is that of the ignores to write (None: write none).
 
@@ -51,7 +52,7 @@ class Work:
         return self.fix or self.reason is not None
 
 
-@dataclass(frozen=True)
+@frozen
 class Delivery:
     """The formats that are printed, those that are written to files, and how."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from accumlint.confirming.evidence import Evidence, Undecided
 from accumlint.confirming.result import Pass, Update
+from accumlint.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Answer:
     """What a symptom's question gave: whether it shows, the figure that decides, a sentence and the figures."""
 

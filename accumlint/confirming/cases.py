@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
+from accumlint.frozen import frozen
 
 # An error above it is shown as one. What rounding leaves of a right update is many orders below.
 TELLING = 1e-3
 
 
-@dataclass(frozen=True)
+@frozen
 class Case:
     """A finding as it is in the source, and the same after its fix if that was run."""
 

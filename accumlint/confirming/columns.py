@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, zip_longest
 
 from accumlint.confirming.cases import TELLING
 from accumlint.confirming.fates import Fate, fates, stepped
 from accumlint.confirming.result import Pass, Update
+from accumlint.frozen import frozen
 from accumlint.score import ranges
 
 # What rounding may leave of an exact zero or one.
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
+@frozen
 class Column:
     """A name and a cell for each update; `arm` is "" where both arms say the same.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from accumlint.confirming.cases import TELLING
 from accumlint.confirming.result import Pass, Regime
+from accumlint.frozen import frozen
 from accumlint.score import ranges
 
 
@@ -23,7 +23,7 @@ class Fate(str, Enum):
     SKIPPED = "skipped"
 
 
-@dataclass(frozen=True)
+@frozen
 class Holding:
     """What `.grad` holds after each moment, and which micro-batches each step applied."""
 

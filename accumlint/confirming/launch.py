@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from accumlint.confirming.child.kernel import die_with_parent
+from accumlint.frozen import frozen
 from accumlint.problem import Misuse
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
@@ -39,7 +39,7 @@ QUIET = {
 _RANK = Path(__file__).with_name("child") / "__main__.py"
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
@@ -67,7 +67,7 @@ class Plain(Protocol):
     def plain(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class Launched:
     """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own.
 

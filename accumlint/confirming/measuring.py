@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Update
+from accumlint.frozen import frozen
 
 Vector = list[float]
 Notes = Mapping[str, Any]
@@ -25,7 +26,7 @@ class Unmeasurable(Exception):
     """The notes allow no comparison; the message says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.measuring import (
@@ -21,6 +21,7 @@ from accumlint.confirming.measuring import (
     others,
 )
 from accumlint.confirming.result import Pass, Raised, Regime, Total, Update
+from accumlint.frozen import frozen
 
 Notes = Mapping[str, Any]
 _CLIP_EPSILON = 1e-6
@@ -28,7 +29,7 @@ _CLIP_EPSILON = 1e-6
 _TELLING = 1e-3
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """What one rank noted since the previous step of an optimizer."""
 
@@ -52,7 +53,7 @@ class Window:
         return found
 
 
-@dataclass(frozen=True)
+@frozen
 class Measured:
     """A pass, and by the numbers of its updates the largest ratio of two targets' weights where counts differ.
 

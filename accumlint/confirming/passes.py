@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from accumlint.frozen import frozen
 from accumlint.rule import Symptom
 
 STEPS = 4
@@ -13,7 +14,7 @@ UPDATES = 6
 FEWER = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class Spec:
     """One pass: its data, the accumulation steps that free counts become, and what is changed for a control.
 
@@ -38,7 +39,7 @@ class Spec:
     sabotage: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Wish:
     """What the user wants otherwise than the loop's own use suggests: ranks, accumulation steps, updates to see."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from accumlint.confirming import clues
 from accumlint.confirming.folders import package, roots_of
 from accumlint.confirming.passes import Spec, Wish, passes
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.reading import program as p
 from accumlint.report import Mark, Report
@@ -34,7 +35,7 @@ OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Sym
 _TRAINERS = ("compute_loss", "training_step")
 
 
-@dataclass(frozen=True)
+@frozen
 class Job:
     """All that a process needs to know to run a loop; plain values, sent as JSON.
 
@@ -81,7 +82,7 @@ class Job:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@frozen
 class Plan:
     """A finding and the job that is to prove it; None where nothing can be run, and then `reason`."""
 

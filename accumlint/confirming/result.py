@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from accumlint.frozen import frozen
 
 
 class Verdict(str, Enum):
@@ -29,7 +30,7 @@ class Regime(str, Enum):
     OWN = "own"
 
 
-@dataclass(frozen=True)
+@frozen
 class Update:
     """One optimizer step: what it applied, and what the large batch would have applied.
 
@@ -61,7 +62,7 @@ class Update:
     schedules: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Raised:
     """An exception that ended a pass, and the user's line that it came from (0 when none)."""
 
@@ -70,7 +71,7 @@ class Raised:
     line: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Moment:
     """Something that happened, for the timeline.
 
@@ -83,7 +84,7 @@ class Moment:
     line: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Total:
     """A running total at one update: its value, and the graph nodes that it keeps (0 when detached)."""
 
@@ -94,7 +95,7 @@ class Total:
     nodes: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass:
     """One run of the loop under one regime.
 
@@ -117,7 +118,7 @@ class Pass:
     pressure: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Control:
     """The run that shows that the check could have come out the other way.
 
@@ -130,7 +131,7 @@ class Control:
     value: float
 
 
-@dataclass(frozen=True)
+@frozen
 class Confirmation:
     """A finding with its verdict.
 

@@ -6,13 +6,14 @@ import ast
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from accumlint.confirming.folders import roots_of
 from accumlint.confirming.passes import STEPS, Spec
 from accumlint.confirming.plan import Plan
+from accumlint.frozen import frozen
 from accumlint.problem import Misuse
 from accumlint.reading.imports import Imports
 from accumlint.remembering import Memory
@@ -26,7 +27,7 @@ _STARTERS = {"python", "python3", "torchrun", "accelerate", "deepspeed"}
 _MOST = 300
 
 
-@dataclass(frozen=True)
+@frozen
 class Script:
     """A script and its arguments; `shown` is what the user typed for it, `folder` where it was typed.
 
@@ -112,7 +113,7 @@ def text_of(file: str) -> str | None:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """One pass over a script; plain values, sent as JSON.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import check
 from accumlint.check import Examined, Shared
@@ -16,12 +16,13 @@ from accumlint.confirming.script import Run, Script, runs
 from accumlint.confirming.verdict import judged
 from accumlint.discovery import Target
 from accumlint.fixing import fixed
+from accumlint.frozen import frozen
 from accumlint.problem import Problem
 from accumlint.report import Checked
 from accumlint.source import UndecodableSource, decode
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """A file to confirm findings in, at these lines only where any are given; `after` is its mended text, if any."""
 
@@ -30,7 +31,7 @@ class Asked:
     after: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Batch:
     """The plans of one world size: what one launch runs."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from accumlint.drawing.markup import Markup, element, picture
+from accumlint.frozen import frozen
 from accumlint.score import Beat, Bracket, Measure, Score, Share, Step, ranges
 
 # A slot holds one call; few calls take more room than many.
@@ -21,7 +21,7 @@ _MOST_STAVES = 4
 MOST = 48
 
 
-@dataclass(frozen=True)
+@frozen
 class _Span:
     """A measure in its place, with its calls in theirs."""
 
@@ -35,7 +35,7 @@ class _Span:
         return (self.left + self.right) / 2
 
 
-@dataclass(frozen=True)
+@frozen
 class _Stave:
     """A score laid out from left to right."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import libcst as cst
 
 from accumlint.editing.layout import Layout, Statement
 from accumlint.editing.naming import Names, bound_by, names_of, units
+from accumlint.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Passage:
     """Statements that can be taken elsewhere together: `moved` in the order of the text, `emptied` without them."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 
 from accumlint.editing.layout import Layout, Statement
+from accumlint.frozen import frozen
 from accumlint.reading import program as p
 
 _GROWING = frozenset({"append", "extend", "insert", "add", "appendleft", "pop", "clear", "put"})
 
 
-@dataclass(frozen=True)
+@frozen
 class Names:
     """The dotted names that code reads and writes: `self.total`, `loss`."""
 

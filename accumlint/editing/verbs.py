@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from accumlint.frozen import frozen
 from accumlint.reading.program import Name, Node
 
 
-@dataclass(frozen=True)
+@frozen
 class Before:
     """The place right before the statement that holds a node."""
 
     node: Node
 
 
-@dataclass(frozen=True)
+@frozen
 class After:
     """The place right after the statement that holds a node."""
 
@@ -26,7 +26,7 @@ class After:
 Where: TypeAlias = Before | After
 
 
-@dataclass(frozen=True)
+@frozen
 class Insert:
     """A new statement. Its names must be in reach where it comes to stand."""
 
@@ -34,7 +34,7 @@ class Insert:
     where: Where
 
 
-@dataclass(frozen=True)
+@frozen
 class Move:
     """The statement that holds a node, with the comments right above it, taken elsewhere in the same function.
 
@@ -48,7 +48,7 @@ class Move:
     along: Literal["", "needs", "users", "rest"] = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Sink:
     """The assignment that holds a node, taken to the start of the body of a loop that follows it."""
 
@@ -56,7 +56,7 @@ class Sink:
     loop: Node
 
 
-@dataclass(frozen=True)
+@frozen
 class Guard:
     """The statement that holds a node, put under `if test:`."""
 
@@ -64,7 +64,7 @@ class Guard:
     test: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Enclose:
     """The statements of a block from the one that holds a node to the one that holds another, put under a header."""
 
@@ -73,7 +73,7 @@ class Enclose:
     header: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Rename:
     """A name that is bound and never read, such as `_`, given a name that can be read."""
 
@@ -81,7 +81,7 @@ class Rename:
     name: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Delete:
     """The statement that holds a node, taken away. It may bind only what is `bound` anyway."""
 
@@ -89,7 +89,7 @@ class Delete:
     bound: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Replace:
     """Another text in the place of an expression. The names in it must be in reach there."""
 
@@ -97,7 +97,7 @@ class Replace:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class DropArgument:
     """A call without one of its keyword arguments."""
 
@@ -105,7 +105,7 @@ class DropArgument:
     keyword: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Append:
     """Text right behind an expression, as in `loss.detach()`, which is put in parentheses where it needs them."""
 
@@ -113,7 +113,7 @@ class Append:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Import:
     """`from module import name` at the top of the file, unless the file has it."""
 

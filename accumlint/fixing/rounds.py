@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import notebook, packs
 from accumlint.check import check_bytes
 from accumlint.discovery import Target
+from accumlint.frozen import frozen
 from accumlint.problem import Kind
 from accumlint.report import Checked, Edit, Report
 from accumlint.source import decode, encode
@@ -18,7 +19,7 @@ from accumlint.text import edited
 ROUNDS = 20
 
 
-@dataclass(frozen=True)
+@frozen
 class Fixed:
     """What fixing a file gave: its bytes before and after, and what checking them gave first and gives now.
 

@@ -6,9 +6,10 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.report import Cell, Edit, Fix, Mark
 from accumlint.source import line_starts
@@ -17,7 +18,7 @@ from accumlint.source import line_starts
 _WRITTEN = re.compile(r"\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u\w{4}|\\.|.", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@frozen
 class Piece:
     """A string of a cell's source, and where its first character stands in the file's text."""
 
@@ -25,7 +26,7 @@ class Piece:
     start: int
 
 
-@dataclass(frozen=True)
+@frozen
 class Code:
     """A code cell: its lines as they are written and as the program has them, and the first of them in the program.
 
@@ -84,7 +85,7 @@ class Code:
         return line_starts(self.source)
 
 
-@dataclass(frozen=True)
+@frozen
 class Notebook:
     """The code cells of a notebook as one program, in their order; magics and shell lines do nothing in it."""
 

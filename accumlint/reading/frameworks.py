@@ -7,12 +7,12 @@ followed as source: what stands here is all that a trace knows of them.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from accumlint.frozen import frozen
 from accumlint.reading import names
 
 
-@dataclass(frozen=True)
+@frozen
 class Contract:
     """What a framework does with the gradient.
 

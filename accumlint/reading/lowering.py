@@ -185,8 +185,11 @@ class _Lowering:
 
     def class_(self, node: ast.ClassDef) -> p.Class:
         bases, decorators = self.dotted(node.bases), self.dotted(node.decorator_list)
-        found = p.Class(node, node.name, bases, decorators, self.source, lambda: ())
-        found.lower = lambda: _Lowering(self.source, self.left_out, found).block(node.body)
+
+        def lower() -> tuple[p.Stmt, ...]:
+            return _Lowering(self.source, self.left_out, found).block(node.body)
+
+        found = p.Class(node, node.name, bases, decorators, self.source, lower)
         return found
 
     # Expressions

@@ -38,7 +38,7 @@ _NOT_A_THING = re.compile(
 _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("accelerator", re.compile(r"accelerator")),
     ("fabric", re.compile(r"^_?fabric$")),
-    ("scaler", re.compile(r"scaler")),
+    ("scaler", re.compile(r"scaler|grad_?scalar")),
     ("scheduler", re.compile(r"^(?!.*noise).*sched|lr_decay|^warmup$")),
     ("optimizer", re.compile(r"optim|^opts?$|^opts?_|_opts?$|^opt[DGdg]$|^opt\d$|solver")),
     ("criterion", re.compile(r"crit(erion|$)|loss_?fn|loss_?func|lossfn|^objective$|^loss_function|_loss_module$")),
@@ -195,7 +195,11 @@ def is_ranks(name: str) -> bool:
     return bool(_RANKS.search(name.lower()))
 
 
-_WEIGHT = re.compile(r"weight|coeff?(icient)?s?$|lambda|lambd|alpha|beta|gamma|penalty|reg$|_wt$")
+_WEIGHT = re.compile(
+    r"weight|coeff?(icient)?s?$|lambda|lambd|lmbda|alpha|beta|gamma|penalty|reg$|_wt?$|(^|_)lam($|_)"
+)
+# What a mean over classes is multiplied by, to make it a sum over them.
+_CLASSES = re.compile(r"^(num|n)_(labels|classes|class)$")
 
 
 @lru_cache(maxsize=4096)
@@ -204,6 +208,9 @@ def is_weight(text: str) -> bool:
     last = text.lower().rpartition(".")[2]
     if last == "loss_scaling":
         # A fixed factor against underflow, the same for every window.
+        return True
+    last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last
+    if _CLASSES.search(last):
         return True
     return bool(_WEIGHT.search(last)) and not _SHARE.search(last)
 
@@ -281,12 +288,20 @@ def is_length(name: str) -> bool:
     return bool(_LENGTH.search(name.lower()))
 
 
-_SCORE = re.compile(r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer|cnt|count)(_|$)")
+_SCORE = re.compile(
+    r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer|cnt|count|mae|mape|rmse|psnr|ssim)(_|$)"
+)
+_ACCURACY = re.compile(r"accurac|(^|_)(acc|f1|auc)$")
 
 
 def is_score(name: str) -> bool:
     """True when a name reads like something counted from predictions, which has no gradient."""
     return bool(_SCORE.search(name.lower()))
+
+
+def is_accuracy(name: str) -> bool:
+    """True for a function that by its name compares predictions, through which no gradient goes."""
+    return bool(_ACCURACY.search(name.lower()))
 
 
 CLEARS = frozenset({"zero_grad", "zero_grads", "clear_grad", "clear_grads", "clear_gradients"})
@@ -353,7 +368,9 @@ def is_clipper(name: str, method: str) -> bool:
     return clips and bool(_CLIPPER.search(name.lower()))
 
 
-_NO_CLIP = re.compile(r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_")
+_NO_CLIP = re.compile(
+    r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_|_(metrics?|stats)$"
+)
 
 
 def is_clip(called: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from accumlint.frozen import frozen
 from accumlint.source import nodes
 
 
@@ -49,7 +50,7 @@ class Block:
         return frozenset(names), frozenset(calls)
 
 
-@dataclass(frozen=True)
+@frozen
 class Outline:
     """The blocks and the imports of a module by the names that they bind; `stars` are modules imported whole."""
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TypeAlias, TypeVar, cast
 
 from accumlint import source as text
+from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.reading import names
 from accumlint.reading.surroundings import Surroundings, surroundings
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Source:
     """A file that is read. `path` is as given, `text` what it holds."""
 
@@ -76,7 +77,7 @@ class Source:
         return offset + 1 if held.isascii() else len(held.encode()[:offset].decode()) + 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Spot:
     """A place in one of the project's files."""
 
@@ -84,7 +85,7 @@ class Spot:
     place: Place
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Node:
     """Anything with a place in the source."""
 
@@ -99,17 +100,17 @@ class Node:
 # Expressions
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Const(Node):
     value: int | float | str | bytes | bool | complex | None
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Name(Node):
     id: str
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Attr(Node):
     """`base.name`; `path` is its text once somebody has asked for it."""
 
@@ -122,7 +123,7 @@ class Attr(Node):
         return (self.base,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Argument:
     """One argument of a call: `star` is "", "*" or "**"."""
 
@@ -131,7 +132,7 @@ class Argument:
     star: str
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Call(Node):
     func: Expr
     args: tuple[Argument, ...]
@@ -160,7 +161,7 @@ class Call(Node):
         return None
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Binary(Node):
     op: str
     left: Expr
@@ -171,7 +172,7 @@ class Binary(Node):
         return (self.left, self.right)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Unary(Node):
     op: str
     operand: Expr
@@ -181,7 +182,7 @@ class Unary(Node):
         return (self.operand,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Bool(Node):
     """`and` / `or`."""
 
@@ -194,7 +195,7 @@ class Bool(Node):
         return (self.left, self.right)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Compare(Node):
     left: Expr
     rest: tuple[tuple[str, Expr], ...]
@@ -204,7 +205,7 @@ class Compare(Node):
         return (self.left, *(right for _, right in self.rest))
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Choice(Node):
     """`body if test else orelse`."""
 
@@ -217,7 +218,7 @@ class Choice(Node):
         return (self.test, self.body, self.orelse)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Slice(Node):
     lower: Expr | None
     upper: Expr | None
@@ -228,7 +229,7 @@ class Slice(Node):
         return tuple(part for part in (self.lower, self.upper, self.step) if part is not None)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Item(Node):
     """`base[index]`."""
 
@@ -240,7 +241,7 @@ class Item(Node):
         return (self.base, self.index)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Sequence(Node):
     """A tuple, list or set display; `kind` is "tuple", "list" or "set"."""
 
@@ -252,7 +253,7 @@ class Sequence(Node):
         return self.items
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Star(Node):
     value: Expr
 
@@ -261,7 +262,7 @@ class Star(Node):
         return (self.value,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Table(Node):
     """A dict display; a None key stands for `**value`."""
 
@@ -272,7 +273,7 @@ class Table(Node):
         return tuple(part for item in self.items for part in item if part is not None)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Comprehension(Node):
     """`kind` is "list", "set", "generator" or "dict" (then `element` is a pair)."""
 
@@ -288,18 +289,25 @@ class Comprehension(Node):
         return (*below, self.element)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Text(Node):
     """An f-string; only the parts that are read matter."""
 
     parts: tuple[Expr, ...]
 
     @property
+    def words(self) -> str:
+        """What it says around the parts that are read."""
+        values = self.at.values if isinstance(self.at, ast.JoinedStr) else []
+        said = (value.value for value in values if isinstance(value, ast.Constant))
+        return " ".join(text for text in said if isinstance(text, str))
+
+    @property
     def below(self) -> tuple[Node, ...]:
         return self.parts
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Yield(Node):
     value: Expr | None
     delegates: bool
@@ -309,7 +317,7 @@ class Yield(Node):
         return () if self.value is None else (self.value,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Walrus(Node):
     target: Expr
     value: Expr
@@ -319,7 +327,7 @@ class Walrus(Node):
         return (self.target, self.value)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Lambda(Node):
     function: Function
 
@@ -328,7 +336,7 @@ class Lambda(Node):
         return (self.function,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Opaque(Node):
     """An expression without a meaning here."""
 
@@ -342,7 +350,7 @@ Expr: TypeAlias = (
 # Statements
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Assign(Node):
     targets: tuple[Expr, ...]
     value: Expr
@@ -352,7 +360,7 @@ class Assign(Node):
         return (self.value, *self.targets)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Augment(Node):
     """`target op= value`."""
 
@@ -365,7 +373,7 @@ class Augment(Node):
         return (self.target, self.value)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Do(Node):
     """An expression statement."""
 
@@ -376,7 +384,7 @@ class Do(Node):
         return (self.value,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class If(Node):
     test: Expr
     body: tuple[Stmt, ...]
@@ -387,7 +395,7 @@ class If(Node):
         return (self.test, *self.body, *self.orelse)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class For(Node):
     target: Expr
     iterable: Expr
@@ -399,7 +407,7 @@ class For(Node):
         return (self.target, self.iterable, *self.body, *self.orelse)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class While(Node):
     test: Expr
     body: tuple[Stmt, ...]
@@ -410,7 +418,7 @@ class While(Node):
         return (self.test, *self.body, *self.orelse)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class With(Node):
     items: tuple[tuple[Expr, Expr | None], ...]
     body: tuple[Stmt, ...]
@@ -421,7 +429,7 @@ class With(Node):
         return (*entered, *self.body)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Try(Node):
     """`handlers` are the exceptions' dotted text ("" for a bare one), the bound name and the body."""
 
@@ -436,7 +444,7 @@ class Try(Node):
         return (*self.body, *handled, *self.orelse, *self.final)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Return(Node):
     value: Expr | None
 
@@ -445,19 +453,19 @@ class Return(Node):
         return () if self.value is None else (self.value,)
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Jump(Node):
     """`kind` is "break" or "continue"."""
 
     kind: str
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Raise(Node):
     exception: str
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Delete(Node):
     targets: tuple[Expr, ...]
 
@@ -466,7 +474,7 @@ class Delete(Node):
         return self.targets
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Scope(Node):
     """`global` and `nonlocal`."""
 
@@ -474,14 +482,14 @@ class Scope(Node):
     names: tuple[str, ...]
 
 
-@dataclass(eq=False, slots=True)
+@frozen(eq=False, slots=True)
 class Import(Node):
     """Names bound to dotted paths: `import torch.nn as nn` binds "nn" to "torch.nn"."""
 
     names: tuple[tuple[str, str], ...]
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Param:
     """One parameter. `star` is "", "*" or "**"; `annotation` is the dotted name of its type ("" where that is none)."""
 
@@ -492,7 +500,7 @@ class Param:
     annotation: str = ""
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Function(Node):
     """A function, method or lambda of `source`. `owner` is its class ("" outside), `bases` that class's bases."""
 
@@ -534,7 +542,7 @@ class Function(Node):
         return self.class_attributes()
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Class(Node):
     name: str
     bases: tuple[str, ...]
@@ -580,7 +588,7 @@ Stmt: TypeAlias = (
 )  # fmt: skip
 
 
-@dataclass(eq=False)
+@frozen(eq=False)
 class Program:
     """A source file, lowered.
 
@@ -750,7 +758,8 @@ def dotted(expr: Expr) -> str:
         case Name(id=name):
             return name
         case Attr():
-            expr.path = expr.path or f"{dotted(expr.base)}.{expr.name}"
+            if not expr.path:
+                object.__setattr__(expr, "path", f"{dotted(expr.base)}.{expr.name}")
             return expr.path
         case Call(func=func):
             return f"{dotted(func)}()"

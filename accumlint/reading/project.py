@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import program as p
 from accumlint.reading.imports import Imports
@@ -104,7 +105,7 @@ class Module:
         return self.parts[name]
 
 
-@dataclass(frozen=True)
+@frozen
 class Definition:
     """What an import stands for: a name that `module` binds and the attributes asked of it; "" for the module."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import program as p
 
@@ -18,14 +19,15 @@ _STATEMENTS = (
 _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 
 
-@dataclass(frozen=True)
+@frozen
 class Relevance:
     """`kept` are the statements to execute, `eventful` those that hold an event, directly or through a call.
 
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
     that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
-    that end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
+    that end a range; `meters` those of what averages numbers; `marks` tells whether some elements are set to -1, as
+    labels are that no loss shall see.
     """
 
     kept: frozenset[p.Node]
@@ -46,6 +48,7 @@ class Relevance:
     reports: frozenset[p.Node]
     bounds: frozenset[str]
     marks: bool
+    meters: frozenset[str]
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -86,7 +89,7 @@ class Relevance:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Reach:
     """What a file's imports lead to: callees, as `called` shows them, that hold an event, a strong one, a backward …"""
 
@@ -117,6 +120,8 @@ class _Fact:
     backward: bool
     step: bool
     report: bool = False
+    said: bool = False
+    meter: str = ""
     callee_reads: set[str] = field(default_factory=set[str])
 
 
@@ -154,7 +159,12 @@ def relevance(
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
+    nodes = tuple(p.walk(body))
+    meters = usage.meters(nodes) if any(fact.meter for fact in facts) else set[str]()
     for fact in facts:
+        if fact.meter in meters or fact.said:
+            # Beside the training, in an evaluation say, nothing is to be learnt from it.
+            fact.report |= not backwards.isdisjoint(fact.parents)
         if fact.report and fact.statement not in eventful:
             # Who shows the number does not matter: only the number is worked out.
             fact.reads -= fact.callee_reads
@@ -162,7 +172,6 @@ def relevance(
             fact.callees.clear()
             reports.update((fact.statement, *fact.parents))
     kept = _kept(facts, eventful | reports, wanted)
-    nodes = tuple(p.walk(body))
     return Relevance(
         frozenset(kept),
         frozenset(eventful),
@@ -179,6 +188,7 @@ def relevance(
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
+        frozenset(meters),
     )
 
 
@@ -305,6 +315,15 @@ def _shows_loss(call: p.Call) -> bool:
     return any(isinstance(text, str) and "loss" in text.lower() for text in written)
 
 
+def _says_loss(call: p.Call) -> bool:
+    """True when an f-string among the arguments speaks of a loss, whatever the number in it is called."""
+    return any(
+        isinstance(n, p.Text) and "loss" in n.words.lower()
+        for argument in call.args
+        for n in p.walk_expr(argument.value)
+    )
+
+
 def _is_loss(value: p.Expr) -> bool:
     """True when a value reads like a loss, or a number taken from a tensor: what running totals are made of."""
     return any(
@@ -380,8 +399,14 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step = True
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
-                if last in frameworks.REPORTS and _shows_loss(node):
-                    fact.report = True
+                meter = usage.metered(node)
+                shows = last in frameworks.REPORTS
+                if (shows and (_shows_loss(node) or _says_loss(node))) or (
+                    meter and _shows_loss(node)
+                ):
+                    fact.report |= shows and _shows_loss(node)
+                    fact.said |= shows
+                    fact.meter = meter
                     fact.callee_reads |= {
                         n.id if isinstance(n, p.Name) else n.name
                         for n in p.walk_expr(func)
@@ -394,6 +419,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last == "update" and isinstance(func, p.Attr):
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
+            case p.Comprehension(clauses=clauses) if any(_is_of_scalers(c[1]) for c in clauses):
+                # `[s.update() for s in scalers]`, whatever each of them is called.
+                fact.event = fact.strong = True
             case p.Lambda(function=function):
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):
@@ -404,6 +432,10 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.writes |= p.target_names(target)
             case _:
                 pass
+
+
+def _is_of_scalers(iterable: p.Expr) -> bool:
+    return names.role_of(usage.last_name(iterable)) == "scaler"
 
 
 def _is_setting(node: p.Attr) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from accumlint.frozen import frozen
 
 if TYPE_CHECKING:
     from accumlint.reading.program import Source
@@ -22,7 +23,7 @@ _PIECE = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Surroundings:
     """The qualified name of the function or class around a node, "" for the module, and its statement's normal form.
 

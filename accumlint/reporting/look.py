@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from accumlint.frozen import frozen
 
 # Control characters, reordering of text, and halves of characters that no encoding can write.
 _UNPRINTABLE = re.compile(
@@ -25,7 +26,7 @@ _PAINTS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Look:
     """What the reader's terminal can show, and what some formats are asked for besides.
 

@@ -6,18 +6,19 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from accumlint import check, config, ignoring
 from accumlint import text as texts
 from accumlint.config import Options
 from accumlint.discovery import Target, find
+from accumlint.frozen import frozen
 from accumlint.report import Cell, Checked, Edit, Fix, Report
 from accumlint.source import encode
 
 
-@dataclass(frozen=True)
+@frozen
 class Opened:
     """A file or a notebook that is open. `cells` are the URIs of a notebook's code cells, in their order."""
 

@@ -44,6 +44,9 @@ class Calling:
             2
         ] in frameworks.REPORTS and self.machine.losses.report(node):
             return None
+        meters = self.machine.relevance.meters
+        if meters and usage.metered(node) in meters and self.machine.losses.report(node):
+            return None
         return self._call(node)
 
     def _call(self, node: p.Call) -> Value:
@@ -389,6 +392,10 @@ class Calling:
                 [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
             )
             return Unknown("norm", pending_batches(self.machine))
+        if names.is_clearing(last) and not isinstance(callee, Unknown | Object):
+            # A function of the project's, that its name stands for.
+            self.machine.updating.cleared_by_name(flat(sources), node)
+            return None
         if names.is_rescaling(last) and args:
             for source in flat(args):
                 if isinstance(source, Unknown) and (count := source.per or source).total:
@@ -464,7 +471,7 @@ class Calling:
             found.networks = found.networks.union(
                 *(s.networks for s in everything if isinstance(s, Unknown) and s.parameters)
             )
-        if self.machine.state.no_grad:
+        if self.machine.state.no_grad or names.is_accuracy(last):
             found.networks = frozenset()
         found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
         if last[:1].isupper() and "Output" in last:

@@ -245,6 +245,8 @@ class Elsewhere:
                 if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
                     # Nothing is seen of how it clips, by means of its own: its name stands for it.
                     return None
+                if names.is_clearing(last) and not any(isinstance(e, t.Clear) for e in done):
+                    return None
                 if excerpt.is_eventful or _tells(value):
                     return (value,)
                 return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Hashable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from accumlint import prefilter
+from accumlint.frozen import frozen
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.reading.project import Project, joined
@@ -32,7 +33,7 @@ WHOLE = Scenario(4, 8)
 LONGEST_LITERAL = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class Exploration:
     """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
 
@@ -296,9 +297,13 @@ class _Paths:
         if len(state.ledger.optimizers) == 1:
             for step in (e for e in state.events if isinstance(e, t.Step)):
                 object.__setattr__(step, "owned", True)
+        literal = state.literal
+        if literal is None and not state.asked:
+            # Where the steps are asked for, `if i % 100 == 0` only says when something is shown.
+            literal = state.modulus
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
-            state.literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
+            literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
         )  # fmt: skip
         return run, machine
 

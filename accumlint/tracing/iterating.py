@@ -186,7 +186,7 @@ class Iterating:
         if not self._training(node):
             return 8
         if machine.holds_loop(node):
-            return 3
+            return 3 if node in machine.relevance.stepping else max(3, machine.scenario.steps)
         return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
 
     def zip(self, value: Lazy, node: p.Node | None) -> Stream:

@@ -101,6 +101,10 @@ class Ledger:
     ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
         """Clears networks' gradients whoever owns them; returns as `clear` does."""
         held = self.lying(networks)
+        if networks and not networks & self.met:
+            # Gradients came by other names: what an optimizer of these networks owns is cleared with them.
+            owners = [o for o in self.optimizers if o.networks & networks]
+            held = [h for h in self.lying() if any(self.owns(o, h) for o in owners)]
         for h in held:
             h.wiped = True
         return self._parted(held, lambda h: bool(h.applied_by))

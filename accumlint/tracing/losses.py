@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from accumlint.frozen import frozen
 from accumlint.reading import program as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
-@dataclass(frozen=True)
+@frozen
 class _Fed:
     """Data that a forward took, kept alive, with the loops around it and the micro-batch that it was taken for."""
 

@@ -498,6 +498,13 @@ class Machine:
         )
         if node in self.relevance.stepping or outermost or _clears_by_a_modulus(node):
             return self.scenario.length
+        if self.state.asked and any(
+            loop.node in self.relevance.backwards and loop.node not in self.relevance.stepping
+            for loop in self.state.loops
+            if loop.node is not node
+        ):
+            # The pieces of one micro-batch, in a loop over as many micro-batches as a window has.
+            return 2
         # A loop inside another one, with the step after it, is a window.
         self.state.asked = True
         self.state.guessed = True

@@ -182,7 +182,8 @@ class Members:
             found = derived(text, base, node=node)
             found.loss = base.loss or "loss" in name
             found.lost = base.lost and base.loss
-            if name in ("data", "T", "real", "values") and base.terms is not None:
+            if base.terms is not None:
+                # What was divided as a whole is divided in its parts.
                 found.terms = base.terms
             base.attributes[name] = found
             return found

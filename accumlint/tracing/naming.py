@@ -341,8 +341,8 @@ class Naming:
         """A number's remainder was asked for: perhaps the window is written as a number."""
         state = self.machine.state
         if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
-            if state.literal is None:
-                state.literal = right
+            if state.modulus is None:
+                state.modulus = right
 
 
 def asked(program: p.Program) -> Iterator[p.Expr]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from accumlint.frozen import frozen
 from accumlint.reading import program as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.ledger import Ledger
@@ -12,7 +13,7 @@ from accumlint.tracing.values import Object
 MAX_NODES = 60_000
 
 
-@dataclass(frozen=True)
+@frozen
 class Scenario:
     """The accumulation steps and the loader's length that a run assumes."""
 
@@ -71,6 +72,7 @@ class State:
     asked: bool = False
     guessed: bool = False
     literal: int | None = None
+    modulus: int | None = None
     length_asked: bool = False
     depth: int = 0
     nodes: int = 0

@@ -262,7 +262,8 @@ class Things:
                     subject=base.text,
                 )
                 return True, None
-            case "step":
+            case "step" if not args:
+                # What takes something steps something else: a diffusion's noise, an exploration, an environment.
                 self.machine.engines.engine_step(base, node)
                 return True, None
             case (

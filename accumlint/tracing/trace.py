@@ -8,11 +8,12 @@ events in order; a `Window` is the part of a run that ends with one optimizer st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
 
+from accumlint.frozen import frozen
 from accumlint.reading.program import Function, Node, Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
@@ -23,7 +24,7 @@ FIXED = "* loss_scaling"
 PICKED = "picked by"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Thing:
     """An object with a role in training: one optimizer, one model, one scaler …
 
@@ -39,7 +40,7 @@ class Thing:
     certain: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Divisor:
     """The count that a sum over a micro-batch's elements was divided by.
 
@@ -56,7 +57,7 @@ class Divisor:
     shifted: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Contribution:
     """One micro-batch's gradient as a backward added it to a network's `.grad`.
 
@@ -92,7 +93,7 @@ class Contribution:
     divisor: Divisor | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Event:
     """Something that matters to the gradient, at a place of the source.
 
@@ -107,7 +108,7 @@ class Event:
     subject: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Forward(Event):
     """A call of a model that leads to a loss.
 
@@ -121,7 +122,7 @@ class Forward(Event):
     wrapper: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Backward(Event):
     """A backward pass. `via` is "tensor", "scaler", "accelerator", "engine", "fabric", "lightning" or "apex".
 
@@ -149,7 +150,7 @@ class Backward(Event):
         return tuple(dict.fromkeys(c.microbatch for c in self.contributions)) or (self.microbatch,)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SyncFlag(Event):
     """DDP's or FSDP's gradient synchronisation switched by hand (`require_backward_grad_sync = …`).
 
@@ -162,7 +163,7 @@ class SyncFlag(Event):
     networks: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class NoSync(Event):
     """A `no_sync` context entered (`entered`) or left."""
 
@@ -170,14 +171,14 @@ class NoSync(Event):
     wrapper: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Unscale(Event):
     scaler: Thing
     optimizer: Thing | None
     pending: tuple[Contribution, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Clip(Event):
     """Gradients clipped. `pending` is what was in `.grad` then; `scaled`: still multiplied by the scaler's scale.
 
@@ -191,14 +192,14 @@ class Clip(Event):
     networks: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Norm(Event):
     """The size of the gradients is measured. `held` is what lies in `.grad` then, applied before or not."""
 
     held: tuple[Contribution, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Rescale(Event):
     """Gradients multiplied or divided by hand (`p.grad /= n`), or reduced over ranks by hand (`reduced`).
 
@@ -213,7 +214,7 @@ class Rescale(Event):
     ranks: int = 0
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Step(Event):
     """An optimizer step that really happens (a step that Accelerate skips is not an event).
 
@@ -232,12 +233,12 @@ class Step(Event):
     gated: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Update(Event):
     scaler: Thing
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Clear(Event):
     """Gradients set to zero or None. `wiped` had not been applied by any step yet."""
 
@@ -246,7 +247,7 @@ class Clear(Event):
     applied: tuple[Contribution, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Schedule(Event):
     """A learning-rate scheduler moves. `gated`: Accelerate lets it move with the optimizer only.
 
@@ -259,14 +260,14 @@ class Schedule(Event):
     placed: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Average(Event):
     """A running average of the weights takes the current ones in. `certain`: its class or function is a known one."""
 
     certain: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Accumulate(Event):
     """`accelerator.accumulate` entered (`entered`) or left. `steps` are those that Accelerate was given."""
 
@@ -275,7 +276,7 @@ class Accumulate(Event):
     entered: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class EngineCall(Event):
     """A call of DeepSpeed's `engine.step()`, whether it steps or only counts. `steps` as configured, None unknown."""
 
@@ -283,7 +284,7 @@ class EngineCall(Event):
     steps: int | None
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Add(Event):
     """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss."""
 
@@ -292,19 +293,19 @@ class Add(Event):
     counts: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Put(Event):
     """A number is put into a tensor that was made before, which takes in its graph when it is `attached`."""
 
     attached: bool
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Reset(Event):
     total: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Read(Event):
     """A running total is used: as a divisor of the loss or the gradients (`divides`), or reported."""
 
@@ -313,7 +314,7 @@ class Read(Event):
     added: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Reduce(Event):
     """`all_reduce` over ranks. `what` is "loss" (attached, later backwarded or not), "gradients", "count", "other"."""
 
@@ -326,7 +327,7 @@ OVER_RANKS = "* ranks"
 ELEMENTS = ". "
 
 
-@dataclass(frozen=True)
+@frozen
 class Share:
     """One micro-batch's part of a number: `factor` times its loss, times the unknown `symbols` as written."""
 
@@ -335,14 +336,14 @@ class Share:
     symbols: tuple[str, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Report(Event):
     """A loss is printed or logged. `shares` are the losses that the number (`subject`) is made of."""
 
     shares: tuple[Share, ...]
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class EpochEnd(Event):
     """A pass over the loader ends. `pending` has been neither applied nor cleared; `length` micro-batches passed."""
 
@@ -350,7 +351,7 @@ class EpochEnd(Event):
     length: int
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Skip(Event):
     """A guard on the data (NaN, inf, out of memory) leaves the window early; the rest of the body does not run."""
 
@@ -358,14 +359,14 @@ class Skip(Event):
     jump: str
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class SkippedStep(Event):
     """The code learns that the scaler has left out its last step, and takes `guard` to be so."""
 
     guard: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Unread:
     """A call that could not be followed and received the loss, a model, an optimizer or a scaler.
 
@@ -378,7 +379,7 @@ class Unread:
     inside: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Window:
     """The events up to one step of one optimizer, and the gradient that the step applies."""
 
@@ -428,7 +429,7 @@ class Window:
         return totals.pop() if len(totals) == 1 else None
 
 
-@dataclass(frozen=True)
+@frozen
 class Tail:
     """What was left when a pass over the loader ended, and its fate.
 
@@ -447,7 +448,7 @@ class Tail:
 E = TypeVar("E", bound=Event)
 
 
-@dataclass(frozen=True)
+@frozen
 class Run:
     """One execution: `steps` is the accumulation steps tried, `length` the loader's; `literal` the window that the
     code writes as a number (None when the accumulation steps are free).
@@ -567,7 +568,7 @@ class Run:
         return bool(self.stopped) or any(u.inside and u.received & set(roles) for u in self.unread)
 
 
-@dataclass(frozen=True)
+@frozen
 class Entry:
     """Where a run starts: the module itself (None), or a function with its parameters unknown.
 
@@ -582,7 +583,7 @@ class Entry:
     owner: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Trace:
     """One path through one training loop, run a few times.
 

@@ -96,7 +96,7 @@ class Updating:
         given = node.positional(0) if isinstance(node, p.Call) else None
         if args and args[0] is None and given is not None:
             args = [machine.members.used(given), *args[1:]]
-        optimizer = next((a for a in args if isinstance(a, Object) and a.role == "optimizer"), None)
+        optimizer = next((o for a in args for o in _optimizers_in(a)), None)
         match name:
             case "scale":
                 value = args[0] if args else None
@@ -267,6 +267,17 @@ class Updating:
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
+    def cleared_by_name(self, given: Iterable[Value], node: p.Node) -> None:
+        """`zero_grad(parameters)`: a function clears what it is given, or everything."""
+        things = [x for x in given if isinstance(x, Unknown | Object)]
+        optimizers = [x for x in things if isinstance(x, Object) and x.role == "optimizer"]
+        for optimizer in optimizers:
+            self.clear(optimizer, node)
+        for other in [x for x in things if x not in optimizers]:
+            self.clear_parameters(other, node)
+        if not things:
+            self.clear_parameters(None, node)
+
     def rescaled(
         self,
         receiver: Value,
@@ -360,6 +371,16 @@ class Updating:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _optimizers_in(value: Value) -> Iterable[Object]:
+    """An optimizer, or the one that an object of the project's steps for it."""
+    if not isinstance(value, Object):
+        return ()
+    if value.role == "optimizer":
+        return (value,)
+    held = [v for v in value.attributes.values() if isinstance(v, Object) and v.role == "optimizer"]
+    return held if len(held) == 1 else ()
 
 
 def _of_some_parameters(program: p.Program, node: p.Node) -> bool:

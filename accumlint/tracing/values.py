@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
+from accumlint.frozen import frozen
 from accumlint.reading.program import Class, Function, Node, Source
 from accumlint.reading.project import Module
 from accumlint.reading.relevance import Relevance
@@ -27,7 +28,7 @@ def _no_names() -> dict[str, Value]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Batch:
     """The identity of a piece of data: `serial` orders fetches, `parent` is the batch it was cut from.
 
@@ -39,7 +40,7 @@ class Batch:
     when: object = field(compare=False, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Ranks:
     """`factor` times the number of ranks, which goes by `name`, to some power: `4 * world_size`, `1 / world_size`."""
 
@@ -53,7 +54,7 @@ class Ranks:
         return f"{'*' if self.power > 0 else '/'} {self.name}" if self.power else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Counted:
     """What a number counts: "elements" (all of a tensor's), "rows" (the length of one of its sides), "some" (those
     that a mask leaves in) or "each" (those of every row); `of` are the tensors that were asked."""
@@ -62,7 +63,7 @@ class Counted:
     of: tuple[Unknown, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Term:
     """`factor` times an unknown, times further unknown factors as written, among them powers of the number of ranks."""
 

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from accumlint.confirming.child.stub import Stub
+from accumlint.frozen import frozen
 
 
 class Scaled(float):
@@ -30,7 +30,7 @@ class Scaled(float):
     __rmul__ = __mul__
 
 
-@dataclass(frozen=True)
+@frozen
 class Scaling:
     """How GradScalers are set: the first scale, 0 to switch them off, and the updates after which it grows.
 

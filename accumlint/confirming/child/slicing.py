@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks
 
 # The names of a tuple of targets: "x", "*rest" or a nested pattern; "" for what is no name.
 Pattern: TypeAlias = "str | tuple[Pattern, ...]"
 
 
-@dataclass(frozen=True)
+@frozen
 class Guide:
     """What the reading of a source knows: positions are (line, column) from 1.
 
