@@ -219,6 +219,8 @@ class Binding(Things):
             # It may do more than step, like reducing what it applies.
             name = f"{type(owner).__name__}.{frame.f_code.co_name}"
             self.recorder.notes.handed.append(name)
+        if isinstance(bound, str) and bound in self.given:
+            return self.take(bound)
         if self.lenient:
             return self._made_up(bound, failure)
         # A loss is never made up.
