@@ -48,6 +48,12 @@ def receivers(
     return frozenset(models), frozenset(cleared & stepped), accumulates, ignores
 
 
+def clears(body: Iterable[p.Stmt]) -> bool:
+    """True for statements that clear gradients themselves."""
+    calls = (node for node in p.walk(tuple(body)) if isinstance(node, p.Call))
+    return any(names.is_clearing(p.dotted(call.func).rpartition(".")[2]) for call in calls)
+
+
 def window_names(
     nodes: Iterable[p.Node], stepping: set[p.Node], backwards: set[p.Node]
 ) -> set[str]:

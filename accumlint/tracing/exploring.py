@@ -367,7 +367,7 @@ class _Paths:
             nested = any(
                 isinstance(n, p.For | p.While)
                 and n in self.slice.backwards
-                and machine.holds_loop(n)
+                and machine.rounds.holds_loop(n)
                 for n in p.walk(function.body)
             )
             machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
@@ -390,7 +390,7 @@ class _Paths:
         repeat(machine, closure, receiver, function)
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
-        return machine.has_training_loop(function.body)
+        return machine.rounds.has_training_loop(function.body)
 
 
 def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:

@@ -137,7 +137,7 @@ class Iterating:
             return _each(list(numbers[:longest]), full and self._training(node))
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
-        rounds = machine.rounds(node, "range")
+        rounds = machine.rounds.taken(node)
         if (
             isinstance(stop, Unknown)
             and isinstance(step, int)
@@ -157,7 +157,7 @@ class Iterating:
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
-            while position < rounds or (position < 24 and machine.unfinished(node, begun)):
+            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
                 body(first + position * each)
                 position += 1
 
@@ -185,7 +185,7 @@ class Iterating:
             return _LONGEST
         if not self._training(node):
             return 8
-        if machine.holds_loop(node):
+        if machine.rounds.holds_loop(node):
             return 3 if node in machine.relevance.stepping else max(3, machine.scenario.steps)
         return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
 
@@ -257,7 +257,7 @@ class Iterating:
         return Stream(inner.drive, False)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
-        rounds = self.machine.rounds(node, value.kind)
+        rounds = self.machine.rounds.taken(node)
         if value.kind == "count":
             start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
             return _each(list(range(start, start + rounds)), False)
@@ -275,7 +275,7 @@ class Iterating:
         )
 
         def limit() -> int:
-            return machine.rounds(node, function.name) if self._training(node) else 8
+            return machine.rounds.taken(node) if self._training(node) else 8
 
         most = max(limit(), 3) if endless else _LONGEST
 
@@ -333,7 +333,7 @@ class Iterating:
             item.loss = value.loss
             item.reduction = value.reduction
             return _each([item], False)
-        rounds = machine.rounds(node, value.text)
+        rounds = machine.rounds.taken(node)
         if value.batches:
             parents = value.batches
             return Stream(
@@ -357,9 +357,11 @@ class Iterating:
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
-            while position < rounds or (position < 24 and machine.unfinished(node, begun)):
+            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
                 position += 1
-                machine.state.last.append(position >= rounds and machine.nearly_done(node, begun))
+                machine.state.last.append(
+                    position >= rounds and machine.rounds.nearly_done(node, begun)
+                )
                 try:
                     body(self.fetched(value, None))
                 finally:

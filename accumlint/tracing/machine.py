@@ -6,12 +6,13 @@ Statements outside the slice are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 from accumlint.reading import names
 from accumlint.reading import program as p
-from accumlint.reading.relevance import Relevance, called, key
+from accumlint.reading.relevance import Relevance
+from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.calling import Calling
 from accumlint.tracing.elsewhere import Borders, Elsewhere
@@ -24,6 +25,7 @@ from accumlint.tracing.leaving import Leave, PythonError
 from accumlint.tracing.losses import Losses
 from accumlint.tracing.members import Members
 from accumlint.tracing.naming import Naming
+from accumlint.tracing.rounds import Rounds
 from accumlint.tracing.state import MAX_NODES, Loop, Scenario, State
 from accumlint.tracing.syncing import Syncing
 from accumlint.tracing.tensors import Tensors
@@ -63,7 +65,6 @@ class Machine:
         self.frame = self.main.frame
         self.ceiling = MAX_NODES
         self.symbols: dict[str, Value] = {}
-        self.inner_loops: dict[p.Node, bool] = {}
         self.entered: set[p.Function] = set()
         self.captured: dict[p.Function, Closure] = {}
         self.returned: Value = None
@@ -81,6 +82,7 @@ class Machine:
         self.eval = self.expressions.eval
         self.guards = Guards(self)
         self.iterating = Iterating(self)
+        self.rounds = Rounds(self)
         self.naming = Naming(self)
         self.members = Members(self)
         self.calling = Calling(self)
@@ -300,11 +302,11 @@ class Machine:
         assert isinstance(node, p.While)
         loop = Loop(node, 0, False)
         self.state.loops.append(loop)
-        limit = self.rounds(node, p.render(node.test))
+        limit = self.rounds.taken(node)
         begun = len(self.state.events)
         try:
             while True:
-                if loop.index == limit and limit < 24 and self.unfinished(node, begun):
+                if loop.index == limit and limit < 24 and self.rounds.unfinished(node, begun):
                     limit += 1
                 value = self.eval(node.test)
                 known = self.guards.known_truth(value)
@@ -401,7 +403,7 @@ class Machine:
             return None
         for kind, name, body in node.handlers:
             jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
-            if jump is None or jump.kind != "continue" or not _clears(body):
+            if jump is None or jump.kind != "continue" or not clears(body):
                 continue
             if not self.guards.fails(node):
                 return None
@@ -481,89 +483,6 @@ class Machine:
         """What a loop at `node` goes through."""
         return self.iterating.stream(value, node)
 
-    def rounds(self, node: p.Node | None, shown: str) -> int:
-        """How often a loop of unknown length is taken round."""
-        if node is None or node not in self.relevance.backwards:
-            return 1
-        if self.holds_loop(node):
-            inside = any(
-                x.node is not node and x.node in self.relevance.backwards for x in self.state.loops
-            )
-            # Several loaders within an epoch: an odd number of them, or no partial window would be left over.
-            return 2 if self._over_data(node) and not inside else 3
-        outermost = not any(
-            loop.node in self.relevance.backwards
-            for loop in self.state.loops
-            if loop.node is not node
-        )
-        if node in self.relevance.stepping or outermost or _clears_by_a_modulus(node):
-            return self.scenario.length
-        if self.state.asked and any(
-            loop.node in self.relevance.backwards and loop.node not in self.relevance.stepping
-            for loop in self.state.loops
-            if loop.node is not node
-        ):
-            # The pieces of one micro-batch, in a loop over as many micro-batches as a window has.
-            return 2
-        # A loop inside another one, with the step after it, is a window.
-        self.state.asked = True
-        self.state.guessed = True
-        return self.scenario.steps
-
-    def unfinished(self, node: p.Node | None, begun: int) -> bool:
-        """True when a loop around another one has seen too few micro-batches to show its windows."""
-        if node is None or node not in self.relevance.backwards or not self.holds_loop(node):
-            return False
-        # Micro-batches may be collected first, until there are enough for a window.
-        return (self._seen(begun) > 0 or self.state.asked) and self._seen(
-            begun
-        ) < self.scenario.length
-
-    def nearly_done(self, node: p.Node | None, begun: int) -> bool:
-        """True when the round that begins is the last one, as far as `unfinished` will tell after it."""
-        if node is None or not self.holds_loop(node):
-            return True
-        return self._seen(begun) + 1 >= self.scenario.length
-
-    def _seen(self, begun: int) -> int:
-        return len({e.microbatch for e in self.state.events[begun:] if isinstance(e, t.Backward)})
-
-    def holds_loop(self, node: p.Node) -> bool:
-        """True when another training loop runs inside this one, here or in a function it calls."""
-        if node not in self.inner_loops:
-            body = node.body if isinstance(node, p.For | p.While) else ()
-            self.inner_loops[node] = any(True for _ in self._training_loops(body, set()))
-        return self.inner_loops[node]
-
-    def has_training_loop(self, body: tuple[p.Stmt, ...]) -> bool:
-        """True when some statements lead to a loop that holds a backward."""
-        return any(True for _ in self._training_loops(body, set()))
-
-    def _training_loops(
-        self, body: tuple[p.Stmt, ...], seen: set[str]
-    ) -> Iterator[p.For | p.While]:
-        for inner in p.walk(body, into_functions=False):
-            if isinstance(inner, p.For | p.While) and inner in self.relevance.backwards:
-                yield inner
-            if isinstance(inner, p.Call):
-                callee = called(inner.func)
-                if callee in self.relevance.reaching_backward and callee not in seen:
-                    seen.add(callee)
-                    for function in (*self.program.functions, *self.elsewhere.functions):
-                        if key(function) == callee:
-                            yield from self._training_loops(function.body, seen)
-
-    def _over_data(self, node: p.Node) -> bool:
-        """True when the next loop inside goes over a loader: then this one counts epochs."""
-        body = node.body if isinstance(node, p.For | p.While) else ()
-        for inner in self._training_loops(body, set()):
-            if isinstance(inner, p.While):
-                return True
-            read = {n.id for n in p.walk_expr(inner.iterable) if isinstance(n, p.Name)}
-            read |= {n.name for n in p.walk_expr(inner.iterable) if isinstance(n, p.Attr)}
-            return any(names.role_of(n) == "loader" for n in read)
-        return False
-
 
 def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
     """True when a block gives the accumulation steps a value that is worked out."""
@@ -572,14 +491,6 @@ def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
         and isinstance(s.value, p.Binary | p.Call)
         and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
         for s in block
-    )
-
-
-def _clears_by_a_modulus(node: p.Node) -> bool:
-    """True for a loop that ends windows by itself, though nobody steps there."""
-    return isinstance(node, p.For | p.While) and any(
-        isinstance(n, p.If) and " % " in p.render(n.test) and _clears(n.body)
-        for n in p.walk(node.body, into_functions=False)
     )
 
 
@@ -594,8 +505,3 @@ def _written(node: p.Node) -> tuple[str, ...]:
             return tuple(q.name for q in params)
         case _:
             return ()
-
-
-def _clears(body: tuple[p.Stmt, ...]) -> bool:
-    calls = (n for n in p.walk(body) if isinstance(n, p.Call))
-    return any(names.is_clearing(p.dotted(call.func).rpartition(".")[2]) for call in calls)

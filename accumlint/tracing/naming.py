@@ -249,7 +249,7 @@ class Naming:
             callee[:1].isupper()
             and bool(loops)
             and loops[-1].node in self.machine.relevance.backwards
-            and not self.machine.holds_loop(loops[-1].node)
+            and not self.machine.rounds.holds_loop(loops[-1].node)
         )
 
     def _is_left_alone(self, path: str, node: p.Node) -> bool:

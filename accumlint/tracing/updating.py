@@ -192,7 +192,10 @@ class Updating:
             # A framework calls a function for every micro-batch.
             outside = not any(
                 isinstance(loop.node, p.Function)
-                or (loop.node in machine.relevance.backwards and not machine.holds_loop(loop.node))
+                or (
+                    loop.node in machine.relevance.backwards
+                    and not machine.rounds.holds_loop(loop.node)
+                )
                 for loop in machine.state.loops
             )
             machine.emit(
