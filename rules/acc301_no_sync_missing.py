@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Node, Program
+from accumlint.reading.program import Attr, If, Node, Program, render
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
 
@@ -176,7 +176,13 @@ def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> Node | N
         return None
     if _WAITS_IN_DDP.search(trace.program.text):
         return None
-    return wrapped_elsewhere(trace.program, trace.entry, added)
+    wrapping = wrapped_elsewhere(trace.program, trace.entry, added)
+    if wrapping is None:
+        return None
+    # What this path has decided is told by the path on which the model is wrapped.
+    decided = {text for text, _ in trace.assumptions}
+    above = trace.program.above(wrapping)
+    return None if any(isinstance(n, If) and render(n.test) in decided for n in above) else wrapping
 
 
 def switches(program: Program) -> bool:

@@ -72,9 +72,9 @@ class ScheduleLengthInMicrobatches(Rule):
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
     Under Accelerate a prepared scheduler moves once for each process at every update, so that the
     length of one process's share fits by chance where there are as many processes as accumulation
-    steps: the finding is likely where a loader was asked for its length before `prepare`, which is
-    that of all processes together, and where the number of updates at which the loop ends is
-    multiplied by the steps. It is only possible otherwise. With `step_scheduler_with_optimizer=False`
+    steps, while that of a loader before `prepare` never fits. Many scripts leave it so on purpose,
+    to end above zero: the finding is likely where the number of updates at which the loop ends is
+    multiplied by the steps, and only possible otherwise. With `step_scheduler_with_optimizer=False`
     a scheduler moves on every call.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
@@ -113,10 +113,9 @@ class ScheduleLengthInMicrobatches(Rule):
                     ):
                         gated = any(e.gated for e in events)
                         unless, sure = "", Confidence.CERTAIN
-                        if gated and counts_before_prepare(trace.program, argument):
-                            sure = Confidence.LIKELY
-                        elif gated:
-                            unless = " (unless as many processes as accumulation steps move it)"
+                        if gated:
+                            if not counts_before_prepare(trace.program, argument):
+                                unless = " (unless as many processes as accumulation steps move it)"
                             known = multiplies_the_end(trace.program, argument)
                             sure = Confidence.LIKELY if known else Confidence.POSSIBLE
                         yield self.at(

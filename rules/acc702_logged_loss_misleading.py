@@ -61,8 +61,9 @@ class LoggedLossMisleading(Rule):
     When it stays silent: when the shares of a window are added up, when the number is multiplied by
     N again, for the whole loss of one micro-batch (noisy, and of the right size), when the number
     went through something that could not be followed, and for meters of a class that may add up. An
-    `AverageMeter` and its like average; what it averages is not told of where it is multiplied before
-    it is shown, or where its sum is asked for.
+    `AverageMeter` and its like average, and the finding is only possible: who reads a meter of shares
+    for years knows its size. Where it is multiplied before it is shown, or its sum is asked for,
+    there is none.
 
     When the fix is not offered: always; which number is wanted is for its reader.
 
@@ -92,17 +93,15 @@ class LoggedLossMisleading(Rule):
                     confidence=Confidence.CERTAIN,
                 )
             elif length > 1 and is_divided(trace, report) and not says_so(report):
-                if (meter := meter_of(report)) and is_read_otherwise(trace.program, meter):
+                meter = meter_of(report)
+                if meter and is_read_otherwise(trace.program, meter):
                     continue
+                sure = Confidence.CERTAIN if run.asked else Confidence.LIKELY
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
-                    + (
-                        "steps, and is averaged as the loss"
-                        if meter
-                        else "steps, and is shown as the loss"
-                    ),
-                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
+                    f"steps, and is {'averaged' if meter else 'shown'} as the loss",
+                    confidence=Confidence.POSSIBLE if meter else sure,
                 )
             elif length > 1 and all(
                 is_average(run, report) or is_divided_again(run, report) for run in trace.runs
