@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.frameworks import REPORTS
-from accumlint.reading.program import Attr, Binary, Call, Const, Name, Program, render
+from accumlint.reading.program import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
 
@@ -60,10 +59,7 @@ class LoggedLossMisleading(Rule):
 
     When it stays silent: when the shares of a window are added up, when the number is multiplied by
     N again, for the whole loss of one micro-batch (noisy, and of the right size), when the number
-    went through something that could not be followed, and for meters of a class that may add up. An
-    `AverageMeter` and its like average, and the finding is only possible: who reads a meter of shares
-    for years knows its size. Where it is multiplied before it is shown, or its sum is asked for,
-    there is none.
+    went through something that could not be followed, and for meters, which may add up.
 
     When the fix is not offered: always; which number is wanted is for its reader.
 
@@ -93,15 +89,11 @@ class LoggedLossMisleading(Rule):
                     confidence=Confidence.CERTAIN,
                 )
             elif length > 1 and is_divided(trace, report) and not says_so(report):
-                meter = meter_of(report)
-                if meter and is_read_otherwise(trace.program, meter):
-                    continue
-                sure = Confidence.CERTAIN if run.asked else Confidence.LIKELY
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
-                    f"steps, and is {'averaged' if meter else 'shown'} as the loss",
-                    confidence=Confidence.POSSIBLE if meter else sure,
+                    "steps, and is shown as the loss",
+                    confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
             elif length > 1 and all(
                 is_average(run, report) or is_divided_again(run, report) for run in trace.runs
@@ -112,31 +104,6 @@ class LoggedLossMisleading(Rule):
                     "accumulation steps, and is shown as the loss",
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
-
-
-def meter_of(report: Report) -> str:
-    """What averages the number, as written; "" where the number itself is shown."""
-    match report.node:
-        case Call(func=Attr(base=base, name="update")):
-            return render(base)
-        case Call(func=Name(id=name)) if name not in REPORTS:
-            return name
-        case _:
-            return ""
-
-
-def is_read_otherwise(program: Program, meter: str) -> bool:
-    """True where a meter's average is multiplied before it is shown, or its sum is asked for."""
-    for node in program.nodes:
-        match node:
-            case Binary(op="*", left=left, right=right):
-                if any(render(side).startswith(f"{meter}.") for side in (left, right)):
-                    return True
-            case Attr(base=base, name="sum" | "total") if render(base) == meter:
-                return True
-            case _:
-                pass
-    return False
 
 
 def same(run: Run, report: Report) -> list[Report]:

@@ -26,8 +26,7 @@ class Relevance:
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
     that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
-    that end a range; `meters` those of what averages numbers; `marks` tells whether some elements are set to -1, as
-    labels are that no loss shall see.
+    that end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
     """
 
     kept: frozenset[p.Node]
@@ -48,7 +47,6 @@ class Relevance:
     reports: frozenset[p.Node]
     bounds: frozenset[str]
     marks: bool
-    meters: frozenset[str]
 
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
@@ -121,7 +119,6 @@ class _Fact:
     step: bool
     report: bool = False
     said: bool = False
-    meter: str = ""
     callee_reads: set[str] = field(default_factory=set[str])
 
 
@@ -160,9 +157,8 @@ def relevance(
             stepping.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
-    meters = usage.meters(nodes) if any(fact.meter for fact in facts) else set[str]()
     for fact in facts:
-        if fact.meter in meters or fact.said:
+        if fact.said:
             # Beside the training, in an evaluation say, nothing is to be learnt from it.
             fact.report |= not backwards.isdisjoint(fact.parents)
         if fact.report and fact.statement not in eventful:
@@ -188,7 +184,6 @@ def relevance(
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
-        frozenset(meters),
     )
 
 
@@ -399,14 +394,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.step = True
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
-                meter = usage.metered(node)
-                shows = last in frameworks.REPORTS
-                if (shows and (_shows_loss(node) or _says_loss(node))) or (
-                    meter and _shows_loss(node)
-                ):
-                    fact.report |= shows and _shows_loss(node)
-                    fact.said |= shows
-                    fact.meter = meter
+                if last in frameworks.REPORTS and (_shows_loss(node) or _says_loss(node)):
+                    fact.report |= _shows_loss(node)
+                    fact.said = True
                     fact.callee_reads |= {
                         n.id if isinstance(n, p.Name) else n.name
                         for n in p.walk_expr(func)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from accumlint.reading import names
@@ -123,35 +122,6 @@ def _is_difference(counted: p.Expr) -> bool:
             return True
         case _:
             return False
-
-
-# Classes that keep the average of the numbers they are given.
-_METERS = re.compile(
-    r"^(Avg|Averager?|Running|Moving|Smoothed)\w*(Meters?|Value|Average|Averager|Avg|Mean)$"
-    r"|^(AverageMeterSet|Averager|MeanMetric|RunningAverage|RunningMean|MetricLogger)$"
-)
-
-
-def meters(nodes: Iterable[p.Node]) -> set[str]:
-    """The last names of what is made of a class that averages numbers, by itself or several in a table."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, p.Assign):
-            made = (last_name(n) for n in p.walk_expr(node.value) if isinstance(n, p.Name | p.Attr))
-            if any(map(_METERS.match, made)):
-                found |= {last_name(target) for target in node.targets}
-    return found
-
-
-def metered(call: p.Call) -> str:
-    """The last name of what a number is perhaps averaged by: `losses` of `losses.update(x)` and of `losses(x)`."""
-    match call.func:
-        case p.Attr(base=base, name="update"):
-            return last_name(base.base if isinstance(base, p.Item) else base)
-        case p.Name(id=name) if len(call.args) == 1:
-            return name
-        case _:
-            return ""
 
 
 def bounds(nodes: Iterable[p.Node]) -> set[str]:

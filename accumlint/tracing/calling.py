@@ -44,9 +44,6 @@ class Calling:
             2
         ] in frameworks.REPORTS and self.machine.losses.report(node):
             return None
-        meters = self.machine.relevance.meters
-        if meters and usage.metered(node) in meters and self.machine.losses.report(node):
-            return None
         return self._call(node)
 
     def _call(self, node: p.Call) -> Value:
