@@ -19,6 +19,8 @@ from helpers import ROOT
 pytest.importorskip("torch")
 from torch.utils.data import DataLoader
 
+from accumlint.confirming.owned import concerned
+
 pytestmark = pytest.mark.torch
 Back: TypeAlias = "Callable[[], None]"
 
@@ -286,3 +288,11 @@ def test_wrong_usage_is_told_in_a_line(typed: str, folder: Path) -> None:
     done = ran(folder, *typed.split())
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"accumlint: {MISUSES[typed]}\n"
+
+
+def test_a_line_is_about_the_optimizer_that_steps_there_or_next() -> None:
+    turns = [("backward", 35, -1), ("step", 39, 0), ("backward", 42, -1), ("step", 44, 1)]
+    events = [{"kind": kind, "line": line, "optimizer": who} for kind, line, who in turns * 2]
+    found = {line: concerned(events, line) for line in (35, 39, 42, 44, 50)}
+    first, second = frozenset({"0"}), frozenset({"1"})
+    assert found == {35: first, 39: first, 42: second, 44: second, 50: frozenset()}

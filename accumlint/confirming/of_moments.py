@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from accumlint.confirming.answers import Answer, listed, updates_of
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.of_gradients import gradient
+from accumlint.confirming.result import Update
 
 
 def reductions(evidence: Evidence, key: str = "equal") -> Answer:
@@ -25,6 +27,12 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
         shows, float(most.reductions), sentence,
         {"all-reduces per update": most.reductions, "relative error": most.error},
     )  # fmt: skip
+
+
+def _in_turn(updates: Sequence[Update]) -> Iterator[tuple[Update, Update]]:
+    """Every update and the next one of the same optimizer."""
+    for name in dict.fromkeys(u.optimizer for u in updates):
+        yield from pairwise([u for u in updates if u.optimizer == name])
 
 
 def left(evidence: Evidence, key: str = "trailing") -> Answer:
@@ -48,7 +56,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
         not found.left
         and not key.endswith("flush")
         and any(
-            len(u.microbatches) < usual and u.epoch == after.epoch for u, after in pairwise(updates)
+            len(u.microbatches) < usual and u.epoch == after.epoch for u, after in _in_turn(updates)
         )
     ):
         raise Undecided(

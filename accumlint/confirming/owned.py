@@ -260,11 +260,11 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
         unclipped,
         len(ends),
         all(w.step["joined"] for r in read for w in r),
-        _concerned(list(_seen_from(file, events)), line),
+        concerned(list(_seen_from(file, events)), line),
     )
 
 
-def _concerned(events: Sequence[Notes], line: int) -> frozenset[str]:
+def concerned(events: Sequence[Notes], line: int) -> frozenset[str]:
     """The optimizers that step at a line, or right after what goes backward there."""
     at = {str(e["optimizer"]) for e in events if e["kind"] == "step" and e["line"] == line}
     if at:

@@ -135,14 +135,17 @@ def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
 
 
 def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
-    """The path on which a finding was seen: the plainest of them."""
+    """The plainest path on which a finding was seen; where it is about ranks, of those on which they reduce."""
+    plainest: t.Trace | None = None
     for traces in exploration.traces:
         for trace in traces:
             if trace.exceptional == finding.rule.exceptional and any(
                 other.node.at is finding.node.at for other in finding.rule.check(trace)
             ):
-                return trace
-    return next((traces[0] for traces in exploration.traces), None)
+                if finding.rule.ranks < 2 or clues.is_distributed(trace.main.events):
+                    return trace
+                plainest = plainest or trace
+    return plainest or next((traces[0] for traces in exploration.traces), None)
 
 
 def _plan(

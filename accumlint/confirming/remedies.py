@@ -23,6 +23,8 @@ _ROLES = {
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
 _ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+# Names of functions and modules that compute a loss; a loss in lower case is what such a one gives.
+_CRITERION = re.compile(r"^(Loss|(loss|criterion)_?(fn|func|function|module)|criterion)$")
 _ENDED = {
     "time": "`--timeout` gives it more time",
     "killed": "`--memory` gives each rank more",
@@ -92,6 +94,8 @@ def _wanted(
     raised = first["raised"]
     if raised and (attribute := _missed(raised["message"], plan.job.text)):
         return {attribute: raised["line"]}
+    if raised and (criterion := _unmade(raised["line"], plan.job.text)):
+        return {criterion: raised["line"]}
     wanted: dict[str, int] = dict(first["wanted"])
     for touched in first["notes"]["touched"]:
         if name := _given(touched):
@@ -109,6 +113,19 @@ def _missed(message: str, text: str) -> str:
     """The attribute of an object of the user's that an exception misses, "" for none."""
     found = _ATTRIBUTE.search(message)
     return f"self.{found[2]}" if found and f"class {found[1]}" in text else ""
+
+
+def _unmade(line: int, text: str) -> str:
+    """The name of the loss function that a statement at a line makes, "" where it makes none."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=ast.Call()):
+                inside = node.lineno <= line <= (node.end_lineno or line)
+                if inside and _CRITERION.search(ast.unparse(target).rpartition(".")[2]):
+                    return ast.unparse(target)
+            case _:
+                pass
+    return ""
 
 
 def _given(text: str) -> str:
@@ -138,6 +155,10 @@ def _called(function: ast.expr) -> str:
     """What has to be given for a call: a function, or the object that has the method."""
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
         return function.value.id if function.value.id != "self" else ast.unparse(function)
+    if isinstance(function, ast.Attribute) and ast.unparse(function).count(".") > 1:
+        # What an attribute of an object of the user's can do comes with it.
+        owner = ast.unparse(function.value)
+        return owner if owner.startswith("self.") else ast.unparse(function)
     return ast.unparse(function)
 
 
@@ -149,7 +170,8 @@ def _is_free(name: str) -> bool:
 
 def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     """What is to stand for a name: what its role asks for, and where it is read."""
-    said = [_ROLES[roles[name]]] if roles.get(name) in _ROLES else []
+    role = roles.get(name) or ("criterion" if _CRITERION.search(name.rpartition(".")[2]) else "")
+    said = [_ROLES[role]] if role in _ROLES else []
     # What is imported is read by its own name.
     number = line or _first_use({name, name.rpartition(".")[2]}, source)
     if number:

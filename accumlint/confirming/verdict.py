@@ -210,7 +210,7 @@ def _refusal(refused: Mapping[str, Any]) -> str:
 
 def _raised(raised: Mapping[str, Any]) -> str:
     where = f" at line {raised['line']}" if raised["line"] else ""
-    return f"{raised['kind']}{where}: {raised['message']}"
+    return f"{raised['kind']}{where}: {raised['message']}".removesuffix(": ")
 
 
 # Confirmations

@@ -191,6 +191,15 @@ class Batch(Plain, dict[Any, Any]):
         self.data_.current = self.number
         return self
 
+    def is_made_of(self, parts: Mapping[Any, Any]) -> bool:
+        """Whether a mapping holds the same tensors under the same names."""
+        own = {key: dict.__getitem__(self, key) for key in dict.keys(self)}
+        return (
+            bool(own)
+            and {**parts}.keys() == own.keys()
+            and all(parts[key] is tensor for key, tensor in own.items())
+        )
+
     def tensor(self, name: str, position: int | None = None) -> Any:
         """What a name means in this batch; where it says nothing, the second of several is the target."""
         self.use()

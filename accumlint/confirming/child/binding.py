@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 import traceback
@@ -75,6 +74,9 @@ class Binding(Things):
             return self.take(bound)
         if isinstance(value, Batch):
             return value.use()
+        if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
+            # A micro-batch that was moved part by part is the micro-batch.
+            value = whole.use() if whole.is_made_of(value) else value
         if isinstance(value, Output):
             return value.named(last)
         if (
@@ -217,6 +219,8 @@ class Binding(Things):
             # It may do more than step, like reducing what it applies.
             name = f"{type(owner).__name__}.{frame.f_code.co_name}"
             self.recorder.notes.handed.append(name)
+        if isinstance(bound, str) and bound in self.given:
+            return self.take(bound)
         if self.lenient:
             return self._made_up(bound, failure)
         # A loss is never made up.
@@ -376,13 +380,6 @@ class Binding(Things):
     def start(self, first: Any, last: Any) -> Any:
         """Where a range of settings begins: one that would be empty, at 0."""
         return 0 if isinstance(first, int) and isinstance(last, int) and first >= last else first
-
-    def written(self, opening: Callable[[], Any]) -> Any:
-        """A file to write to; where its folder is not here, what is written goes nowhere."""
-        try:
-            return opening()
-        except FileNotFoundError:
-            return open(os.devnull, "w", encoding="utf-8")
 
     def settings(self, owner: Any) -> Any:
         """What `vars` gives: of settings that nobody knows, something that has them all."""

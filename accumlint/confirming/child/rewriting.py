@@ -66,10 +66,6 @@ _DECORATORS = {
 _GIVING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
 
 
-# A file that is opened to be written to.
-_WRITING = re.compile(r", (mode=)?'[wax]")
-
-
 def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     """The runnable module of a source.
 
@@ -327,9 +323,6 @@ class _Rewriter(ast.NodeTransformer):
         if text == "range" and len(node.args) > 1 and isinstance(node.args[0], ast.Attribute):
             first, last = copy.deepcopy(node.args[:2])
             node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
-        if text == "open" and _WRITING.search(ast.unparse(node)):
-            self.generic_visit(node)
-            return placed(runtime("written", [later(node)]), node)
         if text == "vars" and len(node.args) == 1:
             return placed(runtime("settings", [self.visit(node.args[0])]), node)
         if text.endswith("Plugin"):

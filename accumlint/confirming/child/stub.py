@@ -342,6 +342,9 @@ def _clipped(
     """Clips as torch does what a helper of the project's is given."""
     if isinstance(parameters, torch.nn.Module):
         parameters = parameters.parameters()
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    # An optimizer's groups hold them too.
+    parameters = [p for one in parameters for p in (one["params"] if type(one) is dict else [one])]
     given = {k: v for k, v in given.items() if k.startswith(("max", "clip", "thresh", "value"))}
     most = next((v for v in (*given.values(), threshold) if isinstance(v, int | float)), 1.0)
     if kind == "value":

@@ -10,6 +10,7 @@ import argparse
 import builtins
 import importlib.abc
 import importlib.machinery
+import os
 import pickle
 import sys
 import types
@@ -19,8 +20,10 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.utils.data import DataLoader
 
 from accumlint.confirming.child import contracts, sharded
+from accumlint.confirming.child.batches import is_library
 from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.processes import processes
 from accumlint.confirming.child.scaling import Scaling, scalers
@@ -74,11 +77,57 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         patch(torch, "save", _saving(torch.save))
         patch(sys, "argv", ["train.py"])
         patch(builtins, "__import__", _importing(binding, stack))
+        stack.callback(_forget, frozenset(sys.modules))
+        patch(builtins, "open", _opening(builtins.open))
+        patch(torch.utils.data, "DataLoader", _loading(binding))
         finder = _Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(finder.last)
         stack.callback(finder.remove)
         yield
+
+
+def _forget(before: frozenset[str]) -> None:
+    """Modules of the project are imported anew by each pass: what they have taken is that pass's."""
+    for name in sys.modules.keys() - before:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if _is_project(file) and not name.startswith("accumlint"):
+            del sys.modules[name]
+
+
+def _loading(binding: Binding) -> type:
+    """DataLoaders that modules of the project make, of data that is not here, give micro-batches made on the spot."""
+
+    class Known(type):
+        def __instancecheck__(cls, made: object) -> bool:
+            return isinstance(made, DataLoader)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, DataLoader)
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is Made and not is_library(sys._getframe(1)):
+                return binding.loader("DataLoader")
+            return super().__call__(*args, **kwargs)
+
+    class Made(DataLoader[Any], metaclass=Known):
+        pass
+
+    return Made
+
+
+def _opening(open_: Callable[..., Any]) -> Callable[..., Any]:
+    """What the project writes where there is no folder goes nowhere."""
+
+    def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return open_(file, mode, *args, **kwargs)
+        except FileNotFoundError:
+            if not isinstance(mode, str) or not set(mode) & set("wax"):
+                raise
+            return open_(os.devnull, mode.replace("x", "w"), *args, **kwargs)
+
+    return opened
 
 
 def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:

@@ -40,6 +40,8 @@ _NO_MODEL = re.compile(
 _NO_LOADER = re.compile(
     r"_dict$|config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_"
 )
+# What is asked for by such a name is a flag.
+_QUESTION = re.compile(r"(enable|disable|needs?|uses?|should|wants?)_")
 # A running average of the weights is no network that trains; often the first rank alone has one.
 AVERAGE = re.compile(
     r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"
@@ -198,7 +200,7 @@ class Things:
                 role = "model"
         if role == "loader" and _NO_LOADER.search(last.lower()):
             role = ""
-        if last.startswith(("enable_", "disable_")) and text not in self.roles:
+        if _QUESTION.match(last) and text not in self.roles:
             role = ""
         if role == "model" and text not in self.roles and _NO_MODEL.search(last.lower()):
             role = ""
