@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.program import (
+    Assign,
     Binary,
     Call,
     Expr,
     For,
+    Function,
     If,
     Name,
     Node,
     Program,
+    Sequence,
     While,
     render,
+    target_names,
+    walk,
     walk_expr,
 )
 from accumlint.tracing.trace import Window
@@ -55,6 +60,24 @@ def remainders(test: Expr) -> Iterator[Binary]:
     for node in walk_expr(test):
         if isinstance(node, Binary) and node.op == "%":
             yield node
+
+
+def is_counted_by_the_caller(program: Program, step: Node) -> bool:
+    """True for a boundary that asks for a count which came with the data, as one part of what a function is given."""
+    guard = guard_of(program, step)
+    function = next((n for n in program.above(step) if isinstance(n, Function)), None)
+    if guard is None or function is None:
+        return False
+    counts = {
+        n.id for r in remainders(guard.test) for n in walk_expr(r.left) if isinstance(n, Name)
+    }
+    given = {param.name for param in function.params}
+    return any(
+        isinstance(target, Sequence) and counts & target_names(target)
+        for node in walk(function.body)
+        if isinstance(node, Assign) and isinstance(node.value, Name) and node.value.id in given
+        for target in node.targets
+    )
 
 
 def mentions(expr: Expr, name: str) -> bool:

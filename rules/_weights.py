@@ -114,8 +114,9 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
     origins = len({c.origin for c in window.contributions})
     if divisor.denominator != 1 or divisor in (1, 2, length, origins, origins * length):
         return None
-    # Half of what is divided rightly is a weight as well.
-    if len(trace.runs) > 1 and all(_is_half(run, window.step.optimizer) for run in trace.runs[:2]):
+    # Half of what is divided rightly is a weight as well, as far as runs with windows of other lengths tell.
+    varied = len(trace.runs) > 1 or trace.main.asked
+    if varied and all(_is_half(run, window.step.optimizer) for run in trace.runs[:2]):
         return None
     # A window of another length than was asked for is a defect of its boundary, not of the divisor.
     if length not in (trace.main.literal, trace.main.steps if trace.main.asked else length):

@@ -10,6 +10,7 @@ from accumlint.reading.program import (
     Attr,
     Call,
     Expr,
+    Import,
     Item,
     Name,
     Node,
@@ -52,7 +53,12 @@ def wraps(program: Program, made: Expr, target: Expr) -> bool:
     if not isinstance(made, Call) or not isinstance(target, Attr | Name | Item):
         return False
     callee = dotted(made.func)
-    if program.imports.get(callee.partition(".")[0], "").startswith(_ELSEWHERE):
+    first = callee.partition(".")[0]
+    if any(
+        name == first and path.startswith(_ELSEWHERE)
+        for node in program.of(Import)
+        for name, path in node.names
+    ):
         return False
     last = callee.rpartition(".")[2]
     if not _WRAPS.search(last):

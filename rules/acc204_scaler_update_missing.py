@@ -87,7 +87,12 @@ class ScalerUpdateMissing(Rule):
         if run.hides("scaler", "optimizer"):
             return
         for optimizer in run.optimizers:
-            taken = [w.step for w in run.windows_of(optimizer) if is_scaled(w)]
+            # What an optimizer does with a scaler that it is given is its own affair.
+            taken = [
+                w.step
+                for w in run.windows_of(optimizer)
+                if is_scaled(w) and last_name(receiver_of(w.step.node)) != last_name(w.step.subject)
+            ]
             for step, following in pairwise(taken):
                 scaler = step.scaler
                 updated = any(
@@ -122,3 +127,7 @@ def is_scaled(window: Window) -> bool:
     """True when a scaler that is switched on has scaled what the step applies."""
     made = (c for backward in window.backwards for c in backward.contributions)
     return window.step.scaler is not None and any(c.scaled for c in made)
+
+
+def last_name(path: str) -> str:
+    return path.rpartition(".")[2]

@@ -137,4 +137,4 @@ def contexts(program: Program, backward: Node) -> Iterator[With]:
 def _watches(item: Expr) -> bool:
     """True for a context that only measures what runs in it (`with record_function("backward"):`)."""
     last = dotted(item.func).rpartition(".")[2].lower() if isinstance(item, Call) else ""
-    return any(part in last for part in ("record", "profil", "annotat", "timer", "watch"))
+    return any(part in last for part in ("record", "profil", "annotat", "timer", "timing", "watch"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.program import Binary, Call, Program, dotted
 from accumlint.rule import Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Backward, Contribution, Event, Reduce, Rescale, Run, Trace
 
@@ -111,13 +112,24 @@ class LossAllReducedBeforeBackward(Rule):
                 if not c.over or has_other_factors(c):
                     continue
                 told = fault(c, by_hand, reduced)
-                if told:
+                if told and not is_over_a_reduced_count(trace.program, c.backward.loss):
                     yield self.at(
                         reduction(trace.main, c.backward),
                         f"`{c.backward.loss}` is reduced over ranks before its backward: {told}",
                         window=window,
                         related=[Related(c.backward.node, "goes backward")],
                     )
+
+
+def is_over_a_reduced_count(program: Program, loss: str) -> bool:
+    """True for a reduced sum over a reduced count, which is right once ranks are averaged, by whoever does it."""
+    for value in program.assigned.get(loss, ()):
+        if isinstance(value, Binary) and value.op == "/":
+            below = program.assigned.get(dotted(value.right), ())
+            calls = [dotted(n.func) for n in below if isinstance(n, Call)]
+            if any(call.endswith("nn.all_reduce") for call in calls):
+                return True
+    return False
 
 
 def fault(c: Contribution, by_hand: int, reduced: bool) -> str:

@@ -10,6 +10,7 @@ from accumlint.reading.program import Attr, Call, dotted, walk
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 
+from ._boundaries import is_counted_by_the_caller
 from ._calls import argument_of, ends_of_update, receiver_of
 
 
@@ -86,6 +87,8 @@ class ZeroGradMissing(Rule):
             if window is None or run.hides("optimizer") or may_be_cleared_by_callers(trace):
                 continue
             if not window.step.owned and len(run.optimizers) > 1:
+                continue
+            if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
             cleared_later = any(clear.applied for clear in run.of(Clear))
             if cleared_later and len(window.backwarded) == 1:

@@ -16,6 +16,7 @@ from accumlint.reading.program import (
     Do,
     Expr,
     For,
+    Function,
     Item,
     Name,
     Node,
@@ -107,7 +108,8 @@ class RunningTotalAttached(Rule):
             backwarded = joint or any(add.total in loss for loss in losses)
             ended = add.total in bounded or not outlives_a_step(run, add.total)
             counted = is_score(add.total.rpartition(".")[2])
-            if add.attached and not (backwarded or ended or counted or is_local(trace, add)):
+            local = is_local(trace, add) or is_of_one_update(trace, add)
+            if add.attached and not (backwarded or ended or counted or local):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
@@ -140,6 +142,19 @@ def is_local(trace: Trace, add: Add) -> bool:
         and loop_of(trace.program, value) is outer
         for value in trace.program.assigned.get(add.total, ())
     )
+
+
+def is_of_one_update(trace: Trace, add: Add) -> bool:
+    """True for a sum that begins and ends in a function which steps once, behind the loop that adds."""
+    program = trace.program
+    inner = loop_of(program, add.node)
+    function = next((n for n in program.above(add.node) if isinstance(n, Function)), None)
+    if inner is None or function is None or "." in add.total or loop_of(program, inner) is not None:
+        return False
+    begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
+    steps = [list(program.above(e.node)) for e in trace.main.of(Step)]
+    behind = all(function in above and inner not in above for above in steps)
+    return bool(begins) and bool(steps) and behind
 
 
 def goes_on(trace: Trace, put: Put) -> bool:

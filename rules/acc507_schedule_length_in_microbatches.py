@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import render
+from accumlint.reading.program import Attr, Call, Expr, For, Function, Program, dotted, render, walk
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Schedule, Thing, Trace
+from accumlint.tracing.trace import Schedule, Thing, Trace, Window
 
 from ._schedules import (
     bounds_microbatches,
     counts_before_prepare,
     counts_microbatches,
     every_argument,
+    is_stretched,
     multiplies_the_end,
 )
 from ._windows import accumulating_windows
@@ -111,6 +112,10 @@ class ScheduleLengthInMicrobatches(Rule):
                     if counts_microbatches(trace.program, argument) or bounds_microbatches(
                         trace.program, argument, window
                     ):
+                        stretched = is_stretched(trace.program, scheduler)
+                        if not stretched and is_cut_from_a_batch(trace.program, window):
+                            # There are as many windows as the loader has batches.
+                            continue
                         gated = any(e.gated for e in events)
                         unless, sure = "", Confidence.CERTAIN
                         if gated:
@@ -125,3 +130,26 @@ class ScheduleLengthInMicrobatches(Rule):
                             confidence=sure,
                             window=window,
                         )
+
+
+def is_cut_from_a_batch(program: Program, window: Window) -> bool:
+    """True where a function gets a batch, cuts it into the window's micro-batches, and steps behind them."""
+    above = list(program.above(window.step.node))
+    function = next((n for n in above if isinstance(n, Function)), None)
+    if function is None or any(isinstance(n, For) for n in above[: above.index(function)]):
+        return False
+    given = {param.name for param in function.params}
+    loops = [n for n in walk(function.body) if isinstance(n, For)]
+    cuts = (value for loop in loops for value in (loop.iterable, *assigned(program, loop.iterable)))
+    return any(
+        isinstance(cut, Call)
+        and isinstance(cut.func, Attr)
+        and cut.func.name in ("split", "chunk", "tensor_split")
+        and dotted(cut.func.base) in given
+        for cut in cuts
+    )
+
+
+def assigned(program: Program, name: Expr) -> tuple[Expr, ...]:
+    """What is ever assigned to a name."""
+    return tuple(program.assigned.get(dotted(name), ()))

@@ -25,6 +25,7 @@ from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 MAX_PATHS = 24
 # Counted in expressions and not in seconds, so that the same file gives the same findings on any machine.
 MAX_NODES_OF_PATHS = 100_000
+MAX_NODES_OF_VAIN = 400_000
 MAX_FLIPS = 3
 MAX_RETRIES = 8
 STANDARD = Scenario(4, 10)
@@ -200,7 +201,9 @@ class _Paths:
             if frozenset(chosen.items()) in asked:
                 continue
             asked.add(frozenset(chosen.items()))
-            if found and (time.process_time() > self.until or self.nodes > MAX_NODES_OF_PATHS):
+            # Where no path trains so far, more of them are tried, and not without end.
+            enough = MAX_NODES_OF_PATHS if found else MAX_NODES_OF_VAIN
+            if tried and (time.process_time() > self.until or self.nodes > enough):
                 break
             run, machine, chosen = self.trained(chosen, first=not found)
             covered.update(machine.entered)

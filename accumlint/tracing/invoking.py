@@ -132,7 +132,7 @@ class Invoking:
         for name, value in list(frame.names.items()):
             frame.names[name] = (
                 self.machine.naming.named(name, name, value, function)
-                if isinstance(value, Unknown)
+                if (isinstance(value, Unknown) or (value == 1 and type(value) is int))
                 and (self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name))
                 else value
             )

@@ -97,12 +97,12 @@ class Ledger:
         return self._parted(held, lambda h: optimizer in h.applied_by)
 
     def wipe(
-        self, networks: frozenset[str]
+        self, networks: frozenset[str], with_owners: bool = False
     ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
         """Clears networks' gradients whoever owns them; returns as `clear` does."""
         held = self.lying(networks)
-        if networks and not networks & self.met:
-            # Gradients came by other names: what an optimizer of these networks owns is cleared with them.
+        if with_owners and networks and not networks & self.met:
+            # Gradients came by other names: what an optimizer of these parameters owns is cleared with them.
             owners = [o for o in self.optimizers if o.networks & networks]
             held = [h for h in self.lying() if any(self.owns(o, h) for o in owners)]
         for h in held:

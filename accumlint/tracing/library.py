@@ -388,6 +388,8 @@ def _torch(
         and last != "where"
     ):
         return (first,)
+    if last in ("eq", "ne", "argmax") and isinstance(first, Unknown):
+        return (machine.calling.unknown_method(first, last, args[1:], kwargs, node),)
     if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
         pieces = machine.iterating.pieces(first, args[1])
         return (pieces,) if pieces is not None else None

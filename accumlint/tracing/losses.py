@@ -69,7 +69,13 @@ class Losses:
             batches = self._taken or frozenset({self._piece(everything)})
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
-            forwards = (self._forward_event(model, networks, batches, node),)
+            outside = any(
+                f.armed is not None and not f.bypassed
+                for a in everything
+                if isinstance(a, Unknown) and networks and a.networks >= networks
+                for f in a.forwards
+            )
+            forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
         value: Value = None
         if (
             method is not None
@@ -134,14 +140,21 @@ class Losses:
         return batch
 
     def _forward_event(
-        self, model: Object, networks: frozenset[str], batches: frozenset[Batch], node: p.Node
+        self,
+        model: Object,
+        networks: frozenset[str],
+        batches: frozenset[Batch],
+        node: p.Node,
+        *,
+        outside: bool,
     ) -> t.Forward:
+        """The event of a forward. `outside`: what it is given came through the wrapper, whose backward reduces."""
         machine = self.machine
         state = machine.state
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
         # FSDP changes the module itself; only DDP has something inside that can be called past it.
         inner = model in state.wrapped or model.text.endswith(".module")
-        bypassed = wrapper == "ddp" and not model.wrapper and inner
+        bypassed = wrapper == "ddp" and not model.wrapper and inner and not outside
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
             on = [state.flags.get(n, True) for n in networks if n in state.wrappers]

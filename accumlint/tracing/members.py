@@ -49,6 +49,9 @@ _PLAIN_ATTRIBUTES = frozenset(
     }
 )  # fmt: skip
 
+# Where a table keeps what was put under a key that is not known.
+_EACH = "[…]"
+
 
 class Members:
     """The meaning of attributes and items for one machine."""
@@ -218,6 +221,9 @@ class Members:
             base[index] = value
         elif isinstance(base, Unknown) and isinstance(index, str | int):
             base.attributes[f"[{index!r}]"] = value
+        elif isinstance(base, Unknown) and isinstance(value, Unknown) and value.networks:
+            # One key after the other (`for k, v in losses.items(): losses[k] = v / n`).
+            base.attributes[_EACH] = value
         elif isinstance(base, list) and base and isinstance(value, Unknown) and value.loss:
             base.append(value)
 
@@ -256,6 +262,8 @@ class Members:
             key = f"[{index!r}]"
             if key in base.attributes:
                 return base.attributes[key]
+            if _EACH in base.attributes:
+                return base.attributes[_EACH]
             if base.holds is not None and "loss" in index:
                 found = derived(f"{base.text}{key}", base.holds, node=node)
                 found.loss = True

@@ -255,6 +255,14 @@ class Naming:
     def _is_left_alone(self, path: str, node: p.Node) -> bool:
         """True for a setting that is written as a number here and nowhere else: what is 1 is left at it for now."""
         machine = self.machine
+        if isinstance(node, p.Function):
+            # `train(loader, accumulation_steps=1)`: who else calls it may give another number.
+            given = [call.keyword(path) for call in machine.program.calls.get(node.name, ())]
+            return (
+                machine.home.module is None
+                and not machine.state.loops
+                and all(v is None or p.render(v) == "1" for v in given)
+            )
         written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
         here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
         return written and here and not machine.state.loops

@@ -266,7 +266,7 @@ class Updating:
         if _of_some_parameters(machine.program, node):
             return
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        wiped, applied = machine.state.ledger.wipe(networks)
+        wiped, applied = machine.state.ledger.wipe(networks, with_owners=True)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
