@@ -45,6 +45,7 @@ from accumlint.confirming.child.wanting import missing_names
 
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 _SCALE = 1024.0
+_IN_VAIN = re.compile(r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE)
 _KINDS = ("tokens", "rows", "values")
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
@@ -272,20 +273,27 @@ def _first(
         made = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
         number += 1
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
-        tells = [_leaves_unused(made), refused, _good(made, job), _steps(made), _whole(made)]
+        tells = [
+            _leaves_unused(made), refused, _good(made, job), _steps(made), _whole(made), _waited(made),
+        ]  # fmt: skip
         return made, _everywhere(store, f"way/{number}/tells", rank, world, tells)
 
     whole: tuple[bool, bool] | None = None
+    waits = 0
     for lenient, ordinary, kind in ways:
         if whole == (lenient, ordinary):
             # It never steps, and would not on other data.
+            continue
+        if waits > lenient:
+            # To wait for a rank in vain takes long: where one has, only another loss may help.
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         made, told = attempt(kind)
         if not job["unused"] and any(unused for unused, *_ in told):
             job["unused"] = True
             made, told = attempt(kind)
-        _, refused, good, stepped, ran = map(list, zip(*told, strict=True))
+        _, refused, good, stepped, ran, waited = map(list, zip(*told, strict=True))
+        waits += any(waited)
         if any(refused) or all(good):
             return made
         tried.append(made)
@@ -307,6 +315,11 @@ def _good(made: dict[str, Any], job: Any) -> bool:
     if raised is None or raised["scaler"] or not job["lenient"]:
         return _steps(made) or bool(raised and made["notes"]["losses"])
     return False
+
+
+def _waited(made: dict[str, Any]) -> bool:
+    """Whether this rank waited in vain for another."""
+    return made["raised"] is not None and bool(_IN_VAIN.search(made["raised"]["message"]))
 
 
 def _leaves_unused(made: dict[str, Any]) -> bool:
