@@ -85,7 +85,9 @@ class Imports:
         """The folder in which the project of `folder` begins."""
         top = above = folder
         while os.path.basename(above) not in _INSTALLED:
-            if any(self._is_folder(os.path.join(above, name)) for name in _REPOSITORY):
+            # Of a git worktree or submodule, `.git` is a file.
+            marks = (os.path.join(above, name) for name in _REPOSITORY)
+            if any(self._is_folder(mark) or self._is_file(mark) for mark in marks):
                 return above
             if any(self._is_file(os.path.join(above, name)) for name in _PACKAGING):
                 top = above
