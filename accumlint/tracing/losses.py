@@ -69,8 +69,9 @@ class Losses:
             batches = self._taken or frozenset({self._piece(everything)})
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
+            own = {model.text, model.text.removesuffix(".module")}
             outside = any(
-                f.armed is not None and not f.bypassed
+                f.armed is not None and not f.bypassed and f.model.text in own
                 for a in everything
                 if isinstance(a, Unknown) and networks and a.networks >= networks
                 for f in a.forwards
