@@ -306,8 +306,10 @@ class Shared:
             return
         exploration = tracing.explore(program, self.project, SECONDS)
         for finding in judge.judge(program, exploration, selection(settings).rules, {}):
-            place = program.spot(finding.node).place
-            yield finding.rule.code, place.line, place.column
+            twins = (r.node for r in finding.related if r.message == judge.OTHER_SIDE)
+            for node in (finding.node, *twins):
+                place = program.spot(node).place
+                yield finding.rule.code, place.line, place.column
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:

@@ -11,6 +11,9 @@ from accumlint.rule import Confidence, Finding, Related, Rule
 from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
+# Why a second place belongs to a finding that stands on both sides of an `if`.
+OTHER_SIDE = "and on the other side of the condition"
+
 _Key = tuple[str, object]
 Assumption = tuple[str, str]
 
@@ -99,7 +102,7 @@ def _joined(finding: Finding, twin: Finding) -> Finding:
     return replace(
         finding,
         confidence=surer.confidence,
-        related=(*finding.related, Related(twin.node, "and on the other side of the condition")),
+        related=(*finding.related, Related(twin.node, OTHER_SIDE)),
         conditions=tuple((k, c) for k, c in finding.conditions if others.get(k, c) == c),
         fixes=fixes,
     )
