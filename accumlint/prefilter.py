@@ -37,9 +37,19 @@ _WORD = re.compile(
 )
 
 
+# Calls of the same names mean something else where one of these is imported, and torch is not.
+_OTHERS = (b"paddle", b"mindspore", b"mxnet", b"oneflow", b"jittor")
+_IMPORT = rb"(?m)^[ \t]*(?:import|from)[ \t]+(?:%s)\b"
+_OTHER = re.compile(_IMPORT % b"|".join(_OTHERS))
+_TORCH = re.compile(_IMPORT % rb"\w*torch|accelerate|lightning|deepspeed|transformers")
+
+
 def may_train(data: bytes) -> bool:
     """False when nothing in `data` can be a backward pass or a trainer's loss."""
-    return any(token in data for token in _TOKENS) and _WORD.search(data) is not None
+    if not any(token in data for token in _TOKENS) or _WORD.search(data) is None:
+        return False
+    other = any(name in data for name in _OTHERS) and _OTHER.search(data)
+    return not other or _TORCH.search(data) is not None
 
 
 def may_ignore(data: bytes) -> bool:

@@ -257,6 +257,11 @@ class Calling:
             return None
         if name == "clone" and base.tensor and not base.parameters:
             return copied(base, node)
+        if name in ("reshape", "view") and base.varies.startswith(t.PICKED) and _is_told(args):
+            # As many are picked every time, or it would fail.
+            found = derived(base.text, base, node=node)
+            found.varies = ""
+            return found
         if name in frameworks.PASSING:
             return base
         if name in frameworks.DETACHING:
@@ -538,3 +543,8 @@ def _is_left_open(method: Bound) -> bool:
 def _are_parameters(value: Value) -> bool:
     """True for what a helper that multiplies gradients is given, whatever it is called."""
     return isinstance(value, list | tuple) or (isinstance(value, Unknown) and value.parameters)
+
+
+def _is_told(sizes: list[Value]) -> bool:
+    """True for a shape that tells how many rows there are: only the size of each may be left out."""
+    return len(sizes) > 2 and -1 not in sizes[:-1]
