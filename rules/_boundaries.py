@@ -10,7 +10,6 @@ from accumlint.reading.program import (
     Call,
     Expr,
     For,
-    Function,
     If,
     Name,
     Node,
@@ -65,7 +64,7 @@ def remainders(test: Expr) -> Iterator[Binary]:
 def is_counted_by_the_caller(program: Program, step: Node) -> bool:
     """True for a boundary that asks for a count which came with the data, as one part of what a function is given."""
     guard = guard_of(program, step)
-    function = next((n for n in program.above(step) if isinstance(n, Function)), None)
+    function = program.function_around(step)
     if guard is None or function is None:
         return False
     counts = {

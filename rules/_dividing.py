@@ -15,7 +15,6 @@ from accumlint.reading.program import (
     Const,
     Expr,
     For,
-    Function,
     Item,
     Name,
     Node,
@@ -121,7 +120,7 @@ def divisions_of(program: Program, backward: Backward) -> Iterator[Binary | Augm
 
 def body_around(program: Program, node: Node) -> tuple[Node, ...]:
     """The statements of the function, or of the file, that a node stands in."""
-    around = next((n for n in program.above(node) if isinstance(n, Function)), None)
+    around = program.function_around(node)
     return around.body if around is not None else program.body
 
 

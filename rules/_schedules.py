@@ -15,7 +15,6 @@ from accumlint.reading.program import (
     Compare,
     Expr,
     For,
-    Function,
     If,
     Jump,
     Lambda,
@@ -157,16 +156,12 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
                 line = program.place(node).line
                 if any(
                     line < program.place(prepare).line
-                    and _function_of(program, prepare) is _function_of(program, node)
+                    and program.function_around(prepare) is program.function_around(node)
                     and loader in (render(a.value) for a in prepare.args)
                     for prepare in prepares
                 ):
                     return True
     return False
-
-
-def _function_of(program: Program, node: Node) -> Function | None:
-    return next((n for n in program.above(node) if isinstance(n, Function)), None)
 
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After
-from accumlint.reading.program import Call, Function, If, Node, Program, dotted, render, walk
+from accumlint.reading.program import Call, If, Node, Program, dotted, render, walk
 from accumlint.rule import Applicability, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Rescale, Trace
 
@@ -105,7 +105,7 @@ def is_meant(program: Program, clear: Node, step: Node) -> bool:
     tests = {render(n.test) for n in around}
     if any(n not in around and render(n.test) not in tests for n in asked):
         return True
-    function = next((n for n in program.above(clear) if isinstance(n, Function)), None)
+    function = program.function_around(clear)
     nodes = list(walk(function.body if function is not None else program.body))
     if clear not in nodes or step not in nodes:
         return False

@@ -16,7 +16,6 @@ from accumlint.reading.program import (
     Do,
     Expr,
     For,
-    Function,
     Item,
     Name,
     Node,
@@ -148,7 +147,7 @@ def is_of_one_update(trace: Trace, add: Add) -> bool:
     """True for a sum that begins and ends in a function which steps once, behind the loop that adds."""
     program = trace.program
     inner = loop_of(program, add.node)
-    function = next((n for n in program.above(add.node) if isinstance(n, Function)), None)
+    function = program.function_around(add.node)
     if inner is None or function is None or "." in add.total or loop_of(program, inner) is not None:
         return False
     begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]

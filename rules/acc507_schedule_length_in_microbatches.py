@@ -73,10 +73,10 @@ class ScheduleLengthInMicrobatches(Rule):
     it out, when the scheduler moves on every micro-batch (then the two agree) or once per epoch.
     Under Accelerate a prepared scheduler moves once for each process at every update, so that the
     length of one process's share fits by chance where there are as many processes as accumulation
-    steps, while that of a loader before `prepare` never fits. Many scripts leave it so on purpose,
-    to end above zero: the finding is likely where the number of updates at which the loop ends is
-    multiplied by the steps, and only possible otherwise. With `step_scheduler_with_optimizer=False`
-    a scheduler moves on every call.
+    steps, while that of a loader before `prepare` never fits. Whether the rate was meant to end
+    above zero, nobody can tell: the finding is likely where the number of updates at which the loop
+    ends is multiplied by the steps, and only possible otherwise. With
+    `step_scheduler_with_optimizer=False` a scheduler moves on every call.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.

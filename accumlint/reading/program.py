@@ -677,6 +677,10 @@ class Program:
             node = self.parents[node]
             yield node
 
+    def function_around(self, node: Node) -> Function | None:
+        """The innermost function in which a node stands; None at the top of the file."""
+        return next((n for n in self.above(node) if isinstance(n, Function)), None)
+
     @cached_property
     def words(self) -> frozenset[str]:
         """Every name and attribute in the file."""
