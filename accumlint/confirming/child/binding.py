@@ -27,7 +27,7 @@ from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
 from accumlint.confirming.child.things import AVERAGE, Things, Unbound
 from accumlint.confirming.child.watching import replaced
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 
 DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
@@ -74,11 +74,19 @@ class Binding(Things):
             return self.take(bound)
         if isinstance(value, Batch):
             return value.use()
+        if value is None and (
+            self.choices.get(f"{bound} is None") == "false"
+            or (self.scaled and self.roles.get(bound) == "scaler")
+        ):
+            # On the path of the finding it is there.
+            found = self.value(bound)
+            return None if found is UNKNOWN else found
         if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
             # A micro-batch that was moved part by part is the micro-batch.
             value = whole.use() if whole.is_made_of(value) else value
         if isinstance(value, Output):
-            return value.named(last)
+            keys = self.keyed.get(bound, ())
+            return value.named(last) if not keys else value.keyed(last, keys)
         if (
             names.is_steps(last)
             and isinstance(value, int | float | Stub)
@@ -323,6 +331,9 @@ class Binding(Things):
             own = self.own_loss()
             if own is not None:
                 return own
+        if bound in frameworks.WRAPPERS:
+            # A class by a name that a wrapped model may have too.
+            return self.stub(bound)
         found = self.value(bound)
         if found is not UNKNOWN:
             return found
@@ -341,7 +352,9 @@ class Binding(Things):
                 iterable = range(min(inner, 1000))
             elif re.search(r"window|group|chunk", text.lower()):
                 iterable = self.windows(text)
-            elif re.search(r"load|data|batch|iter", text.lower()):
+            elif re.search(r"load|data|batch|iter", text.lower()) or (
+                isinstance(bound, tuple) and any(DATA.search(n.lower()) for n in flat(bound))
+            ):
                 iterable = self.loader(text)
             elif isinstance(bound, str) and names.role_of(bound) == "optimizer":
                 iterable = self.optimizers[-1:] or [self.value(bound)]
@@ -357,6 +370,8 @@ class Binding(Things):
                 item.use()
             yield item
         if epoch:
+            if self.recorder.settings.sabotage == "flush":
+                self.recorder.step_now()
             self.recorder.note("epoch")
 
     def turn(self, value: Any) -> Any:

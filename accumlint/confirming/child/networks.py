@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -62,6 +62,8 @@ class Output(Plain):
         self._loss: torch.Tensor | None = None
         # Losses by their names: of several, each is one of its own.
         self._each: dict[str, torch.Tensor] = {}
+        # Whether they are to tell classes from each other.
+        self.of_classes = False
         # What the loop has put in.
         self._put: dict[str, Any] = {}
 
@@ -93,6 +95,21 @@ class Output(Plain):
         if re.search(r"loss|^nll|^elbo|^objective", low):
             return self._loss_of(low)
         return self
+
+    def keyed(self, name: str, keys: Iterable[str]) -> Any:
+        """What a name makes of it where the source takes parts of that by these keys: of losses, one for each."""
+        if not re.search(r"loss", name.lower()):
+            return self.named(name)
+        return Losses({key: self._loss_of(key.lower()) for key in keys})
+
+    def chances(self, given: Iterable[Any]) -> torch.Tensor:
+        """The logarithm of the chance of each thing that it was given, or of each target."""
+        known = [t for t in _tensors([*given]) if not t.is_floating_point()]
+        wanted = next((t for t in known if t.shape == self.logits.shape[:-1]), None)
+        if wanted is None:
+            return self.logits.log_softmax(-1).amax(-1)
+        picked = wanted.clamp(0, self.logits.shape[-1] - 1).unsqueeze(-1)
+        return self.logits.log_softmax(-1).gather(-1, picked).squeeze(-1)
 
     def _loss_of(self, name: str) -> torch.Tensor:
         if name not in self._each:
@@ -138,7 +155,13 @@ class Output(Plain):
     def __iter__(self) -> Iterator[Any]:
         if self.has_loss:
             return iter((self.loss, self.logits))
+        if self.of_classes and self.logits.dim() == 2:
+            # A row of them has no target of its own: they are those of several heads.
+            return iter((self.logits, self.logits))
         return iter(self.logits)
+
+    def __len__(self) -> int:
+        return len(self.logits)
 
     def __contains__(self, key: object) -> bool:
         return key in ("loss", "logits")
@@ -244,13 +267,14 @@ class Model(nn.Module):
             None,
         )
         if labels is None and len(given) > 1:
-            others = [t for t in given if t is not source]
+            others = [t for t in given if t is not source and t is not data.now().mask]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
         output = Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+        output.of_classes = data.kind == "rows"
         data.last = output
         return output
 
@@ -368,13 +392,13 @@ class _Member:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if re.search(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
-        if re.search(r"optim|sched|loader|dataset", self._name):
-            # What it is to be shows in the name that it gets.
-            return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
             return detached(args[0] if len(args) == 1 else args)
         given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
@@ -422,7 +446,7 @@ def detached(value: Any) -> Any:
 
 
 def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
-    if kind == "values":
+    if kind in ("values", "frames"):
         return target.shape == logits.shape
     return not target.is_floating_point() and target.shape == logits.shape[:-1]
 
@@ -450,14 +474,22 @@ class Criterion(nn.Module):
         super().__init__()
         self.data_ = [data]
 
-    def forward(self, output: Any, target: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(
+        self, output: Any = None, target: Any = None, *others: Any, **named: Any
+    ) -> torch.Tensor:
         data = self.data_[0]
+        given = [output, target, *others, *named.values()]
+        network = next((one for one in given if isinstance(one, nn.Module)), None)
+        if network is not None:
+            # It calls the network that it is given, with the data beside it.
+            output = network(*(one for one in given if isinstance(one, torch.Tensor | Batch)))
+            target = next((v for k, v in named.items() if TARGET.search(k)), None)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels
         if not isinstance(target, torch.Tensor):
             target = data.now().labels
-        if data.kind == "values":
+        if data.kind in ("values", "frames"):
             return F.mse_loss(logits, target)
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()

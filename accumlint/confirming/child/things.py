@@ -10,12 +10,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
+from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, setting
@@ -74,6 +76,8 @@ _HARMLESS = re.compile(
 _VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
 # The only stage of a pipeline is its first and its last.
 _ONLY = re.compile(r"is_\w*(first|last)\w*_stage")
+# What is asked where there is one process.
+_ALONE = re.compile(r"single_?(gpu|device|process)|no_?(ddp|distributed)|one_gpu")
 _RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 _SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
@@ -161,6 +165,8 @@ class Things:
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failed: list[str] = []
+        # The keys by which parts of what a name holds are taken.
+        self.keyed: dict[str, tuple[str, ...]] = {}
         self.turns = 0
         self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
@@ -203,6 +209,8 @@ class Things:
         if _QUESTION.match(last) and text not in self.roles:
             role = ""
         if role == "model" and text not in self.roles and _NO_MODEL.search(last.lower()):
+            role = ""
+        if role == "optimizer" and text not in self.roles and self.roles.get(last) == "settings":
             role = ""
         if role:
             made = self.thing(role, text)
@@ -247,6 +255,9 @@ class Things:
         value = self.given[text]
         if isinstance(value, nn.Module):
             self.own(value)
+        if type(value) is SimpleNamespace:
+            value = Partly(vars(value), lambda name: self.known(f"{text}.{name}"))
+            self.given[text] = value
         return value
 
     def choice(self, text: str) -> bool:
@@ -258,6 +269,8 @@ class Things:
             return self.choices[other] != "true"
         if self.asks_for_scaler(text) or _ONLY.search(text):
             return True
+        if self.world > 1 and _ALONE.search(text.lower()):
+            return False
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
@@ -305,7 +318,7 @@ class Things:
         """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
         last = text.rpartition(".")[2].lower()
         asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
-        return self.value(text) if asked else self.stub(text)
+        return self.known(text) if asked else self.stub(text)
 
     def known(self, text: str) -> Any:
         """What a name means, or a stub where it says nothing."""
@@ -436,6 +449,8 @@ class Things:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
+        if self.prepares:
+            _endless()
         if "deepspeed_plugin" in self.read:
             self._plugin(type(made.state))
         self.accelerators.append(made)
@@ -481,6 +496,15 @@ class Things:
             output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
         )
         return made.to(output.device, output.dtype)
+
+
+def _endless() -> None:
+    """Lets `next` be called on what Accelerate prepares, as on what is cycled: it starts again at its end."""
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # pyright: ignore[reportMissingTypeStubs]
+
+    for cls in (DataLoaderShard, DataLoaderDispatcher):
+        setattr(cls, "__next__", Loader.__next__)  # noqa: B010 (pyright knows no such attribute of a type)
+        setattr(cls, "endless_", None)  # noqa: B010
 
 
 def literal(choice: str) -> Any:

@@ -46,9 +46,11 @@ from accumlint.confirming.child.wanting import missing_names
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 _SCALE = 1024.0
 _IN_VAIN = re.compile(r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE)
-_KINDS = ("tokens", "rows", "values")
+_KINDS = ("tokens", "rows", "values", "frames")
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
+# Nor do controls: where equal numbers of targets leave nothing unequal, their pass is one already.
+_OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 
 
 def main(path: str) -> None:
@@ -217,15 +219,18 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
-    told = _everywhere(prefixed, "tells", rank, world, _tells(first))
-    tells = told[0]
-    if not (job["stepless"] or any(one["more"] for one in told)):
+    cut = first["raised"] is not None
+    told = _everywhere(prefixed, "tells", rank, world, [_tells(first), cut or _steps(first)])
+    tells = told[0][0]
+    if not (job["stepless"] or any(more for _, more in told)):
+        # There is nothing to compare.
         return {"passes": passes}
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
-        if any(spec[setting] and not tells[setting] for setting in _SETTINGS):
+        settings = [*filter(spec.get, _SETTINGS), _OF_CONTROLS.get(spec["sabotage"])]
+        if not all(tells[setting] for setting in settings if setting):
             continue
         passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
@@ -275,6 +280,7 @@ def _first(
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
         tells = [
             _leaves_unused(made), refused, _good(made, job), _steps(made), _whole(made), _waited(made),
+            world > 1 and _alone(made),
         ]  # fmt: skip
         return made, _everywhere(store, f"way/{number}/tells", rank, world, tells)
 
@@ -292,7 +298,11 @@ def _first(
         if not job["unused"] and any(unused for unused, *_ in told):
             job["unused"] = True
             made, told = attempt(kind)
-        _, refused, good, stepped, ran, waited = map(list, zip(*told, strict=True))
+        if job["reduces"] and not job["unwrapped"] and all(alone for *_, alone in told):
+            # What wraps the model is not here, or nothing that is run calls it.
+            job["unwrapped"] = True
+            made, told = attempt(kind)
+        _, refused, good, stepped, ran, waited, _ = map(list, zip(*told, strict=True))
         waits += any(waited)
         if any(refused) or all(good):
             return made
@@ -312,14 +322,20 @@ def _first(
 def _good(made: dict[str, Any], job: Any) -> bool:
     """Whether a pass shows what it is for, and may be followed by others like it."""
     raised = made["raised"]
-    if raised is None or raised["scaler"] or not job["lenient"]:
+    if raised is None or raised["scaler"]:
         return _steps(made) or bool(raised and made["notes"]["losses"])
-    return False
+    return not job["lenient"] and _steps(made)
 
 
 def _waited(made: dict[str, Any]) -> bool:
     """Whether this rank waited in vain for another."""
     return made["raised"] is not None and bool(_IN_VAIN.search(made["raised"]["message"]))
+
+
+def _alone(made: dict[str, Any]) -> bool:
+    """Whether a rank has gone backward and reduced nothing."""
+    kinds = {e["kind"] for e in made["notes"]["events"]}
+    return "backward" in kinds and "reduce" not in kinds and not made["wraps"]
 
 
 def _leaves_unused(made: dict[str, Any]) -> bool:
@@ -348,13 +364,20 @@ def _whole(made: dict[str, Any]) -> bool:
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
     """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales.
 
-    "more": whether more passes do, since there is something to compare.
+    "uneven": whether micro-batches have as many targets as they will, whatever the data; "leaves": whether an epoch of
+    whole windows leaves something all the same.
     """
     notes = first["notes"]
     cut = first["raised"] is not None
     clips = cut or any(e["kind"] == "clip" for e in notes["events"])
     scales = cut or bool(notes["initial_scale"])
-    return {"pressure": clips, "unscaled": scales, "growing": scales, "more": cut or _steps(first)}
+    events = notes["events"]
+    counts = {part["count"] for e in events for part in e.get("contributions", ())}
+    kinds = [e["kind"] for e in events if e["kind"] in ("step", "backward", "epoch")]
+    return {
+        "pressure": clips, "unscaled": scales, "growing": scales, "uneven": len(counts) > 1,
+        "leaves": ("backward", "epoch") in itertools.pairwise(kinds),
+    }  # fmt: skip
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
@@ -402,7 +425,7 @@ def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -
 def _counts(regime: str, kind: str, rank: int) -> Any:
     """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four."""
     ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
-    if kind != "tokens":
+    if kind in ("rows", "values"):
         ragged = ((4, 12, 8, 16, 4, 12, 8), (12, 4, 8, 4, 16, 8, 4))[rank % 2]
     if regime == "ragged":
         return lambda number: ragged[(number - 1) % len(ragged)]
@@ -434,7 +457,8 @@ def _pass(
         file=job["file"], line=job["line"], device=device, dtype=dtype,
         pressure=pressure if spec.get("pressure") else None,
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0), large=spec.get("large", False), graphs=job["graphs"],
+        inject=spec.get("inject", 0), large=spec.get("large", False),
+        undefined=spec.get("undefined", False), graphs=job["graphs"],
     )  # fmt: skip
     data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
     recorder = Recorder(data, settings)
@@ -478,7 +502,7 @@ def _pass(
     even(notes.events)
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
-        "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
+        "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
