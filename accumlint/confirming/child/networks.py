@@ -384,6 +384,17 @@ def _member(model: Model, name: str) -> Any:
     return _Member(model, name) if found is UNKNOWN else found
 
 
+_OF_MODULES = {
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "train",
+    "eval",
+    "modules",
+    "zero_grad",
+}
+
+
 class _Member:
     """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
 
@@ -414,7 +425,7 @@ class _Member:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
+        if name in _OF_MODULES:
             return getattr(self._model, name)
         return _member(self._model, name)
 
