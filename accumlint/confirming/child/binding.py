@@ -21,7 +21,7 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
-from accumlint.confirming.child.networks import Model, Output
+from accumlint.confirming.child.networks import Member, Model, Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
@@ -84,6 +84,9 @@ class Binding(Things):
         if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
             # A micro-batch that was moved part by part is the micro-batch.
             value = whole.use() if whole.is_made_of(value) else value
+        if isinstance(value, Member) and (self.roles.get(bound) or names.role_of(last)) == "model":
+            # A part of a network trains as the whole does.
+            return value._model
         if isinstance(value, Output):
             keys = self.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)

@@ -381,7 +381,7 @@ class Engine(Model):
 def _member(model: Model, name: str) -> Any:
     """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
     found = setting(name.lower())
-    return _Member(model, name) if found is UNKNOWN else found
+    return Member(model, name) if found is UNKNOWN else found
 
 
 _OF_MODULES = {
@@ -395,7 +395,7 @@ _OF_MODULES = {
 }
 
 
-class _Member:
+class Member:
     """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
 
     def __init__(self, model: Model, name: str) -> None:
