@@ -21,7 +21,8 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
-from accumlint.confirming.child.networks import Member, Model, Output
+from accumlint.confirming.child.networks import Member, Model
+from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from types import FrameType
 
-from accumlint.confirming.child.networks import Output
+from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
 
 
