@@ -21,13 +21,22 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
+from accumlint.confirming.child.looking import (
+    holds_batch,
+    is_misuse,
+    is_settings,
+    is_thing,
+    look_up,
+    make_module,
+)
 from accumlint.confirming.child.networks import Member, Model
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
-from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
-from accumlint.confirming.child.things import AVERAGE, Things, Unbound
+from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
+from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
+from accumlint.confirming.child.wording import AVERAGE
 from accumlint.reading import frameworks, names
 
 DATA = re.compile(
@@ -38,8 +47,6 @@ _LOSS = re.compile(r"(^|_)loss(es)?$")
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # Parameters that take whatever is left.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# Where torch refuses what is done in the wrong order.
-_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
 
 # A loop that prepares something goes on for no longer.
@@ -104,7 +111,7 @@ class Binding(Things):
                 return self.steps_
             return value
         if isinstance(value, Stub):
-            if _is_settings(bound) and not _is_settings(value._text) and not value._made:
+            if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
                 return self.stub(bound)
             if self.lenient and _LOSS.search(last.lower()):
@@ -197,7 +204,7 @@ class Binding(Things):
         if isinstance(bound, str) and bound in self.given:
             return self.take(bound)
         frame = sys._getframe(1)
-        if any(_is_thing(_look_up(frame, name)) for name in mentions):
+        if any(is_thing(look_up(frame, name)) for name in mentions):
             return self.entering(bound, later())
         if isinstance(bound, str):
             found = self.value(bound)
@@ -248,7 +255,7 @@ class Binding(Things):
 
     def _made_up(self, bound: Pattern, failure: Exception) -> Any:
         """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
-        if _is_misuse(failure):
+        if is_misuse(failure):
             raise failure
         if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
             found = self.own_loss()
@@ -367,7 +374,7 @@ class Binding(Things):
         epoch = False
         for item in iterable:
             self.turn(True)
-            if not epoch and _holds_batch(item):
+            if not epoch and holds_batch(item):
                 epoch = True
                 self.recorder.epoch += 1
             if isinstance(item, Batch):
@@ -458,7 +465,7 @@ class Binding(Things):
 
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
-        _make_module(cls)
+        make_module(cls)
         for name in self.kept:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
@@ -468,51 +475,3 @@ class Binding(Things):
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
-
-
-def _is_settings(text: str) -> bool:
-    """True for what reads like a configuration as a whole."""
-    return names.is_configuration(f"{text}.")
-
-
-def _make_module(cls: type) -> None:
-    """A class with a forward of its own is a module, by way of a base that is not here."""
-    if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
-        cls.__bases__ = tuple(
-            type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
-            if issubclass(b, Absent)
-            else b
-            for b in cls.__bases__
-        )
-
-
-def _holds_batch(item: Any) -> bool:
-    """True for a micro-batch, also with its number or inside of what `zip` gives."""
-    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
-
-
-def _is_misuse(failure: Exception) -> bool:
-    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
-    frames = traceback.extract_tb(failure.__traceback__)
-    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
-
-
-def _look_up(frame: Any, name: str) -> Any:
-    """The value of a dotted name as the user's code sees it, None where there is none."""
-    first, *rest = name.split(".")
-    if not first.isidentifier():
-        return None
-    value = frame.f_locals.get(first, frame.f_globals.get(first))
-    for part in rest:
-        if value is None or isinstance(value, Stub):
-            return None
-        value = getattr(value, part, None) if part.isidentifier() else None
-    return value
-
-
-def _is_thing(value: Any) -> bool:
-    if isinstance(value, Absent):
-        return False
-    return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
-        type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
-    )
