@@ -117,7 +117,7 @@ def _clears_by_a_modulus(node: p.Node) -> bool:
 
 
 def _cuts(node: p.Node) -> bool:
-    """True for a loop over the pieces of one batch: `for i in range(0, rows, size)` with `batch[i : i + size]` inside."""
+    """True for a loop over pieces of a batch: `for i in range(0, rows, size)` with `batch[i : i + size]` inside."""
     match node:
         case p.For(
             target=p.Name(id=start), iterable=p.Call(func=p.Name(id="range"), args=[_, _, size])
