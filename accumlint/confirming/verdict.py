@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming import remedies
-from accumlint.confirming.answers import Answer
+from accumlint.confirming.answers import Answer, Question
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.launch import Launched
@@ -53,9 +53,7 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
     _usable(evidence, plan)
     if plan.symptom is not Symptom.RAISES:
         evidence.stand_in()
-    question = QUESTIONS[plan.symptom]
-    if plan.symptom is Symptom.SCALE and shown and divided(evidence, shown):
-        question = alone
+    question = _question(evidence, plan, shown)
     answer = question(evidence)
     if answer.shows:
         _confirmable(evidence, plan, answer)
@@ -74,6 +72,17 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+def _question(evidence: Evidence, plan: Plan, shown: Evidence | None) -> Question:
+    """What is asked: where a loss weighs its targets on purpose, a mended text is held to what it does alone."""
+    usual = QUESTIONS[plan.symptom]
+    if plan.symptom is not Symptom.SCALE or shown is None or not divided(evidence, shown):
+        return usual
+    try:
+        return alone if usual(evidence).shows else usual
+    except Undecided:
+        return alone
 
 
 def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
