@@ -284,6 +284,10 @@ class Expressions:
         ):
             return None
         self.machine.guards.supposed = True
+        if op in ("==", "!="):
+            chosen = self.machine.guards.the_chosen_one(left)
+            if chosen is not None:
+                return chosen == (op == "==")
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
         return op in ("<", "<=", "!=")
