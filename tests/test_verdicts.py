@@ -54,6 +54,8 @@ EXCEPTIONS = {
     "acc101/bad_pieces_as_the_batch_is_long": "its sizes' stand-ins make windows of one micro-batch",
     "acc101/bad_pixels_that_are_valid": "no control shows that a mask of the data could leave as many",
     "acc101/bad_weighted_by_its_chance": NO_STANDIN,
+    "acc101/bad_picked_by_the_opposite_mask": NO_STANDIN,
+    "acc101/good_picked_by_the_opposite_mask": NO_STANDIN,
     "acc101/good_classes_given_to_a_model": OTHER_DATA,
     "acc101/good_columns_picked": "nothing stands in for the columns",
     "acc202/good_held_to_one_on_one_side": "a Trainer's own loop is not run",

@@ -503,7 +503,8 @@ def _is_own_sum(mask: Unknown, by: Unknown) -> bool:
     """True for `mask / mask.sum()`."""
     if by.counted is None or by.counted.kind != "some" or _gradient(mask):
         return False
-    return any(of.text == mask.text for of in by.counted.of)
+    of = mask.counted.of if mask.counted is not None else ()
+    return not {mask.text, *(x.text for x in of)}.isdisjoint(x.text for x in by.counted.of)
 
 
 def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
