@@ -209,6 +209,9 @@ def is_weight(text: str) -> bool:
     if last == "loss_scaling":
         # A fixed factor against underflow, the same for every window.
         return True
+    if re.search(r"\.size\([1-9]\)$|\.shape\[[1-9]\]$", text):
+        # How many classes or positions a row has.
+        return True
     last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last
     if _CLASSES.search(last):
         return True

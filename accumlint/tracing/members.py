@@ -289,7 +289,8 @@ class Members:
             return base.attributes[f"[{index}]"]
         cut = self._cuts(index, node)
         if base.networks or not cut:
-            found = derived(f"{base.text}[…]", base, node=node)
+            side = index if base.text.endswith(".shape") and isinstance(index, int) else "…"
+            found = derived(f"{base.text}[{side}]", base, node=node)
             found.rows = base.rows or (
                 isinstance(index, tuple) and len(index) > 1 and not isinstance(index[1], slice)
             )
