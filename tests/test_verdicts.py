@@ -75,6 +75,8 @@ EXCEPTIONS = {
     "acc101/good_as_many_picked_in_each": "as many targets are picked every time, so that no count can vary",
     "acc101/bad_called_with_one": "its own call leaves the windows at one micro-batch",
     "acc102/bad_each_piece_of_a_sequence": NO_PIECES,
+    "acc103/bad_engine_made_elsewhere": "nothing stands in for an engine that is made elsewhere",
+    "acc103/good_engine_made_elsewhere": "nothing stands in for an engine that is made elsewhere",
     "acc102/bad_times_the_columns.fixed": "its loss is as many times too large as a row has columns, on purpose",
     "acc102/good_times_the_columns": "its loss is as many times too large as a row has columns, on purpose",
     "acc102/bad_times_the_classes.fixed": "its loss is as many times too large as there are classes, on purpose",
