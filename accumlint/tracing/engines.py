@@ -78,8 +78,8 @@ class Engines:
     def dividing(self, engine: Object, args: list[Value], node: p.Node) -> int | None:
         """What an engine divides the loss by.
 
-        One that is made elsewhere, asked to step after every backward and given a loss that was divided by the
-        accumulation steps counts windows of that length by itself, if it is DeepSpeed's.
+        A DeepSpeed engine that is made elsewhere and asked to step after every backward counts the windows by itself
+        where the loss that it is given was divided by the accumulation steps, or where its configuration's are read.
         """
         known = self.engine_steps(engine)
         loss = args[0] if args else None
@@ -87,9 +87,11 @@ class Engines:
             return known
         steps = self.machine.scenario.steps
         by_hand = self.machine.state.asked and all(
-            x.factor * steps == 1 for x in loss.linear if x.factor
+            x.factor is not None and x.factor * steps == 1 for x in loss.linear
         )
-        if by_hand and loss.loss and self._is_asked_every_time(node):
+        told = by_hand or any(map(_is_own_setting, self.machine.program.of(p.Item)))
+        if told and loss.loss and self._is_asked_every_time(node):
+            self.machine.state.asked = True
             engine.steps = steps
         return engine.steps
 
@@ -381,3 +383,10 @@ class Engines:
         if len(args) == 1:
             return args[0]
         return tuple(args)
+
+
+def _is_own_setting(item: p.Item) -> bool:
+    """True for `ds_config["gradient_accumulation_steps"]`."""
+    key = item.index.value if isinstance(item.index, p.Const) else None
+    base = p.dotted(item.base).lower()
+    return key == "gradient_accumulation_steps" and ("deepspeed" in base or "ds_" in base)
