@@ -149,12 +149,15 @@ def step_in_between(run: Run, backward: Backward) -> Step | None:
         if c.forward is None or any(c.forward in b.forwards for b in earlier):
             continue
         for step in run.of(Step):
-            if c.forward.index < step.index < backward.index and changes(step, c):
+            if c.forward.index < step.index < backward.index and changes(run, step, c):
                 return step
     return None
 
 
-def changes(step: Step, contribution: Contribution) -> bool:
-    """True when the step is known to move the contribution's network."""
+def changes(run: Run, step: Step, contribution: Contribution) -> bool:
+    """True when the step is known to move the contribution's network, and no other optimizer moves a part of it."""
     moved = {c.network for c in step.applied if not c.backward.lost} - {"?"}
-    return step.owned and contribution.network in moved
+    if not step.owned or contribution.network not in moved:
+        return False
+    others = (e for e in run.of(Step) if e.optimizer is not step.optimizer)
+    return not any(c.network == contribution.network for e in others for c in e.applied)

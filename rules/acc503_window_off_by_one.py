@@ -112,7 +112,8 @@ class WindowOffByOne(Rule):
                 or _wiped(first)
             ):
                 continue
-            size, full = length(first), length(steady)
+            # Another optimizer's loss may reach these parameters as well, from the second window on.
+            size, full = length(first), length(steady, like=first)
             if (
                 sources(first) <= sources(steady)
                 and full > 1

@@ -41,7 +41,7 @@ class Guards:
         # The last unknown that a guard asked for.
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
-        # Per question about the data: the iteration that it was last asked in, whether it went wrong, and the answer.
+        # Per question about the data: the iteration that it was last asked in, whether the answer had a reason, and it.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         self._wrapping: frozenset[str] | None = None
         self._goals: dict[p.Node, bool | None] = {}
@@ -328,13 +328,13 @@ class Guards:
             bool(skips or flags) and bool(self.machine.state.loops) and _guards_health(value, node)
         )
         now = self.machine.iteration()
-        when, wrong, answer = self._told.get(key, (None, False, False))
-        if when == now and wrong:
-            # What went wrong with this micro-batch went wrong for whoever asks the same of it.
+        when, reason, answer = self._told.get(key, (None, False, False))
+        if when == now and reason:
+            # What went wrong with this micro-batch, or went well, did so for whoever asks the same of it.
             return answer != negated
         exceptional = when != now and self._is_exceptional(where, matters)
         taken = ordinary != exceptional
-        self._told[key] = (now, exceptional, taken != negated)
+        self._told[key] = (now, exceptional or then != other, taken != negated)
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node

@@ -319,7 +319,8 @@ class Naming:
         # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
         rounds = {b.when for b in new.batches}
         attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
-        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
+        part = attached and _is_part(value)
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, part))
         return new
 
     def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
@@ -380,6 +381,12 @@ def _is_taken_up(node: p.Node) -> bool:
     """`start = checkpoint["epoch"] + 1`."""
     value = node.value if isinstance(node, p.Assign) else None
     return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
+
+
+def _is_part(value: Unknown) -> bool:
+    """True for one of several things that a call gave which was not followed, unless it is a model's own."""
+    call, found, _ = value.text.partition("(…)[")
+    return bool(found) and not any(f.subject == call for f in value.forwards)
 
 
 def _allocates(value: p.Expr) -> bool:
