@@ -228,10 +228,12 @@ class Naming:
                 and not value.loss
                 and value.terms is None
             ):
-                known = machine.symbols.get(f"{role} of {value.text}")
+                # One factory makes an optimizer for each network that it is given.
+                made = f"{role} of {value.text} {sorted(value.networks)}"
+                known = machine.symbols.get(made)
                 if known is None:
                     known = self.machine.things.made(role, path, "", value.networks, node)
-                    machine.symbols[f"{role} of {value.text}"] = known
+                    machine.symbols[made] = known
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
