@@ -103,6 +103,8 @@ class ZeroGradMissing(Rule):
                 continue
             if is_told_who_clears(trace.program, window.step.optimizer.node):
                 continue
+            if is_chosen_by_name(trace.program, window.step.node):
+                continue
             if any(b.via == "tensor" and is_in_a_context(b.node) for b in window.backwards):
                 continue
             cleared_later = any(clear.applied for clear in run.of(Clear))
@@ -137,6 +139,18 @@ def is_in_a_context(backward: Node) -> bool:
     return given is not None and "context" in dotted(given)
 
 
+def is_chosen_by_name(program: Program, step: Node) -> bool:
+    """True for `getattr(self, name)` that steps, in a file that clears what it finds in the same way."""
+
+    def is_found(node: Node) -> bool:
+        base = node.func.base if isinstance(node, Call) and isinstance(node.func, Attr) else None
+        found = program.assigned.get(dotted(base), ()) if isinstance(base, Name) else ()
+        return any(isinstance(v, Call) and dotted(v.func) == "getattr" for v in found)
+
+    clears = (n for n in program.of(Call) if is_clearing(dotted(n.func).rpartition(".")[2]))
+    return is_found(step) and any(map(is_found, clears))
+
+
 def is_told_who_clears(program: Program, made: Node) -> bool:
     """True for an optimizer that is given the flag under which the script clears in its stead."""
     value = made.value if isinstance(made, Assign) else made
@@ -144,7 +158,9 @@ def is_told_who_clears(program: Program, made: Node) -> bool:
     for call in program.of(Call) if given else ():
         if isinstance(call.func, Attr) and is_clearing(call.func.name):
             tests = [n.test for n in program.above(call) if isinstance(n, If)]
-            asked = {dotted(n) for test in tests for n in walk_expr(test) if isinstance(n, Name | Attr)}
+            asked = {
+                dotted(n) for test in tests for n in walk_expr(test) if isinstance(n, Name | Attr)
+            }
             if asked & given:
                 return True
     return False
