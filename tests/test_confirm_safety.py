@@ -136,7 +136,10 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     files = [str(project(tmp_path, act)) for act in TOGETHER]
     files.append(str(Path(files[0]).with_name("train_with_revision.py")))
     before = everything(tmp_path)
-    ran = command(tmp_path, *files, "--select", "ACC102", "--nproc-per-node", "2")
+    # Ranks that wait in vain do so for a share of the limit.
+    ran = command(
+        tmp_path, *files, "--select", "ACC102", "--nproc-per-node", "2", "--timeout", "30"
+    )
     found = verdicts(ran)
     assert {act: found[act]["reason"] for act in TOGETHER} == TOGETHER
     assert {found[act]["verdict"] for act in TOGETHER} == {"undecided"}

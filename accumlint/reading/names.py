@@ -199,7 +199,7 @@ _WEIGHT = re.compile(
     r"weight|coeff?(icient)?s?$|lambda|lambd|lmbda|alpha|beta|gamma|penalty|reg$|_wt?$|(^|_)lam($|_)"
 )
 # What a mean over classes is multiplied by, to make it a sum over them.
-_CLASSES = re.compile(r"^(num|n)_(labels|classes|class)$")
+_CLASSES = re.compile(r"^((num|n)_(labels|classes|class)|size\(-?[1-9]\)|shape\[-?[1-9]\])$")
 
 
 @lru_cache(maxsize=4096)
@@ -209,9 +209,9 @@ def is_weight(text: str) -> bool:
     if last == "loss_scaling":
         # A fixed factor against underflow, the same for every window.
         return True
-    last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last
     if _CLASSES.search(last):
         return True
+    last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last
     return bool(_WEIGHT.search(last)) and not _SHARE.search(last)
 
 

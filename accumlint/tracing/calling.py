@@ -269,7 +269,9 @@ class Calling:
             if name in ("size", "numel"):
                 found.count = True
                 found.loss = False
-                found.text = f"{base.text}.{name}()"
+                # Which side it is tells rows from classes.
+                side = args[0] if args and isinstance(args[0], int) else ""
+                found.text = f"{base.text}.{name}({side})"
                 found.counted = Counted("elements" if name == "numel" else "rows", (base,))
             elif name in ("eq", "ne"):
                 found.counted = Counted("some", (base,))

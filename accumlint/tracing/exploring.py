@@ -301,7 +301,7 @@ class _Paths:
             for step in (e for e in state.events if isinstance(e, t.Step)):
                 object.__setattr__(step, "owned", True)
         literal = state.literal
-        if literal is None and not state.asked:
+        if literal is None and not state.asked and state.modulus != scenario.steps:
             # Where the steps are asked for, `if i % 100 == 0` only says when something is shown.
             literal = state.modulus
         run = t.Run(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -18,10 +19,12 @@ from accumlint.tracing.values import (
     Counted,
     Frame,
     Key,
+    Lazy,
     Number,
     Object,
     Unknown,
     Value,
+    is_loader,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -382,15 +385,11 @@ class Expressions:
 
     def _comprehension(self, node: p.Node) -> Value:
         assert isinstance(node, p.Comprehension)
+        if node.kind == "generator" and (loader := self._loader_of(node)) is not None:
+            return self._expression(node, loader)
         found: list[Value] = []
-        saved = self.machine.frame
-        self.machine.frame = Frame(
-            {}, saved, owner=saved.owner, receiver=saved.receiver, home=saved.home
-        )
-        try:
+        with self._inside():
             self._clause(node, 0, found)
-        finally:
-            self.machine.frame = saved
         if node.kind == "dict":
             table: dict[Key, Value] = {}
             for pair in found:
@@ -401,6 +400,41 @@ class Expressions:
                     return pair[1] if isinstance(pair[1], Unknown) else Unknown("{…}")
             return table
         return found
+
+    def _loader_of(self, node: p.Comprehension) -> Value:
+        """The loader that a comprehension goes through batch by batch; None for anything else."""
+        _, iterable, tests = node.clauses[0]
+        if len(node.clauses) > 1 or tests or not isinstance(iterable, p.Name | p.Attr):
+            return None
+        source = self.eval(iterable)
+        return source if is_loader(source) else None
+
+    def _expression(self, node: p.Comprehension, source: Value) -> Lazy:
+        """A generator expression over a loader, which gives a batch when it is asked for one."""
+        frame = self.machine.frame
+
+        def made(item: Value) -> Value:
+            asking, self.machine.frame = self.machine.frame, frame
+            try:
+                with self._inside():
+                    self.machine.bind(node.clauses[0][0], item, node)
+                    return self.eval(node.element)
+            finally:
+                self.machine.frame = asking
+
+        return Lazy("expression", [source], made=made)
+
+    @contextmanager
+    def _inside(self) -> Generator[None, None, None]:
+        """A frame of its own, in which the names around it are known."""
+        saved = self.machine.frame
+        self.machine.frame = Frame(
+            {}, saved, owner=saved.owner, receiver=saved.receiver, home=saved.home
+        )
+        try:
+            yield
+        finally:
+            self.machine.frame = saved
 
     def _clause(self, node: p.Comprehension, position: int, found: list[Value]) -> None:
         if position == len(node.clauses):

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.tracing.leaving import Leave, PythonError
-from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
+from accumlint.tracing.values import (
+    Batch,
+    Bound,
+    Key,
+    Lazy,
+    Number,
+    Object,
+    Stream,
+    Unknown,
+    Value,
+    is_loader,
+)
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -110,6 +121,10 @@ class Iterating:
                     ),
                     inner.loader,
                 )
+            case "expression":
+                inner, made = self.stream(value.args[0], node), value.made
+                assert made is not None
+                return Stream(lambda body: inner.drive(lambda item: body(made(item))), inner.loader)
             case _:
                 return self.stream(value.args[0], node) if value.args else _each([], False)
 
@@ -327,7 +342,7 @@ class Iterating:
         if value.parameters:
             return _each([value], False)
         if not self._training(node):
-            if names.role_of(value.text.rpartition(".")[2]) == "loader" and node is not None:
+            if is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss = value.loss
@@ -367,8 +382,7 @@ class Iterating:
                 finally:
                     machine.state.last.pop()
 
-        named = names.role_of(value.text.rpartition(".")[2]) == "loader"
-        return Stream(drive, named or rounds == machine.scenario.length)
+        return Stream(drive, is_loader(value) or rounds == machine.scenario.length)
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
@@ -403,6 +417,8 @@ class Iterating:
             if source.kind == "count":
                 source.position += 1
                 return source.position - 1
+            if source.made is not None:
+                return source.made(self.next(inner))
         if isinstance(source, Unknown) and source.parameters:
             # The first of a model's parameters is no data.
             return source
@@ -478,8 +494,8 @@ def _counts(function: p.Function) -> bool:
 def _gives_batches(value: Value) -> bool:
     """True for an iterator over a loader."""
     match value:
-        case Lazy(kind="iter", args=[Unknown(text=text) | Object(text=text)]):
-            return names.role_of(text.rpartition(".")[2]) == "loader"
+        case Lazy(kind="iter", args=[inner]):
+            return is_loader(inner)
         case _:
             return False
 

@@ -291,7 +291,9 @@ class Members:
             return base.attributes[f"[{index}]"]
         cut = self._cuts(index, node)
         if base.networks or not cut:
-            found = derived(f"{base.text}[…]", base, node=node)
+            # Which side of a shape it is tells rows from classes.
+            shown = index if base.count and isinstance(index, int) else "…"
+            found = derived(f"{base.text}[{shown}]", base, node=node)
             found.rows = base.rows or (
                 isinstance(index, tuple) and len(index) > 1 and not isinstance(index[1], slice)
             )

@@ -351,9 +351,8 @@ class Naming:
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
         state = self.machine.state
-        if right > 1 and right <= 512 and right != self.machine.scenario.steps and state.loops:
-            if state.modulus is None:
-                state.modulus = right
+        if 1 < right <= 512 and state.loops and state.modulus is None:
+            state.modulus = right
 
 
 def asked(program: p.Program) -> Iterator[p.Expr]:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from accumlint.frozen import frozen
+from accumlint.reading import names
 from accumlint.reading.program import Class, Function, Node, Source
 from accumlint.reading.project import Module
 from accumlint.reading.relevance import Relevance
@@ -242,7 +243,7 @@ class Stream:
 class Lazy:
     """An iterable made from others (`enumerate`, `zip`, `iter`, `range`, a generator), gone through when asked.
 
-    `position` is how many items `next` has taken.
+    `position` is how many items `next` has taken; `made` is what a generator expression makes of each.
     """
 
     kind: str
@@ -250,6 +251,7 @@ class Lazy:
     position: int = 0
     closure: Closure | Bound | None = None
     kwargs: dict[str, Value] = field(default_factory=_no_names)
+    made: Callable[[Value], Value] | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -291,3 +293,9 @@ Value: TypeAlias = (
 )  # fmt: skip
 Key: TypeAlias = bool | int | float | str | bytes | tuple["Key", ...] | None
 Number = int | float | Fraction
+
+
+def is_loader(value: Value) -> bool:
+    """True for what is a loader by its name."""
+    named = isinstance(value, Unknown | Object)
+    return named and names.role_of(value.text.rpartition(".")[2]) == "loader"
