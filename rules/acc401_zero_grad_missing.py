@@ -134,7 +134,7 @@ def clears_something_else(run: Run, step: Step) -> bool:
 
 
 def is_in_a_context(backward: Node) -> bool:
-    """True for `loss.backward(context_id)`: torch's distributed autograd keeps gradients in contexts, not in `.grad`."""
+    """True for `loss.backward(context_id)`: distributed autograd keeps gradients in contexts, not in `.grad`."""
     given = backward.positional(0) if isinstance(backward, Call) else None
     return given is not None and "context" in dotted(given)
 
