@@ -109,9 +109,10 @@ class Losses:
                 self._labelled(value, "loss", "['loss']")
         found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
         if forwards:
-            # A critic's own code is the same for its own loss and for the generator's.
+            # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
+            # are known by where it does.
             for output in flat([found]):
-                if isinstance(output, Unknown):
+                if isinstance(output, Unknown) and not output.loss:
                     output.origin = node
                     for term in output.linear:
                         term.atom.origin = node
