@@ -72,6 +72,7 @@ EXCEPTIONS = {
     "acc101/bad_called_with_one": "its own call leaves the windows at one micro-batch",
     "acc102/bad_each_piece_of_a_sequence": NO_PIECES,
     "acc102/bad_times_the_classes.fixed": "its loss is as many times too large as there are classes, on purpose",
+    "acc102/bad_flag_set_before.fixed": "with its flag on nothing is trained",
     "acc102/bad_times_the_width.fixed": "its loss is as many times too large as a row is long, on purpose",
     "acc102/good_divided_key_by_key": NO_STANDIN,
     "acc102/good_each_piece_of_a_sequence": NO_PIECES,

@@ -207,7 +207,12 @@ class _Paths:
                 break
             run, machine, chosen = self.trained(chosen, first=not found)
             covered.update(machine.entered)
-            decisions = [d for d in machine.guards.decisions.values() if d.matters]
+            # Where nothing trains, a flag that was set may be why.
+            vain = not found and not run.of(t.Backward)
+            flagging: Set[str] = machine.guards.flagging if vain else frozenset()
+            decisions = [
+                d for d in machine.guards.decisions.values() if d.matters or d.key in flagging
+            ]
             path = frozenset((d.key, d.choice) for d in decisions)
             if path in tried:
                 continue

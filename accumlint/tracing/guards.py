@@ -36,6 +36,8 @@ class Guards:
         self.goal: bool | None = None
         # The statement whose test is being evaluated.
         self.deciding: p.Node | None = None
+        # The decisions behind which a flag is set that others ask for.
+        self.flagging: set[str] = set()
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
         # The last unknown that a guard asked for.
@@ -110,6 +112,8 @@ class Guards:
         choice = self.machine.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
+        if isinstance(node, p.If) and _sets_a_flag(node):
+            self.flagging.add(key)
         return (choice == "true") != negated
 
     def hangs_on_a_flag(self, test: p.Expr) -> bool:
@@ -310,7 +314,8 @@ class Guards:
     def _data_guard(self, value: Unknown, key: str, negated: bool, node: p.Node) -> bool:
         """A guard on the data (is the loss finite?): the ordinary side, except once on an exceptional path."""
         if not isinstance(node, p.If):
-            return bool(negated)
+            # A part of a test (`a or b`) is decided like the whole.
+            return bool(negated) if self.goal is None else self.goal
         where = f"{id(node)}"
         then, other = self._usual(node.body), self._usual(node.orelse)
         idle = then == 0 and not _carries(node, self.machine.relevance)
@@ -318,14 +323,10 @@ class Guards:
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         skips = _skips(node.body) or _skips(node.orelse) or then != other
-        flags = any(
-            isinstance(s, p.Assign)
-            and isinstance(s.value, p.Const)
-            and isinstance(s.value.value, bool)
-            for s in node.body
-        )
         matters = (
-            bool(skips or flags) and bool(self.machine.state.loops) and _guards_health(value, node)
+            bool(skips or _sets_a_flag(node))
+            and bool(self.machine.state.loops)
+            and _guards_health(value, node)
         )
         now = self.machine.iteration()
         when, reason, answer = self._told.get(key, (None, False, False))
@@ -440,3 +441,11 @@ def _guards_health(value: Unknown, node: p.If) -> bool:
         "skip",
     )
     return any(word in text for word in words) or value.loss or "loss" in text
+
+
+def _sets_a_flag(node: p.If) -> bool:
+    """True for a guard behind which a name or an attribute becomes True or False."""
+    return any(
+        isinstance(s, p.Assign) and isinstance(s.value, p.Const) and isinstance(s.value.value, bool)
+        for s in node.body
+    )

@@ -146,7 +146,7 @@ class Iterating:
         ):
             numbers = range(int(start), int(stop), int(step))
             full = len(numbers) == machine.scenario.length and machine.state.length_asked
-            longest = self.longest(node)
+            longest = len(numbers) if full and _asks_a_length(node) else self.longest(node)
             if len(numbers) > longest and self._training(node):
                 machine.state.cut = True
             return _each(list(numbers[:longest]), full and self._training(node))
@@ -467,6 +467,13 @@ def _each(items: list[Value], loader: bool) -> Stream:
 def _repeat(times: int, body: Callable[[], None]) -> None:
     for _ in range(times):
         body()
+
+
+def _asks_a_length(node: p.Node | None) -> bool:
+    """True for a loop whose number of rounds is not written as a number."""
+    return isinstance(node, p.For) and not any(
+        isinstance(n, p.Const) and n.value not in (0, 1) for n in p.walk_expr(node.iterable)
+    )
 
 
 def _fixed(value: Value) -> bool:
