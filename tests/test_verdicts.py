@@ -111,6 +111,7 @@ EXCEPTIONS = {
     "acc102/good_contrast_over_the_window": NO_STANDIN,
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc408/good_same_question_twice": UNSEEN,
+    "acc102/good_pieces_by_their_share": "the stand-in's batches are as small as its pieces",
     "acc104/good_share_of_batch": "the stand-in's batches are as small as its pieces",
     "acc506/good_stretched_by_a_helper": UNSEEN,
     "acc101/good_ignore_index_never_met": OTHER_DATA,

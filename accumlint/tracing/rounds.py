@@ -46,7 +46,7 @@ class Rounds:
             return 2
         # A loop inside another one, with the step after it, is a window.
         state.asked = True
-        state.guessed = True
+        state.guessed = state.guessed or not _cuts(node)
         return scenario.steps
 
     def unfinished(self, node: p.Node | None, begun: int) -> bool:
@@ -114,3 +114,19 @@ def _clears_by_a_modulus(node: p.Node) -> bool:
         isinstance(n, p.If) and " % " in p.render(n.test) and clears(n.body)
         for n in p.walk(node.body, into_functions=False)
     )
+
+
+def _cuts(node: p.Node) -> bool:
+    """True for a loop over pieces of a batch: `for i in range(0, rows, size)` with `batch[i : i + size]` inside."""
+    match node:
+        case p.For(
+            target=p.Name(id=start), iterable=p.Call(func=p.Name(id="range"), args=[_, _, size])
+        ):
+            end = f"{start} + {p.render(size.value)}"
+            return any(
+                isinstance(n, p.Slice) and n.lower and n.upper
+                and (p.render(n.lower), p.render(n.upper)) == (start, end)
+                for n in p.walk(node.body)
+            )  # fmt: skip
+        case _:
+            return False
