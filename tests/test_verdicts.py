@@ -38,6 +38,7 @@ OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
+NO_ENGINE = "nothing stands in for an engine that is made elsewhere"
 NO_PIECES = "its sizes' stand-ins leave nothing for a piece"
 UNCALLED = "no loop of its file calls its step"
 # Fixtures that get another verdict than they should.
@@ -54,6 +55,10 @@ EXCEPTIONS = {
     "acc101/bad_pieces_as_the_batch_is_long": "its sizes' stand-ins make windows of one micro-batch",
     "acc101/bad_pixels_that_are_valid": "no control shows that a mask of the data could leave as many",
     "acc101/bad_weighted_by_its_chance": NO_STANDIN,
+    "acc101/bad_labels_padded_in_a_loop": "no control leaves labels of 0 out",
+    "acc101/bad_picked_by_the_opposite_mask": NO_STANDIN,
+    "acc101/good_labels_padded_in_a_loop": OTHER_DATA,
+    "acc101/good_picked_by_the_opposite_mask": NO_STANDIN,
     "acc101/good_classes_given_to_a_model": OTHER_DATA,
     "acc101/good_columns_picked": "nothing stands in for the columns",
     "acc202/good_held_to_one_on_one_side": "a Trainer's own loop is not run",
@@ -71,6 +76,12 @@ EXCEPTIONS = {
     "acc101/good_as_many_picked_in_each": "as many targets are picked every time, so that no count can vary",
     "acc101/bad_called_with_one": "its own call leaves the windows at one micro-batch",
     "acc102/bad_each_piece_of_a_sequence": NO_PIECES,
+    "acc101/bad_settings_of_an_engine_are_read": NO_ENGINE,
+    "acc101/good_settings_of_an_engine_are_read": NO_ENGINE,
+    "acc103/bad_engine_made_elsewhere": NO_ENGINE,
+    "acc103/good_engine_made_elsewhere": NO_ENGINE,
+    "acc102/bad_times_the_columns.fixed": "its loss is as many times too large as a row has columns, on purpose",
+    "acc102/good_times_the_columns": "its loss is as many times too large as a row has columns, on purpose",
     "acc102/bad_times_the_classes.fixed": "its loss is as many times too large as there are classes, on purpose",
     "acc102/bad_flag_set_before.fixed": "with its flag on nothing is trained",
     "acc102/bad_times_the_width.fixed": "its loss is as many times too large as a row is long, on purpose",
