@@ -44,7 +44,7 @@ class Guards:
         # The last unknown that a guard asked for.
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
-        # Per question about the data: the iteration that it was last asked in, whether it went wrong, and the answer.
+        # Per question about the data: the iteration that it was last asked in, whether the answer had a reason, and it.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         self._wrapping: frozenset[str] | None = None
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
@@ -351,13 +351,13 @@ class Guards:
             and _guards_health(value, node)
         )
         now = self.machine.iteration()
-        when, wrong, answer = self._told.get(key, (None, False, False))
-        if when == now and wrong:
-            # What went wrong with this micro-batch went wrong for whoever asks the same of it.
+        when, reason, answer = self._told.get(key, (None, False, False))
+        if when == now and reason:
+            # What went wrong with this micro-batch, or went well, did so for whoever asks the same of it.
             return answer != negated
         exceptional = when != now and self._is_exceptional(where, matters)
         taken = ordinary != exceptional
-        self._told[key] = (now, exceptional, taken != negated)
+        self._told[key] = (now, exceptional or then != other, taken != negated)
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node

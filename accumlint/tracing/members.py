@@ -196,7 +196,9 @@ class Members:
         self, receiver: Value, name: str, value: Value, node: p.Node, path: str
     ) -> None:
         if name == "grad":
-            if value is None:
+            # What goes by a name is a gradient of an earlier batch, which there is none of yet.
+            kept = isinstance(node, p.Assign) and isinstance(node.value, p.Name)
+            if value is None and not kept:
                 self.machine.updating.clear_parameters(receiver, node)
             else:
                 self.machine.updating.replaced(receiver, value, node)

@@ -174,7 +174,9 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     def averaged(old: Term) -> Term:
         fresh = atom(old.atom)
         out = _left_out(old) or old.atom.varies
-        if out and reduction == "mean" and old.atom.reduction == "none":
+        if reduction == "mean" and _is_of_rows(old):
+            fresh = replace(fresh, varies="")
+        elif out and reduction == "mean" and old.atom.reduction == "none":
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
         if reduction == "mean" and old.atom.reduction in known:
@@ -184,6 +186,8 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     terms = tuple(averaged(x) for x in value.linear)
     found = combined(value.text, terms, value, node=node)
     found.loss = True
+    if reduction == "mean" and all(map(_is_of_rows, value.linear)):
+        found.varies = ""
     found.reduction = terms[0].atom.reduction
     if value.terms is None and value.reduction == "unknown" and not value.networks:
         found.count = reduction == "sum"
@@ -193,6 +197,11 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         found.over = reduction
     found.counted = value.counted
     return found
+
+
+def _is_of_rows(term: Term) -> bool:
+    """True where each row was divided by a count of its own, so that its elements count no more."""
+    return any(symbol.startswith(f"{t.ELEMENTS}1 / ") for symbol in term.symbols)
 
 
 def _of_elements(term: Term) -> tuple[str, ...]:
