@@ -16,6 +16,7 @@ from accumlint.reading.program import (
     Program,
     Sequence,
     Unary,
+    While,
     dotted,
     render,
     walk,
@@ -55,6 +56,8 @@ def _tells(node: Node, ignored: set[str]) -> bool:
                 return True
             named = {_text(a.value) for a in args if a.keyword != "ignore_index"} & ignored
             return any(last in _FILLING or not _is_number(text) for text in named)
+        case While(test=test, body=body) if "len(" in render(test):
+            return any(_pads_labels(n, ignored) for n in walk(body, into_functions=False))
         case Assign(targets=targets, value=value):
             return _text(value) in ignored and any(isinstance(t, Item) for t in targets)
         case Compare(left=left, rest=rest):
@@ -62,6 +65,17 @@ def _tells(node: Node, ignored: set[str]) -> bool:
             return any(text == _DEFAULT or not _is_number(text) for text in sides)
         case Binary(op="*", left=Sequence(items=items)):
             return any(_text(item) in ignored for item in items)
+        case _:
+            return False
+
+
+def _pads_labels(node: Node, ignored: set[str]) -> bool:
+    """True for `label_ids.append(0)`, of a list that a loop makes as long as all others, where 0 is ignored."""
+    match node:
+        case Call(func=Attr(base=base, name="append"), args=[argument]):
+            words = dotted(base).lower()
+            labels = any(word in words for word in ("label", "target", "tag"))
+            return labels and _text(argument.value) in ignored
         case _:
             return False
 

@@ -12,12 +12,12 @@ def sources(window: Window) -> frozenset[tuple[str, str]]:
     return frozenset((c.origin, c.network) for c in window.contributions)
 
 
-def length(window: Window) -> int:
-    """How many micro-batches of these losses went backward since the previous step.
+def length(window: Window, like: Window | None = None) -> int:
+    """How many micro-batches of its losses (or those of another window) went backward since the previous step.
 
     A GAN's discriminator also receives the generator's gradient; what is cleared of it makes no window longer.
     """
-    of_these = sources(window)
+    of_these = sources(window if like is None else like)
     return len(
         {
             backward.microbatch

@@ -9,6 +9,7 @@ from accumlint.reading.program import (
     Attr,
     Augment,
     Binary,
+    Call,
     Class,
     Const,
     Function,
@@ -17,7 +18,7 @@ from accumlint.reading.program import (
     render,
     walk,
 )
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import undivided
@@ -70,7 +71,9 @@ class DoubleDivision(Rule):
 
     When it stays silent: a division by hand beside a plain `Accelerator()` is right, since one step is its default and
     it then divides by 1; so is `engine.backward(loss / n, scale_wrt_gas=False)`, and dividing a copy that is only
-    logged. Nothing is said when the steps that the framework was given could not be read.
+    logged. Nothing is said when the steps that the framework was given could not be read, but for a DeepSpeed engine
+    that is made in another file: one that is asked to step after every backward counts the windows by itself, and its
+    finding is `likely`.
 
     When the fix is not offered: without `--unsafe-fixes`. The division by hand is the one to remove, but the learning
     rate may have been tuned with the shorter gradient.
@@ -100,6 +103,7 @@ class DoubleDivision(Rule):
                 yield self.at(
                     backward,
                     self._message(backward),
+                    confidence=sure(trace, backward),
                     window=window,
                     applied=applied(window),
                     expected=expected(window),
@@ -132,6 +136,15 @@ class DoubleDivision(Rule):
             f"`{backward.loss}` is divided by the accumulation steps by hand, "
             f"and `{backward.subject}.backward` divides it again"
         )
+
+
+def sure(trace: Trace, backward: Backward) -> Confidence:
+    """Less sure of an engine that is made elsewhere: what it divides by is taken from how it is asked to step."""
+    if backward.via != "engine" or any(
+        dotted(node.func).endswith("deepspeed.initialize") for node in trace.program.of(Call)
+    ):
+        return Confidence.CERTAIN
+    return Confidence.LIKELY
 
 
 def leaves_division(program: Program, function: Function) -> bool:

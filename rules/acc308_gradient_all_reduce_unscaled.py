@@ -97,6 +97,9 @@ class GradientAllReduceUnscaled(Rule):
             summed = [rescale for rescale in rescales if rescale.reduced and rescale.ranks]
             if not summed or any(rescale.factor is None for rescale in rescales):
                 continue
+            if any(divides_by_a_number(rescale) for rescale in rescales):
+                # In a script for two ranks, 2 is how many there are.
+                continue
             powers = {power(c, rescales) for c in window.contributions}
             beyond = [excess(c) for c in window.contributions]
             known = [extra for extra in beyond if extra is not None]
@@ -123,6 +126,12 @@ def lists_gradients(trace: Trace) -> bool:
         and node.element.name == "grad"
         for node in trace.program.nodes
     )
+
+
+def divides_by_a_number(rescale: Rescale) -> bool:
+    """True for gradients that are divided by a whole number, however it came to be known."""
+    factor = rescale.factor
+    return not rescale.ranks and factor is not None and factor.numerator == 1 < factor.denominator
 
 
 def power(c: Contribution, rescales: tuple[Rescale, ...]) -> int:

@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
 from accumlint.reading.names import is_clearing
-from accumlint.reading.program import Attr, Call, dotted, walk
+from accumlint.reading.program import (
+    Assign,
+    Attr,
+    Call,
+    If,
+    Name,
+    Node,
+    Program,
+    dotted,
+    walk,
+    walk_expr,
+)
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 
@@ -90,6 +101,12 @@ class ZeroGradMissing(Rule):
                 continue
             if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
+            if is_told_who_clears(trace.program, window.step.optimizer.node):
+                continue
+            if is_chosen_by_name(trace.program, window.step.node):
+                continue
+            if any(b.via == "tensor" and is_in_a_context(b.node) for b in window.backwards):
+                continue
             cleared_later = any(clear.applied for clear in run.of(Clear))
             if cleared_later and len(window.backwarded) == 1:
                 continue
@@ -114,6 +131,39 @@ def clears_something_else(run: Run, step: Step) -> bool:
     """True where a model is cleared window by window that nothing went through: another name of the one that trains."""
     idle = [e for e in run.of(Clear) if e.optimizer is None and not e.wiped and not e.applied]
     return len(idle) > 1 and idle[-1].index > step.index
+
+
+def is_in_a_context(backward: Node) -> bool:
+    """True for `loss.backward(context_id)`: distributed autograd keeps gradients in contexts, not in `.grad`."""
+    given = backward.positional(0) if isinstance(backward, Call) else None
+    return given is not None and "context" in dotted(given)
+
+
+def is_chosen_by_name(program: Program, step: Node) -> bool:
+    """True for `getattr(self, name)` that steps, in a file that clears what it finds in the same way."""
+
+    def is_found(node: Node) -> bool:
+        base = node.func.base if isinstance(node, Call) and isinstance(node.func, Attr) else None
+        found = program.assigned.get(dotted(base), ()) if isinstance(base, Name) else ()
+        return any(isinstance(v, Call) and dotted(v.func) == "getattr" for v in found)
+
+    clears = (n for n in program.of(Call) if is_clearing(dotted(n.func).rpartition(".")[2]))
+    return is_found(step) and any(map(is_found, clears))
+
+
+def is_told_who_clears(program: Program, made: Node) -> bool:
+    """True for an optimizer that is given the flag under which the script clears in its stead."""
+    value = made.value if isinstance(made, Assign) else made
+    given = {dotted(a.value) for a in value.args} - {""} if isinstance(value, Call) else set[str]()
+    for call in program.of(Call) if given else ():
+        if isinstance(call.func, Attr) and is_clearing(call.func.name):
+            tests = [n.test for n in program.above(call) if isinstance(n, If)]
+            asked = {
+                dotted(n) for test in tests for n in walk_expr(test) if isinstance(n, Name | Attr)
+            }
+            if asked & given:
+                return True
+    return False
 
 
 def may_be_cleared_by_callers(trace: Trace) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import After
 from accumlint.reading.program import Call, If, Node, Program, dotted, render, walk
 from accumlint.rule import Applicability, Finding, Rule, Severity, safe
-from accumlint.tracing.trace import Clear, Rescale, Trace
+from accumlint.tracing.trace import Clear, Rescale, Step, Trace
 
 from ._calls import ends_of_update, taken
 
@@ -77,10 +77,13 @@ class ZeroGradBeforeStep(Rule):
             window = run.steady(optimizer)
             if window is None or window.contributions or window.of(Rescale):
                 continue
+            others_steps = [e for e in run.of(Step) if e.optimizer is not optimizer]
             for clear in window.of(Clear):
+                # What another optimizer has applied was its own.
+                done = {c for e in others_steps if e.index < clear.index for c in e.applied}
                 others = clear.optimizer is not None and clear.optimizer is not optimizer
                 if (
-                    clear.wiped
+                    set(clear.wiped) - done
                     and clear.index > window.backwards[-1].index
                     and not others
                     and not is_meant(trace.program, clear.node, window.step.node)

@@ -21,9 +21,10 @@ from accumlint.reading.program import (
     Node,
     While,
     dotted,
+    walk,
     walk_expr,
 )
-from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
 from ._boundaries import loop_of
@@ -73,6 +74,8 @@ class RunningTotalAttached(Rule):
     When it stays silent: when the total itself goes backward (one backward for the whole window is
     right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
     when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
+    Where one of several things is added that a function gave, and the function cannot be read, it
+    is only *possible*: it may have left its graph there.
 
     When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
     to.
@@ -106,12 +109,13 @@ class RunningTotalAttached(Rule):
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
             ended = add.total in bounded or not outlives_a_step(run, add.total)
-            counted = is_score(add.total.rpartition(".")[2])
-            local = is_local(trace, add) or is_of_one_update(trace, add)
+            counted = is_score(add.total.rpartition(".")[2]) or is_score(key_of(add.total))
+            local = any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call))
             if add.attached and not (backwarded or ended or counted or local):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
+                    confidence=Confidence.POSSIBLE if add.part else Confidence.CERTAIN,
                     fixes=[
                         safe("Add the value without its graph", Append(value, ".detach()"))
                         for value in added(add.node)
@@ -129,6 +133,11 @@ class RunningTotalAttached(Rule):
                 )
 
 
+def key_of(total: str) -> str:
+    """`accuracy` for `info['accuracy']`, "" where nobody wrote a key."""
+    return total[:-1].rpartition("[")[2].strip("'\"") if total.endswith("]") else ""
+
+
 def is_local(trace: Trace, add: Add) -> bool:
     """True for a sum over the parts of one result: it begins with a value in a loop around the one that adds."""
     inner = loop_of(trace.program, add.node)
@@ -137,7 +146,7 @@ def is_local(trace: Trace, add: Add) -> bool:
         return False
     return any(
         not isinstance(value, Const)
-        and add.total not in {dotted(n) for n in walk_expr(value) if isinstance(n, Name | Attr)}
+        and add.total not in names_in(value)
         and loop_of(trace.program, value) is outer
         for value in trace.program.assigned.get(add.total, ())
     )
@@ -154,6 +163,24 @@ def is_of_one_update(trace: Trace, add: Add) -> bool:
     steps = [list(program.above(e.node)) for e in trace.main.of(Step)]
     behind = all(function in above and inner not in above for above in steps)
     return bool(begins) and bool(steps) and behind
+
+
+def is_of_one_call(trace: Trace, add: Add) -> bool:
+    """True for what a function is given or begins with a value, where it adds and steps nowhere, or cuts its graph."""
+    program = trace.program
+    function = program.function_around(add.node)
+    if function is None or "." in add.total or function is trace.entry.function:
+        return False
+    inside = set(walk(function.body))
+    if any(e.node in inside for e in trace.main.of(Step)):
+        return False
+    begins = [v for v in program.assigned.get(add.total, ()) if v in inside]
+    fresh = any(not isinstance(v, Const) and add.total not in names_in(v) for v in begins)
+    return fresh or any(param.name == add.total for param in function.params)
+
+
+def names_in(value: Expr) -> frozenset[str]:
+    return frozenset(dotted(n) for n in walk_expr(value) if isinstance(n, Name | Attr))
 
 
 def goes_on(trace: Trace, put: Put) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import DropArgument
-from accumlint.reading.program import Call, Program, dotted
+from accumlint.reading.program import Call, Name, Program, dotted, walk_expr
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
@@ -130,9 +130,24 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     """True for a retained graph that is known and that no other backward or gradient goes through."""
     if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
         return False
+    if is_given(trace.program, backward):
+        return False
     mine = set(backward.forwards)
     others = (b for b in trace.main.of(Backward) if b is not backward)
     return not any(mine & set(other.forwards) for other in others)
+
+
+def is_given(program: Program, backward: Backward) -> bool:
+    """True for a loss that a function is given: whoever gave it may go on with it."""
+    function = program.function_around(backward.node)
+    given = {param.name for param in function.params} if function is not None else set[str]()
+    read = {
+        n.id
+        for value in (backward.node, *program.assigned.get(backward.loss, ()))
+        for n in walk_expr(value)
+        if isinstance(n, Name)
+    }
+    return any("loss" in name for name in given & read)
 
 
 def takes_gradients(program: Program) -> bool:
@@ -149,12 +164,15 @@ def step_in_between(run: Run, backward: Backward) -> Step | None:
         if c.forward is None or any(c.forward in b.forwards for b in earlier):
             continue
         for step in run.of(Step):
-            if c.forward.index < step.index < backward.index and changes(step, c):
+            if c.forward.index < step.index < backward.index and changes(run, step, c):
                 return step
     return None
 
 
-def changes(step: Step, contribution: Contribution) -> bool:
-    """True when the step is known to move the contribution's network."""
+def changes(run: Run, step: Step, contribution: Contribution) -> bool:
+    """True when the step is known to move the contribution's network, and no other optimizer moves a part of it."""
     moved = {c.network for c in step.applied if not c.backward.lost} - {"?"}
-    return step.owned and contribution.network in moved
+    if not step.owned or contribution.network not in moved:
+        return False
+    others = (e for e in run.of(Step) if e.optimizer is not step.optimizer)
+    return not any(c.network == contribution.network for e in others for c in e.applied)

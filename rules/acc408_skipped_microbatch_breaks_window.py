@@ -172,7 +172,8 @@ def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:
     goes_on = any(isinstance(e, Backward) for e in before)
     own = len({b.microbatch for b in before if isinstance(b, Backward)})
     wiped = {c.microbatch for c in before[0].wiped}
-    return len(wiped) if goes_on and own < usual else 0
+    # What follows a whole window may be a partial one.
+    return len(wiped) if goes_on and own < usual and len(wiped) < usual else 0
 
 
 def usual_size(run: Run, window: Window) -> int:

@@ -22,7 +22,7 @@ from accumlint.reading.program import (
     walk,
 )
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
-from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Trace, Window
+from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 
 from ._boundaries import guard_of, remainders
 from ._windows import is_entangled, length, sources
@@ -112,7 +112,9 @@ class WindowOffByOne(Rule):
                 or _wiped(first)
             ):
                 continue
-            size, full = length(first), length(steady)
+            # Another optimizer's loss may reach these parameters as well, from the second window on.
+            others = any(e.optimizer is not optimizer for e in steady.of(Step))
+            size, full = length(first), length(steady, like=first if others else None)
             if (
                 sources(first) <= sources(steady)
                 and full > 1

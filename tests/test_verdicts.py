@@ -38,6 +38,8 @@ OTHER_DATA = "the question is put with data that this loop never sees"
 ON_PURPOSE = "it does on purpose what the rule asks about"
 UNSEEN = "what makes it right is done where the run does not look"
 NO_STANDIN = "nothing can stand in for what it computes its loss from"
+UNCALLED = "no loop of its file calls its step"
+NO_ENGINE = "nothing stands in for an engine that is made elsewhere"
 NO_PIECES = "its sizes' stand-ins leave nothing for a piece"
 # Fixtures that get another verdict than they should.
 EXCEPTIONS = {
@@ -47,6 +49,10 @@ EXCEPTIONS = {
     "acc101/bad_mask_of_a_rollout": NO_STANDIN,
     "acc101/bad_pieces_as_the_batch_is_long": "its sizes' stand-ins make windows of one micro-batch",
     "acc101/bad_weighted_by_its_chance": NO_STANDIN,
+    "acc101/bad_labels_padded_in_a_loop": "no control leaves labels of 0 out",
+    "acc101/bad_picked_by_the_opposite_mask": NO_STANDIN,
+    "acc101/good_labels_padded_in_a_loop": OTHER_DATA,
+    "acc101/good_picked_by_the_opposite_mask": NO_STANDIN,
     "acc101/good_classes_given_to_a_model": OTHER_DATA,
     "acc101/good_columns_picked": "nothing stands in for the columns",
     "acc202/good_held_to_one_on_one_side": "a Trainer's own loop is not run",
@@ -60,6 +66,12 @@ EXCEPTIONS = {
     "acc102/bad_told_as_a_number.fixed": "the library that goes backward is not there",
     "acc303/good_fsdp_backward_under_no_sync": "its sizes' stand-ins make windows of one micro-batch",
     "acc101/good_as_many_picked_in_each": "as many targets are picked every time, so that no count can vary",
+    "acc101/bad_settings_of_an_engine_are_read": NO_ENGINE,
+    "acc101/good_settings_of_an_engine_are_read": NO_ENGINE,
+    "acc103/bad_engine_made_elsewhere": NO_ENGINE,
+    "acc103/good_engine_made_elsewhere": NO_ENGINE,
+    "acc102/bad_times_the_columns.fixed": "its loss is as many times too large as a row has columns, on purpose",
+    "acc102/good_times_the_columns": "its loss is as many times too large as a row has columns, on purpose",
     "acc102/bad_flag_set_before.fixed": "with its flag on nothing is trained",
     "acc406/good_reported_after_the_step": "its mean is over elements that stand-ins leave out",
     "acc301/bad_wrapped_by_a_helper": "the helper that wraps the model is not there",
@@ -69,6 +81,21 @@ EXCEPTIONS = {
     "acc408/good_out_of_memory_begins_again": ON_PURPOSE,
     "acc408/good_out_of_memory_unless_distributed": ON_PURPOSE,
     "acc102/good_share_of_the_window": NO_STANDIN,
+    "acc108/good_each_row_by_its_own_count": NO_STANDIN,
+    "acc208/good_optimizer_class_that_clips": UNSEEN,
+    "acc401/good_gradients_in_contexts": "distributed autograd is not set up",
+    "acc401/good_told_who_clears": "the library of its optimizer is not there",
+    "acc403/good_applied_one_batch_later": ON_PURPOSE,
+    "acc403/good_losses_of_a_subclass/base": UNCALLED,
+    "acc403/good_losses_of_a_subclass/main": "its loss is left to a subclass that is not there",
+    "acc405/good_arrays_of_numpy": "its total is a number, which no run watches",
+    "acc405/good_norms_and_operations": "its totals are numbers, for which no control can fail",
+    "acc405/good_part_of_a_result": NO_STANDIN,
+    "acc405/good_solver_of_one_call": NO_STANDIN,
+    "acc407/good_agent_with_two_optimizers": NO_STANDIN,
+    "acc407/good_graph_of_a_given_loss": ON_PURPOSE,
+    "acc503/good_policy_behind_the_model": "nothing in its loop asks for a window",
+    "acc505/good_from_an_epoch_on": NO_STANDIN,
     "acc204/good_scaler_handed_on": UNSEEN,
     "acc405/good_count_has_no_graph": "what a stand-in hands out beside the loss has a graph",
     "acc405/good_total_of_one_microbatch": NO_STANDIN,
@@ -123,6 +150,7 @@ EXCEPTIONS = {
     "acc407/good_retained_for_another_path": ON_PURPOSE,
     "acc408/good_flag_leaves_the_clearing": ON_PURPOSE,
     "acc408/good_whole_window_given_up": ON_PURPOSE,
+    "acc408/good_window_before_the_rest": ON_PURPOSE,
     "acc501/good_endless_stream": "no epoch ends",
     "acc501/good_single_pass": ON_PURPOSE,
     "acc501/good_window_is_a_minimum": NO_STANDIN,

@@ -290,12 +290,13 @@ def is_length(name: str) -> bool:
 
 _SCORE = re.compile(
     r"accurac|(^|_)acc$|correct|(^|_)(f1|auc|iou|bleu|wer|cer|cnt|count|mae|mape|rmse|psnr|ssim)(_|$)"
+    r"|(^|_)flops?(_|$)|(^|_)flos(_|$)|(^|_)grad(ient)?_?norms?(_|$)"
 )
 _ACCURACY = re.compile(r"accurac|(^|_)(acc|f1|auc)$")
 
 
 def is_score(name: str) -> bool:
-    """True when a name reads like something counted from predictions, which has no gradient."""
+    """True when a name reads like something counted or measured, which has no gradient: an accuracy, a norm."""
     return bool(_SCORE.search(name.lower()))
 
 
@@ -369,7 +370,8 @@ def is_clipper(name: str, method: str) -> bool:
 
 
 _NO_CLIP = re.compile(
-    r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?)_|_(metrics?|stats)$"
+    r"^_?(get|is|has|set|should|use|log|init|build|make|create|register|needs?|(maybe_)?add)_"
+    r"|_(metrics?|stats)$"
 )
 
 

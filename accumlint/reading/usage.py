@@ -76,8 +76,9 @@ def window_names(
                 found.add(p.dotted(part.right))
         match node.test:
             case p.Compare(
-                left=p.Name() | p.Attr(), rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
-            ):
+                left=p.Name() | p.Attr() as count,
+                rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)],
+            ) if not names.is_epoch(p.dotted(count).rpartition(".")[2]):
                 found.add(p.dotted(limit))
             case p.Compare(
                 left=p.Binary() as since, rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]

@@ -283,7 +283,10 @@ class Calling:
             return found
         if name == "sum" and (base.tensor or base.loss):
             over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
-            return summed(base, over, node)
+            found = summed(base, over, node)
+            if base.weighs is not None and over is None and base.networks:
+                return self.machine.tensors.normalised(found, base.weighs, node)
+            return found
         if name in ("mean", "nanmean") and (base.tensor or base.loss):
             over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
             return mean_over(base, over, node)
@@ -318,6 +321,12 @@ class Calling:
             return self.machine.updating.parameter_method(base, name, args, node)
         if name in ("clamp", "clamp_min", "clamp_", "clip") and base.batches and not base.networks:
             return base
+        if name == "get" and args and isinstance(args[0], str) and base.batches:
+            if not base.networks and not base.loss:
+                key = f"[{args[0]!r}]"
+                return base.attributes.setdefault(
+                    key, derived(f"{base.text}{key}", base, node=node)
+                )
         if name == "get" and args and isinstance(args[0], str):
             return self.machine.naming.symbol(
                 f"{base.text}.{args[0]}",

@@ -27,13 +27,14 @@ class Engines:
         self.accelerator: Object | None = None
         self.prepared_any = False
         self.handed_any = False
+        self._deepspeed: bool | None = None
 
     def engine_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> tuple[bool, Value]:
         match name:
             case "backward":
-                steps = self.engine_steps(base)
+                steps = self.dividing(base, args, node)
                 if kwargs.get("scale_wrt_gas") is False:
                     steps = 1
                 self.machine.losses.backward(
@@ -73,6 +74,48 @@ class Engines:
             self.machine.state.asked = True
             return self.machine.scenario.steps
         return None
+
+    def dividing(self, engine: Object, args: list[Value], node: p.Node) -> int | None:
+        """What an engine divides the loss by.
+
+        A DeepSpeed engine that is made elsewhere and asked to step after every backward counts the windows by itself
+        where the loss that it is given was divided by the accumulation steps, or where its configuration's are read.
+        """
+        known = self.engine_steps(engine)
+        loss = args[0] if args else None
+        if known is not None or not isinstance(loss, Unknown) or not self._of_deepspeed():
+            return known
+        steps = self.machine.scenario.steps
+        by_hand = self.machine.state.asked and all(
+            x.factor is not None and x.factor * steps == 1 for x in loss.linear
+        )
+        told = by_hand or any(map(_is_own_setting, self.machine.program.of(p.Item)))
+        if told and loss.loss and self._is_asked_every_time(node):
+            self.machine.state.asked = True
+            engine.steps = steps
+        return engine.steps
+
+    def _of_deepspeed(self) -> bool:
+        """True where the program names DeepSpeed."""
+        if self._deepspeed is None:
+            self._deepspeed = any(
+                "deepspeed" in (n.id if isinstance(n, p.Name) else n.name).lower()
+                for n in self.machine.program.nodes
+                if isinstance(n, p.Name | p.Attr)
+            )
+        return self._deepspeed
+
+    def _is_asked_every_time(self, backward: p.Node) -> bool:
+        """True where an engine's `step` stands beside its backward, under no condition of its own."""
+        program = self.machine.program
+        if not isinstance(backward, p.Call) or not isinstance(backward.func, p.Attr):
+            return False
+        around = next((n for n in program.above(backward) if not isinstance(n, p.Do)), None)
+        wanted = f"{p.dotted(backward.func.base)}.step"
+        return any(
+            isinstance(n, p.Do) and isinstance(n.value, p.Call) and p.dotted(n.value.func) == wanted
+            for n in getattr(around, "body", ())
+        )
 
     def engine_step(self, base: Object, node: p.Node) -> None:
         steps = self.engine_steps(base)
@@ -340,3 +383,10 @@ class Engines:
         if len(args) == 1:
             return args[0]
         return tuple(args)
+
+
+def _is_own_setting(item: p.Item) -> bool:
+    """True for `ds_config["gradient_accumulation_steps"]`."""
+    key = item.index.value if isinstance(item.index, p.Const) else None
+    base = p.dotted(item.base).lower()
+    return key == "gradient_accumulation_steps" and ("deepspeed" in base or "ds_" in base)

@@ -13,6 +13,7 @@ from accumlint.reading import names
 from accumlint.reading import program as p
 from accumlint.tracing.leaving import Stopped, TooFar
 from accumlint.tracing.state import MAX_NODES, Loop
+from accumlint.tracing.tensors import derived
 from accumlint.tracing.values import (
     Batch,
     Closure,
@@ -146,6 +147,11 @@ class Expressions:
             return value if node.op == "+" else Unknown(f"~{value}")
         if isinstance(value, Unknown) and node.op == "-":
             return self.machine.tensors.linear("*", value, -1, node)
+        if isinstance(value, Unknown) and node.op == "~" and value.batches:
+            # The opposite mask is one of the same data.
+            found = derived(p.render(node), value, node=node)
+            found.counted = value.counted
+            return found
         return Unknown(p.render(node))
 
     def _bool(self, node: p.Node) -> Value:
@@ -287,6 +293,10 @@ class Expressions:
         ):
             return None
         self.machine.guards.supposed = True
+        if op in ("==", "!="):
+            chosen = self.machine.guards.the_chosen_one(left)
+            if chosen is not None:
+                return chosen == (op == "==")
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
         if op in ("<", "<=") and _passes_over(self.machine.guards.deciding):

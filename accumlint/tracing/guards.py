@@ -11,6 +11,7 @@ from accumlint.reading.relevance import Relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.state import Decision
 from accumlint.tracing.values import (
+    Number,
     Object,
     Unknown,
     Value,
@@ -43,9 +44,11 @@ class Guards:
         # The last unknown that a guard asked for.
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
-        # Per question about the data: the iteration that it was last asked in, whether it went wrong, and the answer.
+        # Per question about the data: the iteration that it was last asked in, whether the answer had a reason, and it.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         self._wrapping: frozenset[str] | None = None
+        # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
+        self._one: dict[p.Node, Number] = {}
         self._goals: dict[p.Node, bool | None] = {}
         self._ends: dict[p.Node, bool] = {}
 
@@ -127,6 +130,25 @@ class Guards:
             for value in assigned.get(name, ())
             for n in p.walk_expr(value)
         )
+
+    def the_chosen_one(self, number: Number) -> bool | None:
+        """Whether this is the one of several trainings (folds, seeds) that a setting asks for: the first.
+
+        None where the guard does not choose among trainings.
+        """
+        node, loops = self.deciding, self.machine.state.loops
+        if not isinstance(node, p.If) or loops[-1].loader or not isinstance(loops[-1].node, p.For):
+            return None
+        if node not in self._one:
+            block = loops[-1].node.body
+            if node.orelse or node not in block:
+                return None
+            skip = node.body[-1]
+            goes_on = isinstance(skip, p.Jump) and skip.kind == "continue"
+            trained = block[block.index(node) + 1 :] if goes_on else node.body
+            if not any(s in self.machine.relevance.backwards for s in trained):
+                return None
+        return self._one.setdefault(node, number) == number
 
     def reached(self, test: p.Compare) -> bool | None:
         """Whether a count of samples that goes back to 0 has reached its size, None for another test.
@@ -329,13 +351,13 @@ class Guards:
             and _guards_health(value, node)
         )
         now = self.machine.iteration()
-        when, wrong, answer = self._told.get(key, (None, False, False))
-        if when == now and wrong:
-            # What went wrong with this micro-batch went wrong for whoever asks the same of it.
+        when, reason, answer = self._told.get(key, (None, False, False))
+        if when == now and reason:
+            # What went wrong with this micro-batch, or went well, did so for whoever asks the same of it.
             return answer != negated
         exceptional = when != now and self._is_exceptional(where, matters)
         taken = ordinary != exceptional
-        self._told[key] = (now, exceptional, taken != negated)
+        self._told[key] = (now, exceptional or then != other, taken != negated)
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node

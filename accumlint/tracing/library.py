@@ -81,6 +81,16 @@ def call_library(
     machine: Machine, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> Value:
     """What a call of the dotted `path` returns and does."""
+    found = _called(machine, path, args, kwargs, node)
+    if path.startswith("numpy.") and isinstance(found, Unknown) and found.networks:
+        # Its arrays know of no graph.
+        return detached(found)
+    return found
+
+
+def _called(
+    machine: Machine, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+) -> Value:
     last = path.rpartition(".")[2]
     things = machine.things
     first = args[0] if args else None

@@ -107,7 +107,16 @@ class Losses:
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
                 self._labelled(value, "loss", "['loss']")
-        return self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+        found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+        if forwards:
+            # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
+            # are known by where it does.
+            for output in flat([found]):
+                if isinstance(output, Unknown) and not output.loss:
+                    output.origin = node
+                    for term in output.linear:
+                        term.atom.origin = node
+        return found
 
     def _labelled(self, value: Unknown, *where: str) -> None:
         """A model that is given labels returns their loss, by custom a mean over those that are not -100."""

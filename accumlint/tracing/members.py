@@ -196,7 +196,9 @@ class Members:
         self, receiver: Value, name: str, value: Value, node: p.Node, path: str
     ) -> None:
         if name == "grad":
-            if value is None:
+            # What goes by a name is a gradient of an earlier batch, which there is none of yet.
+            kept = isinstance(node, p.Assign) and isinstance(node.value, p.Name)
+            if value is None and not kept:
                 self.machine.updating.clear_parameters(receiver, node)
             else:
                 self.machine.updating.replaced(receiver, value, node)
@@ -302,7 +304,7 @@ class Members:
             found.count = base.count
             found.counted = base.counted
             found.whole = base if _drops_first(node) else base.whole
-            if base.networks and _picks(index):
+            if base.networks and _picks(index, node.index):
                 found.varies = f"{t.PICKED} `{p.render(node.index)}`"
             return found
         return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
@@ -402,12 +404,13 @@ def _index_key(index: Value) -> object:
     return word(index)
 
 
-def _picks(index: Value) -> bool:
+def _picks(index: Value, written: p.Expr) -> bool:
     """True for a mask: how many elements it leaves differs between micro-batches."""
-    if not isinstance(index, Unknown) or not index.batches:
+    if not isinstance(index, Unknown) or not index.batches or "ones_like" in index.text:
         return False
     compared = index.counted is not None and index.counted.kind == "some"
-    return compared or bool(_MASK.search(index.text.lower()))
+    said = f"{index.text} {p.dotted(written)}"
+    return compared or bool(_MASK.search(said.lower()))
 
 
 def _drops_first(node: p.Item) -> bool:

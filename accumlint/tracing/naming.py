@@ -228,10 +228,12 @@ class Naming:
                 and not value.loss
                 and value.terms is None
             ):
-                known = machine.symbols.get(f"{role} of {value.text}")
+                # One factory makes an optimizer for each network that it is given.
+                made = f"{role} of {value.text} {sorted(value.networks)}"
+                known = machine.symbols.get(made)
                 if known is None:
                     known = self.machine.things.made(role, path, "", value.networks, node)
-                    machine.symbols[f"{role} of {value.text}"] = known
+                    machine.symbols[made] = known
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
@@ -319,7 +321,8 @@ class Naming:
         # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
         rounds = {b.when for b in new.batches}
         attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
-        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss))
+        part = attached and _is_part(value)
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, part))
         return new
 
     def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
@@ -379,6 +382,12 @@ def _is_taken_up(node: p.Node) -> bool:
     """`start = checkpoint["epoch"] + 1`."""
     value = node.value if isinstance(node, p.Assign) else None
     return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
+
+
+def _is_part(value: Unknown) -> bool:
+    """True for one of several things that a call gave which was not followed, unless it is a model's own."""
+    call, found, _ = value.text.partition("(…)[")
+    return bool(found) and not any(f.subject == call for f in value.forwards)
 
 
 def _allocates(value: p.Expr) -> bool:

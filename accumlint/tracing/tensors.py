@@ -174,7 +174,9 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     def averaged(old: Term) -> Term:
         fresh = atom(old.atom)
         out = _left_out(old) or old.atom.varies
-        if out and reduction == "mean" and old.atom.reduction == "none":
+        if reduction == "mean" and _is_of_rows(old):
+            fresh = replace(fresh, varies="")
+        elif out and reduction == "mean" and old.atom.reduction == "none":
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
         if reduction == "mean" and old.atom.reduction in known:
@@ -184,6 +186,8 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     terms = tuple(averaged(x) for x in value.linear)
     found = combined(value.text, terms, value, node=node)
     found.loss = True
+    if reduction == "mean" and all(map(_is_of_rows, value.linear)):
+        found.varies = ""
     found.reduction = terms[0].atom.reduction
     if value.terms is None and value.reduction == "unknown" and not value.networks:
         found.count = reduction == "sum"
@@ -193,6 +197,11 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         found.over = reduction
     found.counted = value.counted
     return found
+
+
+def _is_of_rows(term: Term) -> bool:
+    """True where each row was divided by a count of its own, so that its elements count no more."""
+    return any(symbol.startswith(f"{t.ELEMENTS}1 / ") for symbol in term.symbols)
 
 
 def _of_elements(term: Term) -> tuple[str, ...]:
@@ -330,6 +339,7 @@ class Tensors:
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
         found.counted = _area(value.counted, by.counted)
+        found.weighs = by.weighs
         return found
 
     def _over(self, value: Value, by: Value, node: p.Node) -> Value:
@@ -351,6 +361,10 @@ class Tensors:
             return scaled(value, Fraction(1) / factor if factor else None, "", node)
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
+        if _is_own_sum(value, by):
+            # Weights that make a mean of the sum of what they are multiplied by.
+            count = replace(by, text=p.render(node.right)) if isinstance(node, p.Binary) else by
+            return replace(value, weighs=count, attributes={})
         if not value.tensor and not value.loss and not by.tensor:
             return Unknown(f"{value.text} / {by.text}")
         if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
@@ -360,14 +374,14 @@ class Tensors:
             if own and _is_unreduced(value):
                 # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
                 return scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
-            return self._normalised(value, by, node)
+            return self.normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)
         if _is_masked(value, by):
-            return self._normalised(value, by, node)
+            return self.normalised(value, by, node)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
-    def _normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+    def normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
             self.read(by, bool(value.networks or value.parameters), node)
@@ -492,6 +506,14 @@ def _is_masked(value: Unknown, by: Unknown) -> bool:
         return False
     masks = {f"* {of.text}" for of in by.counted.of}
     return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
+
+
+def _is_own_sum(mask: Unknown, by: Unknown) -> bool:
+    """True for `mask / mask.sum()`."""
+    if by.counted is None or by.counted.kind != "some" or _gradient(mask):
+        return False
+    of = mask.counted.of if mask.counted is not None else ()
+    return not {mask.text, *(x.text for x in of)}.isdisjoint(x.text for x in by.counted.of)
 
 
 def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:

@@ -258,7 +258,7 @@ class Things:
                     "engine",
                     node,
                     kwargs,
-                    divided=self.machine.engines.engine_steps(base),
+                    divided=self.machine.engines.dividing(base, args, node),
                     subject=base.text,
                 )
                 return True, None

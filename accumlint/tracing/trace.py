@@ -286,11 +286,15 @@ class EngineCall(Event):
 
 @frozen(eq=False)
 class Add(Event):
-    """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss."""
+    """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss.
+
+    `part`: it is one of the things that a function gave which nobody read, and may have left the graph there.
+    """
 
     total: str
     attached: bool
     counts: bool
+    part: bool = False
 
 
 @frozen(eq=False)

@@ -88,7 +88,8 @@ class Unknown:
     value alone), "sum with gradient", "mean with gradient", "gathered". `counted`: what it counts, or, for a mask, what
     it was made from; `divisor`: the count that divided it. `whole`: what it is without the first of each row. `scale`:
     the scaler that was asked for its scale, and when. `per`: the running total that divides it, no loss itself.
-    `holds`: what a helper may have put into it, a table of settings that it handed back.
+    `holds`: what a helper may have put into it, a table of settings that it handed back. `weighs`: the sum by which a
+    mask among its factors was divided before.
     """
 
     text: str
@@ -117,6 +118,7 @@ class Unknown:
     scale: tuple[Object, int] | None = None
     per: Unknown | None = None
     holds: Unknown | None = None
+    weighs: Unknown | None = None
 
     @property
     def linear(self) -> tuple[Term, ...]:
