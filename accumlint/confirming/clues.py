@@ -153,10 +153,18 @@ def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
     # Accelerate and Fabric wrap what they are given.
     if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
         return False
+    return reduces(events, False)
+
+
+def reduces(events: Iterable[t.Event], summed: bool) -> bool:
+    """Whether a path says that models reduce their gradients; where `summed`, also by what it reduces the loss for."""
+    found = [*events]
+    if summed and any(isinstance(e, t.Reduce) and e.what == "loss" for e in found):
+        return not any(isinstance(e, t.Reduce) and e.what == "gradients" for e in found)
     return any(
         isinstance(e, t.NoSync | t.SyncFlag)
         or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
-        for e in events
+        for e in found
     )
 
 

@@ -19,6 +19,10 @@ _MENDED = {
     "equal drop": "what earlier micro-batches left let go with each new one",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
+    "equal unscaled pressure mend": "the window's own gradient, clipped, put in place right before each step,"
+    " the GradScaler switched off",
+    "ragged even": "every target made to weigh the same",
+    "trailing flush": "a step taken where an epoch ends",
     "equal mend": "the window's own gradient put in place right before each step",
     "equal pressure mend": "the window's own gradient, clipped, put in place right before each step",
 }

@@ -114,13 +114,17 @@ def _same(steps: Sequence[Mapping[str, Any]], what: str) -> bool:
     return all(step[what] == steps[0][what] for step in steps[1:])
 
 
+# What is told of a pass in its key where it is so.
+_SAID = ("unscaled", "growing", "pressure", "large", "undefined")
+
+
 def key_of(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
     if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
         words.append("overflow")
-    words.extend(name for name in ("unscaled", "growing", "pressure", "large") if spec[name])
+    words.extend(name for name in _SAID if spec[name])
     if spec["poison"] > STEPS - 1:
         words.append("last")
     if spec["sabotage"]:

@@ -64,6 +64,49 @@ def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
         )
 
 
+def divided(evidence: Evidence, before: Evidence) -> bool:
+    """Whether a mended text gives its micro-batches the share in a window that the text `before` does not."""
+    return _is_as_alone(evidence) and not _is_as_alone(before)
+
+
+def _is_as_alone(evidence: Evidence) -> bool:
+    try:
+        return not alone(evidence).shows
+    except Undecided:
+        return False
+
+
+def alone(evidence: Evidence, key: str = "equal") -> Answer:
+    """Whether micro-batches weigh something else in a window than their share of what they weigh in one of their own.
+
+    That holds whatever the loss is, with weights that its targets have on purpose too.
+    """
+    apart = _weighed(evidence, "equal one")
+    steps = evidence.get(key).steps
+    shares = [w * steps / apart[m] for m, w in _weighed(evidence, key).items() if apart.get(m)]
+    if not shares:
+        raise Undecided("no micro-batch is seen both in a window and alone")
+    ratio = max(shares, key=lambda share: abs(share - 1))
+    shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
+    sentence = (
+        f"a micro-batch weighs {ratio:.4g} times its share of what it weighs in a window of its own"
+        if shows
+        else "every micro-batch weighs its share of what it weighs in a window of its own"
+    )
+    return Answer(shows, abs(ratio - 1), sentence, {"share": ratio})
+
+
+def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
+    """What a target of each micro-batch weighs in the first update that it is part of, by its first loss."""
+    if key not in evidence.raw:
+        raise Undecided(f"no pass over {key} data was made")
+    found: dict[int, float] = {}
+    for window in windows(evidence.raw[key]["notes"]["events"]):
+        for part in window.parts.values():
+            found.setdefault(part.microbatch, part.weight / part.scale)
+    return found
+
+
 def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
 

@@ -20,10 +20,10 @@ class Spec:
 
     `pressure`: clip where the user clips, at a threshold that bites. `unscaled`: GradScalers are switched off.
     `growing`: the loss scale grows with every update.
-    `inject` is the micro-batch whose gradient is made infinite, or only very `large`; `poison` the one whose loss is no
-    number, or in which memory runs out where it `exhausts`. `sabotage` is what the recorder breaks ("double",
-    "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep", "retain") or mends ("mend", "average",
-    "regular", "free", "drop", "mute"); the verdict has words for each.
+    `inject` is the micro-batch whose gradient is made infinite, only very `large`, or `undefined`; `poison` the
+    one whose loss is no number, or in which memory runs out where it `exhausts`. `sabotage` is what the recorder
+    breaks ("double", "forget", "part", "hurry", "void", "seldom", "schedule", "sync", "keep", "retain") or mends
+    ("mend", "average", "regular", "free", "drop", "mute", "even", "flush"); the verdict has words for each.
     """
 
     regime: str
@@ -34,6 +34,7 @@ class Spec:
     growing: bool = False
     inject: int = 0
     large: bool = False
+    undefined: bool = False
     poison: int = 0
     exhausts: bool = False
     sabotage: str = ""
@@ -85,6 +86,7 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
     if symptom is Symptom.STUCK:
         yield Spec("overflow", inject=3, updates=8)
         yield Spec("overflow", inject=3, large=True, updates=8)
+        yield Spec("overflow", inject=3, undefined=True, updates=8)
     if symptom is Symptom.SKIPPED:
         yield Spec("overflow", poison=STEPS - 1)
         yield Spec("overflow", poison=STEPS)
@@ -99,10 +101,15 @@ def _usual(symptom: Symptom) -> Iterator[Spec]:
         yield Spec("equal", steps=1, updates=FEWER, pressure=True)
         yield Spec("equal", updates=FEWER, pressure=True, sabotage="mend")
         yield Spec("equal", unscaled=True, pressure=True)
+        yield Spec("equal", updates=FEWER, unscaled=True, pressure=True, sabotage="mend")
     else:
         yield Spec("equal", steps=1, updates=FEWER)
         yield Spec("equal", updates=FEWER, sabotage="mend")
         yield Spec("equal", updates=FEWER, unscaled=True, sabotage="mend")
+    if symptom is Symptom.WEIGHTS:
+        yield Spec("ragged", sabotage="even")
+    if symptom is Symptom.LEFT:
+        yield Spec("trailing", sabotage="flush")
     if symptom is Symptom.HELD:
         yield Spec("equal", sabotage="free")
         yield Spec("equal", sabotage="drop")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
@@ -28,11 +29,15 @@ OF_ORDER = frozenset({
     Symptom.RAISES, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.LEFT, Symptom.SIZES, Symptom.STEPS,
     Symptom.SCHEDULES, Symptom.AVERAGES, Symptom.STUCK,
 })  # fmt: skip
+OF_AMOUNT = frozenset({Symptom.GRADIENT, Symptom.SCALE})
 OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
 
 
 # Methods by which a subclass of the Trainer of transformers takes part in its loop.
 _TRAINERS = ("compute_loss", "training_step")
+
+
+_FSDP = re.compile(r"FSDP|fsdp|FullySharded|fully_shard")
 
 
 @frozen
@@ -41,8 +46,9 @@ class Job:
 
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
-    `pads`: tokens are compared with that of padding; `graphs`: what graphs keep is to be watched. `accumulates`:
-    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
+    `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
+    that of padding; `graphs`: what graphs keep is to be watched. `accumulates`: windows of several micro-batches are
+    known to be there. `lenient`: what the loop computes its loss from may fail,
     since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
     `scripted`: an engine steps whenever it is asked to. `steppers`: names of what steps and clears. `scaled`: a
     GradScaler multiplies the loss on the path of the finding.
@@ -70,6 +76,7 @@ class Job:
     distributed: bool
     accelerate: bool
     unwrapped: bool
+    reduces: bool
     accumulates: bool
     lenient: bool
     stepless: bool
@@ -178,6 +185,9 @@ def _plan(
     accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
         "ccelerator" in text
     )
+    entry = driver or (_entry(trace.entry) if trace else {})
+    if stepping := _stepping(entry, trace, program):
+        entry["stepping"] = stepping
     job = Job(
         file=target.file,
         text=text,
@@ -185,7 +195,7 @@ def _plan(
         package=package_name,
         roots=roots_of(target.file),
         line=program.place(node).line if node else report.mark.place.line,
-        entry=driver or (_entry(trace.entry) if trace else {}),
+        entry=entry,
         kept=_places(
             program,
             _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
@@ -219,6 +229,8 @@ def _plan(
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
         unwrapped=clues.is_unwrapped(events, text),
+        # FSDP reduces on an accelerator only.
+        reduces=clues.reduces(events, symptom in OF_AMOUNT) and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION,
         stepless=symptom is Symptom.MISSED,
@@ -229,6 +241,7 @@ def _plan(
         passes=tuple(
             replace(spec, exhausts=bool(spec.poison) and clues.gives_up(program, node))
             for spec in passes(symptom, wish)
+            if not spec.undefined or "isnan" in text
         ),
     )
     return Plan(report, rule, symptom, world, job)
@@ -256,7 +269,23 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
         "maker_owner": entry.maker.owner if entry.maker else "",
         "calls": entry.calls,
         "driver": "",
+        "stepping": "",
     }
+
+
+def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: p.Program) -> str:
+    """The method that steps where an entry only goes backward, and no method of its class calls it; "" for none."""
+    if entry.get("calls") != "microbatch" or trace is None or trace.main.of(t.Step):
+        return ""
+    for cls in program.body:
+        if isinstance(cls, p.Class) and cls.name == entry["owner"]:
+            called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
+            for name, method in cls.methods.items():
+                given = [param for param in method.params[1:] if param.default is None]
+                steps = any(c.endswith(".step") for c in method.calls)
+                if steps and not given and (name not in called or name == "step"):
+                    return name
+    return ""
 
 
 def _is_of_trainer(entry: t.Entry, program: p.Program) -> bool:
@@ -273,7 +302,7 @@ def _is_of_trainer(entry: t.Entry, program: p.Program) -> bool:
 def _driver(program: p.Program) -> dict[str, str | None]:
     """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
-        "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once",
+        "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
     }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class):

@@ -22,6 +22,7 @@ _ROLES = {
 }
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
+_CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
 _ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 # Names of functions and modules that compute a loss; a loss in lower case is what such a one gives.
 _CRITERION = re.compile(r"^(Loss|(loss|criterion)_?(fn|func|function|module)|criterion)$")
@@ -92,8 +93,13 @@ def _wanted(
         line = launched.line
         return dict.fromkeys(_read(line, plan.job.text), line)
     raised = first["raised"]
-    if raised and (attribute := _missed(raised["message"], plan.job.text)):
-        return {attribute: raised["line"]}
+    if raised and (owner := _missed(raised["message"], raised["line"], plan.job.text)):
+        return {owner: raised["line"]}
+    if raised and "does not require grad" in raised["message"]:
+        # What it was to be computed from has failed before.
+        for line in reversed(_failed(first["failed"], raised["line"])):
+            if found := dict.fromkeys(_read(line, plan.job.text), line):
+                return found
     if raised and (criterion := _unmade(raised["line"], plan.job.text)):
         return {criterion: raised["line"]}
     wanted: dict[str, int] = dict(first["wanted"])
@@ -109,10 +115,27 @@ def _wanted(
     return wanted or {n: 0 for n, role in plan.job.roles.items() if role in _ROLES}
 
 
-def _missed(message: str, text: str) -> str:
-    """The attribute of an object of the user's that an exception misses, "" for none."""
+def _failed(failures: Iterable[str], until: int) -> list[int]:
+    """The lines before another at which statements have failed."""
+    lines = (int(found[1]) for told in failures if (found := re.match(r"line (\d+): ", told)))
+    return sorted({line for line in lines if line < until})
+
+
+def _missed(message: str, line: int, text: str) -> str:
+    """What lacks the attribute of an object of the user's that an exception misses at a line, "" for none.
+
+    Of the object itself it is the attribute that is asked for, and of its settings they are.
+    """
     found = _ATTRIBUTE.search(message)
-    return f"self.{found[2]}" if found and f"class {found[1]}" in text else ""
+    if not found or f"class {found[1]}" not in text:
+        return ""
+    owners = [
+        ast.unparse(n.value)
+        for n in ast.walk(ast.parse(text))
+        if isinstance(n, ast.Attribute) and n.attr == found[2] and n.lineno == line
+    ]
+    owner = owners[0] if owners else "self"
+    return owner if _CONFIGURATION.search(owner) else f"self.{found[2]}"
 
 
 def _unmade(line: int, text: str) -> str:
@@ -172,6 +195,8 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     """What is to stand for a name: what its role asks for, and where it is read."""
     role = roles.get(name) or ("criterion" if _CRITERION.search(name.rpartition(".")[2]) else "")
     said = [_ROLES[role]] if role in _ROLES else []
+    if _CONFIGURATION.search(name):
+        said.append("a types.SimpleNamespace with what its name does not tell")
     # What is imported is read by its own name.
     number = line or _first_use({name, name.rpartition(".")[2]}, source)
     if number:

@@ -105,16 +105,16 @@ def confirm(
         found = launch(jobs, batch.ranks, options, done)
         launched.update(zip(map(id, batch.plans), found, strict=True))
     answers: dict[int, Confirmation] = {}
-    ways: dict[int, object] = {}
+    shown: dict[int, Launched] = {}
     # What is mended is judged by what the found text has shown.
     for plan in sorted(plans, key=lambda plan: plan.arm == "fixed"):
         found = launched.get(id(plan), Launched())
         way, key = found.way(), id(plan.report)
-        answers[id(plan)] = judged(
-            plan, found, options.dtype, way is not None and ways.get(key) == way
-        )
+        before = shown.get(key)
+        alike = before is not None and way is not None and before.way() == way
+        answers[id(plan)] = judged(plan, found, options.dtype, before if alike else None)
         if answers[id(plan)].verdict is Verdict.CONFIRMED:
-            ways[key] = way
+            shown[key] = found
     return [answers[id(plan)] for plan in plans]
 
 

@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming import remedies
-from accumlint.confirming.answers import Answer
+from accumlint.confirming.answers import Answer, Question
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.launch import Launched
+from accumlint.confirming.of_gradients import alone, divided
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
 from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
@@ -22,16 +23,19 @@ from accumlint.reading import names
 from accumlint.rule import Symptom
 
 
-def judged(plan: Plan, launched: Launched, dtype: str, shown: bool = False) -> Confirmation:
+def judged(
+    plan: Plan, launched: Launched, dtype: str, shown: Launched | None = None
+) -> Confirmation:
     """The confirmation of a plan from what its launch brought.
 
-    `shown`: run in the same way, the text that this one mends has shown the defect.
+    `shown`: what the text that this one mends has brought, where that, run in the same way, has shown the defect.
     """
     if plan.job is None or launched.failure:
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
+    before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
-        answer, control = _answered(evidence, plan, shown)
+        answer, control = _answered(evidence, plan, before)
     except Undecided as reason:
         told = [str(reason), *map(_refusal, evidence.refused(inside=False)[:1])]
         whole = Undecided("; ".join(dict.fromkeys(told)), reason.names)
@@ -40,7 +44,7 @@ def judged(plan: Plan, launched: Launched, dtype: str, shown: bool = False) -> C
     return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
 
 
-def _answered(evidence: Evidence, plan: Plan, shown: bool) -> tuple[Answer, Control]:
+def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[Answer, Control]:
     """What the passes say to the claim, and the control.
 
     Raises:
@@ -49,12 +53,12 @@ def _answered(evidence: Evidence, plan: Plan, shown: bool) -> tuple[Answer, Cont
     _usable(evidence, plan)
     if plan.symptom is not Symptom.RAISES:
         evidence.stand_in()
-    question = QUESTIONS[plan.symptom]
+    question = _question(evidence, plan, shown)
     answer = question(evidence)
     if answer.shows:
         _confirmable(evidence, plan, answer)
     else:
-        _refutable(evidence, plan, shown)
+        _refutable(evidence, plan, shown is not None)
     if (
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _OF_WINDOWS
@@ -68,6 +72,17 @@ def _answered(evidence: Evidence, plan: Plan, shown: bool) -> tuple[Answer, Cont
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+def _question(evidence: Evidence, plan: Plan, shown: Evidence | None) -> Question:
+    """What is asked: where a loss weighs its targets on purpose, a mended text is held to what it does alone."""
+    usual = QUESTIONS[plan.symptom]
+    if plan.symptom is not Symptom.SCALE or shown is None or not divided(evidence, shown):
+        return usual
+    try:
+        return alone if usual(evidence).shows else usual
+    except Undecided:
+        return alone
 
 
 def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:

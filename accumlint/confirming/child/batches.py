@@ -29,12 +29,13 @@ _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
+_ROUND = re.compile(r"^(iter(ation)?s?|step|(global|cur(rent)?)_(step|iter))$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 
 @dataclass
 class Data:
-    """What a pass feeds: its kind ("tokens", "rows" or "values"), and for each micro-batch the number of targets.
+    """What a pass feeds: its kind ("tokens", "rows", "values", "frames"), and each micro-batch's number of targets.
 
     `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
     loss leaves out; `length` micro-batches make an epoch. `fed` is the last one that a loader gave; the one in hand is
@@ -165,6 +166,15 @@ class Batch(Plain, dict[Any, Any]):
             labels = labels.masked_fill(ignored, data.ignored)
             if data.pads:
                 inputs = inputs.masked_fill(ignored, PADDING)
+        elif data.kind == "frames":
+            rows = 2
+            shape = (rows, LENGTH, WIDTH)
+            inputs = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
+            labels = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
+            mask = torch.zeros(rows, LENGTH, dtype=torch.long)
+            # The frames that count stand at the beginning of the rows.
+            for place in range(min(count, rows * LENGTH)):
+                mask[place % rows, place // rows] = 1
         else:
             rows = max(1, count)
             inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
@@ -208,6 +218,8 @@ class Batch(Plain, dict[Any, Any]):
             return self.labels
         if _FLAG.search(low):
             return False
+        if _ROUND.search(low):
+            return self.number - 1
         if _MASK.search(low):
             return self.mask
         if _OPPOSITE.search(low):

@@ -21,13 +21,23 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
-from accumlint.confirming.child.networks import Model, Output
+from accumlint.confirming.child.looking import (
+    holds_batch,
+    is_misuse,
+    is_settings,
+    is_thing,
+    look_up,
+    make_module,
+)
+from accumlint.confirming.child.networks import Member, Model
+from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
-from accumlint.confirming.child.stub import ITEM, UNKNOWN, Absent, AbsentModule, Stub
-from accumlint.confirming.child.things import AVERAGE, Things, Unbound
+from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
+from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
-from accumlint.reading import names
+from accumlint.confirming.child.wording import AVERAGE
+from accumlint.reading import frameworks, names
 
 DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
@@ -37,8 +47,6 @@ _LOSS = re.compile(r"(^|_)loss(es)?$")
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # Parameters that take whatever is left.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# Where torch refuses what is done in the wrong order.
-_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
 
 # A loop that prepares something goes on for no longer.
@@ -74,11 +82,22 @@ class Binding(Things):
             return self.take(bound)
         if isinstance(value, Batch):
             return value.use()
+        if value is None and (
+            self.choices.get(f"{bound} is None") == "false"
+            or (self.scaled and self.roles.get(bound) == "scaler")
+        ):
+            # On the path of the finding it is there.
+            found = self.value(bound)
+            return None if found is UNKNOWN else found
         if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
             # A micro-batch that was moved part by part is the micro-batch.
             value = whole.use() if whole.is_made_of(value) else value
+        if isinstance(value, Member) and (self.roles.get(bound) or names.role_of(last)) == "model":
+            # A part of a network trains as the whole does.
+            return value._model
         if isinstance(value, Output):
-            return value.named(last)
+            keys = self.keyed.get(bound, ())
+            return value.named(last) if not keys else value.keyed(last, keys)
         if (
             names.is_steps(last)
             and isinstance(value, int | float | Stub)
@@ -92,7 +111,7 @@ class Binding(Things):
                 return self.steps_
             return value
         if isinstance(value, Stub):
-            if _is_settings(bound) and not _is_settings(value._text) and not value._made:
+            if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
                 return self.stub(bound)
             if self.lenient and _LOSS.search(last.lower()):
@@ -185,7 +204,7 @@ class Binding(Things):
         if isinstance(bound, str) and bound in self.given:
             return self.take(bound)
         frame = sys._getframe(1)
-        if any(_is_thing(_look_up(frame, name)) for name in mentions):
+        if any(is_thing(look_up(frame, name)) for name in mentions):
             return self.entering(bound, later())
         if isinstance(bound, str):
             found = self.value(bound)
@@ -236,7 +255,7 @@ class Binding(Things):
 
     def _made_up(self, bound: Pattern, failure: Exception) -> Any:
         """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
-        if _is_misuse(failure):
+        if is_misuse(failure):
             raise failure
         if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
             found = self.own_loss()
@@ -323,6 +342,9 @@ class Binding(Things):
             own = self.own_loss()
             if own is not None:
                 return own
+        if bound in frameworks.WRAPPERS:
+            # A class by a name that a wrapped model may have too.
+            return self.stub(bound)
         found = self.value(bound)
         if found is not UNKNOWN:
             return found
@@ -341,7 +363,9 @@ class Binding(Things):
                 iterable = range(min(inner, 1000))
             elif re.search(r"window|group|chunk", text.lower()):
                 iterable = self.windows(text)
-            elif re.search(r"load|data|batch|iter", text.lower()):
+            elif re.search(r"load|data|batch|iter", text.lower()) or (
+                isinstance(bound, tuple) and any(DATA.search(n.lower()) for n in flat(bound))
+            ):
                 iterable = self.loader(text)
             elif isinstance(bound, str) and names.role_of(bound) == "optimizer":
                 iterable = self.optimizers[-1:] or [self.value(bound)]
@@ -350,13 +374,15 @@ class Binding(Things):
         epoch = False
         for item in iterable:
             self.turn(True)
-            if not epoch and _holds_batch(item):
+            if not epoch and holds_batch(item):
                 epoch = True
                 self.recorder.epoch += 1
             if isinstance(item, Batch):
                 item.use()
             yield item
         if epoch:
+            if self.recorder.settings.sabotage == "flush":
+                self.recorder.step_now()
             self.recorder.note("epoch")
 
     def turn(self, value: Any) -> Any:
@@ -439,7 +465,7 @@ class Binding(Things):
 
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
-        _make_module(cls)
+        make_module(cls)
         for name in self.kept:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":
@@ -449,51 +475,3 @@ class Binding(Things):
     def made(self, name: str, function: Any) -> None:
         """A function has been defined; the run may have to call it."""
         self.functions[name] = function
-
-
-def _is_settings(text: str) -> bool:
-    """True for what reads like a configuration as a whole."""
-    return names.is_configuration(f"{text}.")
-
-
-def _make_module(cls: type) -> None:
-    """A class with a forward of its own is a module, by way of a base that is not here."""
-    if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
-        cls.__bases__ = tuple(
-            type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
-            if issubclass(b, Absent)
-            else b
-            for b in cls.__bases__
-        )
-
-
-def _holds_batch(item: Any) -> bool:
-    """True for a micro-batch, also with its number or inside of what `zip` gives."""
-    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(_holds_batch, item)))
-
-
-def _is_misuse(failure: Exception) -> bool:
-    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
-    frames = traceback.extract_tb(failure.__traceback__)
-    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
-
-
-def _look_up(frame: Any, name: str) -> Any:
-    """The value of a dotted name as the user's code sees it, None where there is none."""
-    first, *rest = name.split(".")
-    if not first.isidentifier():
-        return None
-    value = frame.f_locals.get(first, frame.f_globals.get(first))
-    for part in rest:
-        if value is None or isinstance(value, Stub):
-            return None
-        value = getattr(value, part, None) if part.isidentifier() else None
-    return value
-
-
-def _is_thing(value: Any) -> bool:
-    if isinstance(value, Absent):
-        return False
-    return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
-        type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
-    )

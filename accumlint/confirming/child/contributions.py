@@ -29,7 +29,8 @@ def contributions(
             continue
         if weights is None or not bool(weights.abs().sum() > 0):
             continue
-        counted = loss.counted & (weights != 0) if loss.by_hand else loss.counted
+        # What has no weight, as behind a mask, is no target.
+        counted = loss.counted & (weights != 0)
         count = int(counted.sum())
         try:
             grads = torch.autograd.grad(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import runpy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -22,17 +24,37 @@ class Fed:
     def __init__(self, batches: Any, data: Data) -> None:
         self._batches = batches
         self._data = data
+        self._endless: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._batches:
             self._data.begin()
             yield batch
 
+    def __next__(self) -> Any:
+        """The next one, as of a loader that is cycled."""
+        self._endless = self._endless or itertools.cycle(self._batches)
+        self._data.begin()
+        return next(self._endless)
+
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batches, name)
+
+
+class Partly(SimpleNamespace):
+    """Settings of which a set-up file gives some; the others are answered by their names."""
+
+    def __init__(self, known: Mapping[str, Any], unknown: Callable[[str], Any]) -> None:
+        super().__init__(**known)
+        self._unknown = unknown
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._unknown(name)
 
 
 class Kept:
@@ -69,6 +91,18 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
     if open_:
         raise GivenError(f"the set-up file leaves `{open_[0]}` open")
     return {
-        name: Fed(value, data) if names.role_of(name.rpartition(".")[2]) == "loader" else value
-        for name, value in objects.items()
+        name: Fed(value, data) if _feeds(name, value) else value for name, value in objects.items()
     }
+
+
+def _feeds(name: str, value: Any) -> bool:
+    """Whether an object gives micro-batches: by its name, or as a list of what holds tensors."""
+    if names.role_of(name.rpartition(".")[2]) == "loader":
+        return True
+    return isinstance(value, list) and bool(value) and all(map(_is_data, value))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _is_data(item: Any) -> bool:
+    parts: list[Any] = [*item.values()] if isinstance(item, dict) else [item]  # pyright: ignore[reportUnknownMemberType]
+    parts = list(item) if isinstance(item, tuple | list) else parts  # pyright: ignore[reportUnknownArgumentType]
+    return not isinstance(item, torch.Tensor) and any(isinstance(p, torch.Tensor) for p in parts)

@@ -1,4 +1,4 @@
-"""Tiny networks that take what any network takes and give what any network gives, and the loss that goes with them."""
+"""Tiny networks that take what any network takes, and the loss that goes with them."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -17,182 +17,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from accumlint.confirming.child.batches import (
-    OPERATORS,
     TARGET,
     Batch,
     Data,
-    Plain,
     is_library,
     plain,
 )
+from accumlint.confirming.child.outputs import Output, tensors
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY, WIDTH, setting
 from accumlint.confirming.child.stub import UNKNOWN
 
-# What is counted from a network's predictions has no graph.
-_FIGURE = re.compile(
-    r"(^|_)acc(uracy)?\d*(_|$)|correct|metric|perplex|(^|_)ppl|precision|recall|^num_"
-)
-
-
-# Names of what is the loss where a network gives several.
-_WHOLE = {"loss", "losses", "total_loss", "loss_total"}
 # A network is in no more wrappers than that.
 _MOST_WRAPPERS = 100
-
-
-class Losses(dict[str, torch.Tensor], Plain):
-    """What goes by the name of several losses: one by its name, or a tensor of them."""
-
-    def plain_(self) -> torch.Tensor:
-        return next(iter(self.values()))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not hasattr(torch.Tensor, name):
-            raise AttributeError(name)
-        return getattr(self.plain_(), name)
-
-
-class Output(Plain):
-    """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
-
-    def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
-        self._logits = logits
-        self._make = loss
-        self.has_loss = has_loss
-        self._loss: torch.Tensor | None = None
-        # Losses by their names: of several, each is one of its own.
-        self._each: dict[str, torch.Tensor] = {}
-        # What the loop has put in.
-        self._put: dict[str, Any] = {}
-
-    @property
-    def logits(self) -> torch.Tensor:
-        return self._logits
-
-    @property
-    def loss(self) -> torch.Tensor:
-        if self._loss is None:
-            self._loss = self._make()
-        return self._loss
-
-    @property
-    def nothing(self) -> torch.Tensor:
-        """An auxiliary loss, which added to the loss changes nothing."""
-        return torch.zeros((), dtype=self.logits.dtype, device=self.logits.device)
-
-    def named(self, name: str) -> Any:
-        """What a name makes of it."""
-        low = name.rpartition(".")[2].lower()
-        if "aux" in low:
-            return self.nothing
-        if re.search(r"loss(es)?_?(dict|map)$|^losses$|loss_dict", low):
-            return Losses({"loss": self.loss})
-        if re.search(r"loss(es)?_(metrics|info|outputs?)$", low):
-            # A group of losses, of which one is taken by its name.
-            return self
-        if re.search(r"loss|^nll|^elbo|^objective", low):
-            return self._loss_of(low)
-        return self
-
-    def _loss_of(self, name: str) -> torch.Tensor:
-        if name not in self._each:
-            is_whole = name in _WHOLE or not self._each
-            self._each[name] = self.loss if is_whole else self._make()
-        return self._each[name]
-
-    def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
-        flat = [n if isinstance(n, str) else "" for n in names]
-        made: list[Any] = []
-        for name in flat:
-            low = name.lower()
-            if re.search(r"loss|^nll|elbo", low) and "aux" not in low:
-                made.append(self.named(low))
-            elif re.search(r"weights?$", low):
-                made.append(None)
-            elif name == "_" or re.search(r"log(s|ger|_?var|_dict)?$|stat|metric|acc|info", low):
-                made.append({})
-            elif "aux" in low:
-                made.append(self.nothing)
-            elif re.fullmatch(r"(model_)?(out|outputs?|results?|res)", low):
-                # Of which a part is asked for.
-                made.append(self)
-            else:
-                made.append(self.logits)
-        return tuple(made)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._put[key] = value
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str) and key in self._put:
-            return self._put[key]
-        if isinstance(key, str):
-            return self._part(key)
-        if isinstance(key, int):
-            return self.loss if self.has_loss and key == 0 else self.logits
-        if isinstance(key, slice) and key.start is None and key.stop in (2, 3):
-            # The first things of several; names will say which.
-            return self
-        return self.logits[key]
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.has_loss:
-            return iter((self.loss, self.logits))
-        return iter(self.logits)
-
-    def __contains__(self, key: object) -> bool:
-        return key in ("loss", "logits")
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return self[key]
-
-    def keys(self) -> list[str]:
-        return ["loss"]
-
-    def values(self) -> list[torch.Tensor]:
-        return [self.loss]
-
-    def items(self) -> list[tuple[str, torch.Tensor]]:
-        return [("loss", self.loss)]
-
-    def backward(self, *args: Any, **kwargs: Any) -> None:
-        self.loss.backward(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if "loss" not in name and hasattr(torch.Tensor, name):
-            return getattr(self.logits, name)
-        return self._part(name)
-
-    def _part(self, name: str) -> Any:
-        """A loss, a figure that is only looked at, or logits."""
-        if "loss" in name.lower():
-            return self.named(name)
-        return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
-
-    def plain_(self) -> torch.Tensor:
-        return self.logits
-
-
-def _operator(name: str) -> Callable[..., Any]:
-    def operate(self: Output, *others: Any) -> Any:
-        if "truediv" in name and (self.has_loss or isinstance(others[0], int)):
-            # What is divided by a count is a loss, and so is what a model gives for labels.
-            return getattr(self.loss, name)(*plain(others))
-        return getattr(self.logits, name)(*plain(others))
-
-    return operate
-
-
-def _of_losses(name: str) -> Callable[..., Any]:
-    return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
-
-
-for _name in OPERATORS:
-    setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
-    if _name in ("mul", "rmul", "truediv", "add", "radd"):
-        setattr(Losses, f"__{_name}__", _of_losses(f"__{_name}__"))
 
 
 def seed_with(number: int) -> None:
@@ -223,7 +59,7 @@ class Model(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
         data.thaw()
-        given = list(_tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
+        given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         source = self._source(given)
         inputs = data.now().inputs if source is None else source
         if not inputs.is_floating_point():
@@ -244,13 +80,14 @@ class Model(nn.Module):
             None,
         )
         if labels is None and len(given) > 1:
-            others = [t for t in given if t is not source]
+            others = [t for t in given if t is not source and t is not data.now().mask]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
         if data.outputs is not None and logits.requires_grad:
             data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
         output = Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+        output.of_classes = data.kind == "rows"
         data.last = output
         return output
 
@@ -357,10 +194,21 @@ class Engine(Model):
 def _member(model: Model, name: str) -> Any:
     """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
     found = setting(name.lower())
-    return _Member(model, name) if found is UNKNOWN else found
+    return Member(model, name) if found is UNKNOWN else found
 
 
-class _Member:
+_OF_MODULES = {
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "train",
+    "eval",
+    "modules",
+    "zero_grad",
+}
+
+
+class Member:
     """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
 
     def __init__(self, model: Model, name: str) -> None:
@@ -368,13 +216,13 @@ class _Member:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if re.search(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
-        if re.search(r"optim|sched|loader|dataset", self._name):
-            # What it is to be shows in the name that it gets.
-            return self._model.data_[0].unknown(f"model.{self._name}()")
         if re.search(r"detach|repackage", self._name):
             return detached(args[0] if len(args) == 1 else args)
         given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
@@ -390,7 +238,7 @@ class _Member:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in ("parameters", "named_parameters", "state_dict", "train", "eval", "modules"):
+        if name in _OF_MODULES:
             return getattr(self._model, name)
         return _member(self._model, name)
 
@@ -422,25 +270,9 @@ def detached(value: Any) -> Any:
 
 
 def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
-    if kind == "values":
+    if kind in ("values", "frames"):
         return target.shape == logits.shape
     return not target.is_floating_point() and target.shape == logits.shape[:-1]
-
-
-def _tensors(values: list[Any]) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, Output):
-            yield value.logits
-        elif isinstance(value, Batch):
-            value.use()
-            yield value.inputs
-            yield value.labels
-        elif isinstance(value, list | tuple):
-            yield from _tensors(list(value))
-        elif type(value) is dict:
-            yield from _tensors(list(value.values()))
 
 
 class Criterion(nn.Module):
@@ -450,14 +282,22 @@ class Criterion(nn.Module):
         super().__init__()
         self.data_ = [data]
 
-    def forward(self, output: Any, target: Any = None, *_: Any, **__: Any) -> torch.Tensor:
+    def forward(
+        self, output: Any = None, target: Any = None, *others: Any, **named: Any
+    ) -> torch.Tensor:
         data = self.data_[0]
+        given = [output, target, *others, *named.values()]
+        network = next((one for one in given if isinstance(one, nn.Module)), None)
+        if network is not None:
+            # It calls the network that it is given, with the data beside it.
+            output = network(*(one for one in given if isinstance(one, torch.Tensor | Batch)))
+            target = next((v for k, v in named.items() if TARGET.search(k)), None)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels
         if not isinstance(target, torch.Tensor):
             target = data.now().labels
-        if data.kind == "values":
+        if data.kind in ("values", "frames"):
             return F.mse_loss(logits, target)
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()

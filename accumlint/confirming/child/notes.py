@@ -37,6 +37,7 @@ class Settings:
     sabotage: str = ""
     inject: int = 0
     large: bool = False
+    undefined: bool = False
     # The micro-batch whose losses are no number.
     poison: int = 0
     graphs: bool = False

@@ -271,7 +271,17 @@ class Recorder(TorchFunctionMode):
 
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""
-        return tensors
+        if not isinstance(tensors, torch.Tensor):
+            return tensors
+        self.busy = True
+        try:
+            with torch._C.DisableTorchFunction():
+                every = self.parameters()
+                found = list(contributions(tensors, self.losses, every, self.backwards))
+        finally:
+            self.busy = False
+        share = sum(part["weight"] * part["count"] for part in found)
+        return tensors * (sum(part["count"] for part in found) / share) if share else tensors
 
     def at_clip(self) -> dict[str, Any]:
         """What else is to be noted where gradients are clipped."""
@@ -282,7 +292,7 @@ class Recorder(TorchFunctionMode):
             # An overflow: a gradient is not finite from here to the next clear.
             for p in self.parameters():
                 if p.grad is not None:
-                    p.grad.view(-1)[:1] = _LARGE if self.settings.large else math.inf
+                    p.grad.view(-1)[:1] = self._overflow()
                     self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
@@ -296,6 +306,11 @@ class Recorder(TorchFunctionMode):
         often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
         if often and self.backwards % often == 0:
             self.step_now()
+
+    def _overflow(self) -> float:
+        if self.settings.undefined:
+            return math.nan
+        return _LARGE if self.settings.large else math.inf
 
     def step_now(self) -> None:
         """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""

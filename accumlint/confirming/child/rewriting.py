@@ -139,10 +139,37 @@ class _Rewriter(ast.NodeTransformer):
         for argument in (*everything, node.args.vararg, node.args.kwarg):
             if argument is not None and not self._is_of_a_class(argument.annotation):
                 argument.annotation = None
+        taken = self.taken(node)
         self.generic_visit(node)
+        node.body = [*taken, *node.body]
+        positional = [*node.args.posonlyargs, *node.args.args]
+        last = positional[len(positional) - len(node.args.defaults) :]
+        node.args.defaults = [
+            self.by_default(a.arg, d) for a, d in zip(last, node.args.defaults, strict=True)
+        ]
+        node.args.kw_defaults = [
+            d and self.by_default(a.arg, d)
+            for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        ]
         made = runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
         # A transformer may give several statements for one.
         return [node, placed(ast.Expr(made), node)]
+
+    def taken(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """What a set-up file gives for names that a function binds somewhere: there from its beginning."""
+        if not self.guide.given:
+            return []
+        bound = {name for statement in node.body for name in bound_inside(statement)}
+        shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
+        wanted = sorted(self.guide.given & bound - shared)
+        return [
+            placed(ast.Assign([ast.Name(n, ast.Store())], runtime("take", [ast.Constant(n)])), node)
+            for n in wanted
+        ]
+
+    def visit_Delete(self, node: ast.Delete) -> ast.AST:
+        node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.given]
+        return node if node.targets else placed(ast.Pass(), node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         node.decorator_list = [d for d in node.decorator_list if decorator(d) in _DECORATORS]
@@ -370,6 +397,11 @@ class _Rewriter(ast.NodeTransformer):
         return placed(ast.Constant(literal), node)
 
     # Names
+
+    def by_default(self, name: str, value: ast.expr) -> ast.expr:
+        """What a parameter is where it is not given: a number of accumulation steps like any other."""
+        is_number = isinstance(value, ast.Constant) and type(value.value) is int
+        return self.entering(name, value, None) if is_number and names.is_steps(name) else value
 
     def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
         """The value as it enters names: through the runtime, which may put a stand-in there."""

@@ -9,7 +9,7 @@ import builtins
 import contextlib
 import sys
 import types
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from accumlint.confirming.child import calls, contracts
@@ -37,14 +37,14 @@ class _Builtins(dict[str, Any]):
         return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
 
 
-def _code(job: Any) -> Any:
+def _code(job: Any, binding: Binding) -> Any:
     """The rewritten source, compiled once for all passes of a job."""
     key = "lenient code" if job["leniently"] else "code"
     if key not in job:
         guide = Guide(
             frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
             frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
-            frozenset(map(tuple, job["clippers"])), job["leniently"],
+            frozenset(map(tuple, job["clippers"])), job["leniently"], frozenset(binding.given),
         )  # fmt: skip
         job[key] = compile(
             rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
@@ -59,7 +59,23 @@ def _look(job: Any, binding: Binding) -> None:
         called = (n.func for n in nodes if isinstance(n, ast.Call))
         job["called"] = frozenset(f.attr for f in called if isinstance(f, ast.Attribute))
         job["read"] = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute))
-    binding.called, binding.read = job["called"], job["read"]
+        job["keyed"] = _keyed(nodes)
+    binding.called, binding.read, binding.keyed = job["called"], job["read"], job["keyed"]
+
+
+def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
+    """The keys by which parts are taken of what a name holds, where that is gone through as a mapping too."""
+    keys: dict[str, list[str]] = {}
+    gone_through: set[str] = set()
+    for node in nodes:
+        match node:
+            case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str(key))):
+                keys.setdefault(name, []).append(key)
+            case ast.Call(func=ast.Attribute(ast.Name(name), "items"), args=[]):
+                gone_through.add(name)
+            case _:
+                pass
+    return {name: tuple(dict.fromkeys(keys[name])) for name in gone_through & keys.keys()}
 
 
 @contextlib.contextmanager
@@ -92,7 +108,7 @@ def run(job: Any, binding: Binding) -> None:
         RUNTIME: binding,
     }
     with _known(module):
-        exec(_code(job), space)
+        exec(_code(job, binding), space)
     if entry["driver"]:
         made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
         made = calls.instance(binding, made) if entry["owner"] else made
@@ -101,16 +117,20 @@ def run(job: Any, binding: Binding) -> None:
         return
     function, skip = _function(entry, space, binding)
     if entry["calls"] == "microbatch":
-        _microbatches(binding, function, skip)
+        _microbatches(binding, function, skip, entry["stepping"])
         return
     args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
 
 
-def _microbatches(binding: Binding, function: Any, skip: int) -> None:
-    """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's."""
+def _microbatches(binding: Binding, function: Any, skip: int, stepping: str) -> None:
+    """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
+
+    Where it only goes backward, a method of the same object that is `stepping` ends each window.
+    """
     owner = getattr(function, "__self__", None)
+    window = binding.steps_ if binding.tells_steps else 1
     epochs = isinstance(owner, binding.promised["LightningModule"])
     for number in range(binding.data.limit):
         place = number % binding.data.length if epochs else number
@@ -119,6 +139,8 @@ def _microbatches(binding: Binding, function: Any, skip: int) -> None:
             binding.recorder.epoch += 1
         args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
         function(*args, **kwargs)
+        if stepping and (number + 1) % window == 0:
+            getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:
             for name in _ENDS:
                 if callable(end := getattr(type(owner), name, None)):

@@ -22,7 +22,7 @@ class Guide:
     are roles by the text of a name; `choices` are the flags decided on the path, by text; `leave_out` are statements of
     the module that train, where a function is called instead; at the lines `averages` a running average of the
     weights moves; `clippers` are calls that clip without being torch's. `lenient`: a statement that computes something
-    may fail anywhere, and its names get stand-ins.
+    may fail anywhere, and its names get stand-ins. `given` are names for which a set-up file has something.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -33,6 +33,7 @@ class Guide:
     averages: frozenset[int] = frozenset()
     clippers: frozenset[tuple[int, int]] = frozenset()
     lenient: bool = False
+    given: frozenset[str] = frozenset()
 
 
 def pattern(target: ast.expr) -> Pattern:

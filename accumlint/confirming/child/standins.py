@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from accumlint.confirming.child.batches import unknown_attribute
-from accumlint.confirming.child.networks import Output
+from accumlint.confirming.child.outputs import Output
 
 
 class Optimizer(torch.optim.SGD):

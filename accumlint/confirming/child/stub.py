@@ -48,6 +48,7 @@ class Answers:
 
 UNKNOWN = object()
 _LOSSES = re.compile(r"loss")
+_CHANCES = re.compile(r"log_?p(rob)?s?($|_)|logps?($|_)")
 _BOOSTER = re.compile(r"(^|[._])[bB]ooster(\(\))?$")
 # What it gives back, in this order.
 _BOOSTED = ("model", "optimizer", "criterion", "dataloader", "lr_scheduler")
@@ -163,6 +164,9 @@ class Stub:
         if args and names.is_rescaling(method):
             self._answers.told(self._text, "gradients multiplied by the factor that it is given")
             return _rescaled(*args)
+        if model is not None and _CHANCES.search(method):
+            self._answers.told(self._text, "the chances that the stand-in model gives")
+            return model(*args[1:]).chances(args[1:])
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.
             self._answers.told(self._text, "the stand-in model's own loss")

@@ -49,7 +49,6 @@ DRIVERS = {
     "lightning",
     "lightning_fabric",
     "pytorch_lightning",
-    "ignite",
 }
 
 
@@ -120,6 +119,8 @@ def _opening(open_: Callable[..., Any]) -> Callable[..., Any]:
     """What the project writes where there is no folder goes nowhere."""
 
     def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
+        # A stand-in counts as a number, and numbers are files that are open already.
+        file = str(file) if isinstance(file, Stub) else file
         try:
             return open_(file, mode, *args, **kwargs)
         except FileNotFoundError:

@@ -7,78 +7,46 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
+from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, setting
 from accumlint.confirming.child.slicing import negated
 from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
+from accumlint.confirming.child.wording import (
+    ALONE,
+    AVERAGE,
+    BY_NAME,
+    CRITERION,
+    HARMLESS,
+    IGNORED,
+    MAKERS,
+    NAMES_PADDING,
+    NETWORK,
+    NO_LOADER,
+    NO_MODEL,
+    ONE_OF,
+    ONLY,
+    QUESTION,
+    RANKS,
+    SCALED,
+    SELDOM,
+    TRAINED,
+    VERB,
+    WEIGHT,
+    WINDOW,
+)
 from accumlint.reading import frameworks, names
-
-# Functions that make a thing are not the thing, and neither is what tells how it is to be.
-_MAKERS = re.compile(
-    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare"
-    r"|parallelize|shard|wrap|compile|convert|apply|freeze|unfreeze|log|print|count)_"
-)
-# What a model trains, as another object keeps it.
-_TRAINED = re.compile(
-    r"^(trainable|learnable|train|model|net|network|lora|adapter|all)_(params|parameters)$"
-)
-_BY_NAME = re.compile(r"^(trainable|train|optimized|model)_(param|params|parameter)_(dict|map)$")
-_NO_MODEL = re.compile(
-    r"^model_(dump|validate|copy|fields|config|name|path|type|id|args|kwargs|dir)|count$|_dict$|^(batch|data|sample)_generator$"
-)
-_NO_LOADER = re.compile(
-    r"_dict$|config|cfg|conf$|kwargs|args$|class|cls$|_name$|^(n|num|max|total)_"
-)
-# What is asked for by such a name is a flag.
-_QUESTION = re.compile(r"(enable|disable|needs?|uses?|should|wants?)_")
-# A running average of the weights is no network that trains; often the first rank alone has one.
-AVERAGE = re.compile(
-    r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"
-)
-# Names of networks that reading does not go by, since they are more often parts of one.
-_NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
-_CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
-_IGNORED = re.compile(r"ignore_?ind|ignore_?id")
-_PADDING = re.compile(r"pad_?(token_?)?id|padding_idx|^pad_?index$")
-# One number of several.
-_ONE_OF = re.compile(r"(\w+)s\[\d\]")
-# A window may be asked for by what it holds.
-_WINDOW = re.compile(
-    r"^(optim(izer)?|update|effective|global|total|virtual|target|desired|logical)_batch_?size$"
-    r"|(accum|acc|update)\w*_(?P<tokens>n_?tokens|num_tokens|tokens)$"
-)
-# Flags that are off in the ordinary course of training, and ends that come once in a long while.
-_SELDOM = re.compile(
-    r"fsdp|deepspeed|compile|throughput|benchmark|(^|[._])(do_)?(eval|test)|\(\)$"
-    r"|new_epoch|epoch_end|is_last|is_end|exhausted|finished|early_stop|overflow"
-)
-
-
-# What looks at an optimizer, moves its learning rate, or sets things up.
-_HARMLESS = re.compile(
-    r"^set_|save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
-    r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
-)
-# What does something to a setting is none.
-_VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")
-# The only stage of a pipeline is its first and its last.
-_ONLY = re.compile(r"is_\w*(first|last)\w*_stage")
-_RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
-# Flags and settings that ask for a GradScaler.
-_SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
-# What a term of the loss weighs is above zero where the term is in use.
-_WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
 
 
 class Unbound(Exception):
@@ -161,6 +129,8 @@ class Things:
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failed: list[str] = []
+        # The keys by which parts of what a name holds are taken.
+        self.keyed: dict[str, tuple[str, ...]] = {}
         self.turns = 0
         self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
@@ -185,7 +155,7 @@ class Things:
         if last in ("get_world_size()", "get_rank()"):
             return self.world if "size" in last else self.data.rank
         if last.endswith((")", "]")):
-            several = _ONE_OF.fullmatch(last)
+            several = ONE_OF.fullmatch(last)
             return setting(several[1].lower()) if several else UNKNOWN
         if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
@@ -194,32 +164,34 @@ class Things:
             self.tell(text, str(known))
             return known
         role = self.roles.get(text, "")
-        if not role and not names.is_configuration(text) and not _MAKERS.search(last):
-            role = "criterion" if _CRITERION.search(last) else names.role_of(last)
-            if not role and _NETWORK.search(last.lower()):
+        if not role and not names.is_configuration(text) and not MAKERS.search(last):
+            role = "criterion" if CRITERION.search(last) else names.role_of(last)
+            if not role and NETWORK.search(last.lower()):
                 role = "model"
-        if role == "loader" and _NO_LOADER.search(last.lower()):
+        if role == "loader" and NO_LOADER.search(last.lower()):
             role = ""
-        if _QUESTION.match(last) and text not in self.roles:
+        if QUESTION.match(last) and text not in self.roles:
             role = ""
-        if role == "model" and text not in self.roles and _NO_MODEL.search(last.lower()):
+        if role == "model" and text not in self.roles and NO_MODEL.search(last.lower()):
+            role = ""
+        if role == "optimizer" and text not in self.roles and self.roles.get(last) == "settings":
             role = ""
         if role:
             made = self.thing(role, text)
             if made is not UNKNOWN:
                 return made
         low = last.lower()
-        if found := _WINDOW.search(low):
+        if found := WINDOW.search(low):
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
-        if _TRAINED.search(low) and self.models:
+        if TRAINED.search(low) and self.models:
             return [q for model in self.models.values() for q in model.parameters()]
-        if _BY_NAME.search(low) and self.models:
+        if BY_NAME.search(low) and self.models:
             return {n: q for model in self.models.values() for n, q in model.named_parameters()}
-        if _VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
+        if VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
             return UNKNOWN
         if low in ("device", "dev"):
             return self.data.device
-        if _RANKS.search(low):
+        if RANKS.search(low):
             return self.world
         if low in ("rank", "process_index", "global_rank"):
             return self.data.rank
@@ -227,9 +199,9 @@ class Things:
             return self.data.rank == 0
         if low in ("sync_gradients",):
             return UNKNOWN
-        if _IGNORED.search(low):
+        if IGNORED.search(low):
             return self.data.ignored
-        if _PADDING.search(low):
+        if NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
         found = UNKNOWN if last in self.called else setting(low)
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
@@ -247,6 +219,9 @@ class Things:
         value = self.given[text]
         if isinstance(value, nn.Module):
             self.own(value)
+        if type(value) is SimpleNamespace:
+            value = Partly(vars(value), lambda name: self.known(f"{text}.{name}"))
+            self.given[text] = value
         return value
 
     def choice(self, text: str) -> bool:
@@ -256,23 +231,25 @@ class Things:
         other = negated(text)
         if other in self.choices:
             return self.choices[other] != "true"
-        if self.asks_for_scaler(text) or _ONLY.search(text):
+        if self.asks_for_scaler(text) or ONLY.search(text):
             return True
+        if self.world > 1 and ALONE.search(text.lower()):
+            return False
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
-        if _WEIGHT.search(text):
+        if WEIGHT.search(text):
             return self.ordinary
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return (
-            self.ordinary and not names.is_off_by_default(text) and not _SELDOM.search(text.lower())
+            self.ordinary and not names.is_off_by_default(text) and not SELDOM.search(text.lower())
         )
 
     def asks_for_scaler(self, text: str) -> bool:
         """Whether a flag or a comparison asks for a GradScaler where the finding is about one."""
         last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
-        return self.scaled and bool(_SCALED.search(last.lower()))
+        return self.scaled and bool(SCALED.search(last.lower()))
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:
@@ -295,7 +272,7 @@ class Things:
 
     def handed(self, text: str) -> None:
         """What is not here gets what it takes to change a gradient, while the loop trains."""
-        if self.data.fetched and not _HARMLESS.search(text.rpartition(".")[2].lower()):
+        if self.data.fetched and not HARMLESS.search(text.rpartition(".")[2].lower()):
             self.recorder.notes.handed.append(text)
 
     def tell(self, name: str, standin: str) -> None:
@@ -304,8 +281,8 @@ class Things:
     def found(self, text: str) -> Any:
         """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
         last = text.rpartition(".")[2].lower()
-        asked = _WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
-        return self.value(text) if asked else self.stub(text)
+        asked = WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
+        return self.known(text) if asked else self.stub(text)
 
     def known(self, text: str) -> Any:
         """What a name means, or a stub where it says nothing."""
@@ -436,6 +413,8 @@ class Things:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
+        if self.prepares:
+            _endless()
         if "deepspeed_plugin" in self.read:
             self._plugin(type(made.state))
         self.accelerators.append(made)
@@ -481,6 +460,15 @@ class Things:
             output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
         )
         return made.to(output.device, output.dtype)
+
+
+def _endless() -> None:
+    """Lets `next` be called on what Accelerate prepares, as on what is cycled: it starts again at its end."""
+    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # pyright: ignore[reportMissingTypeStubs]
+
+    for cls in (DataLoaderShard, DataLoaderDispatcher):
+        setattr(cls, "__next__", Loader.__next__)  # noqa: B010 (pyright knows no such attribute of a type)
+        setattr(cls, "endless_", None)  # noqa: B010
 
 
 def literal(choice: str) -> Any:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from types import FrameType
 
-from accumlint.confirming.child.networks import Output
+from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
 
 
@@ -22,6 +22,8 @@ def missing_names(
     ]
     # What is None and was to be something else is asked for first where it is what failed.
     looks = [_made_up, _nothing]
+    if isinstance(error, UnboundLocalError):
+        looks.insert(0, _unbound)
     if "NoneType" in str(error):
         looks.reverse()
     for look in (*looks, _argument):
@@ -30,6 +32,20 @@ def missing_names(
             if found:
                 return [(name, line) for name in found]
     return []
+
+
+def _unbound(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+    """What the statement around a line reads that its function has not bound."""
+    around = [
+        n
+        for n in ast.walk(ast.parse(text))
+        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or line)
+    ]
+    innermost = min(around, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
+    for node in ast.walk(innermost):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            if node.id in frame.f_code.co_varnames and node.id not in frame.f_locals:
+                yield node.id
 
 
 def _nothing(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
@@ -65,7 +81,7 @@ def _read(line: int, text: str) -> Iterator[ast.Name | ast.Attribute]:
     """The names and chains of attributes that are read at a line."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name | ast.Attribute) and node.lineno == line:
-            if isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Load) and ast.unparse(node) not in ("torch", "nn", "F"):
                 yield node
 
 

@@ -29,26 +29,15 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.child import contracts, guard, kernel, script, uncompiled
-from accumlint.confirming.child.batches import Data, Enough
-from accumlint.confirming.child.binding import Binding
-from accumlint.confirming.child.given import GivenError, given
-from accumlint.confirming.child.networks import seed_with
-from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child import guard, kernel, script, uncompiled
+from accumlint.confirming.child.passing import make
 from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.running import run
-from accumlint.confirming.child.scaling import Scaling
-from accumlint.confirming.child.surroundings import surroundings
-from accumlint.confirming.child.telling import even, raising
-from accumlint.confirming.child.things import Unbound
-from accumlint.confirming.child.wanting import missing_names
+from accumlint.confirming.child.ways import everywhere, has_stepped, join, run_first
 
-_STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
-_SCALE = 1024.0
-_IN_VAIN = re.compile(r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE)
-_KINDS = ("tokens", "rows", "values")
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
+# Nor do controls: where equal numbers of targets leave nothing unequal, their pass is one already.
+_OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 
 
 def main(path: str) -> None:
@@ -192,7 +181,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     )
     prefixed = dist.PrefixStore(f"job/{number}", store)
     if world > 1 or job["distributed"]:
-        _join(prefixed, order, rank, world, device)
+        join(prefixed, order, rank, world, device)
     if device.type == "cpu":
         # Accelerate joins other processes on the CPU only when it is told to.
         os.environ["ACCELERATE_USE_CPU"] = "true"
@@ -210,151 +199,47 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
-    first = _first(job, order, rank, world, device, prefixed, recorders)
+    first = run_first(job, order, rank, world, device, prefixed, recorders)
     if any(refusal["inside"] for refusal in first["notes"]["refused"]):
         # It would try again in every other pass.
         return {"passes": [first]}
     kind = first["kind"]
     passes.append(first)
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
-    told = _everywhere(prefixed, "tells", rank, world, _tells(first))
-    tells = told[0]
-    if not (job["stepless"] or any(one["more"] for one in told)):
+    cut = first["raised"] is not None
+    told = everywhere(prefixed, "tells", rank, world, [_tells(first), cut or has_stepped(first)])
+    tells = told[0][0]
+    if not (job["stepless"] or any(more for _, more in told)):
+        # There is nothing to compare.
         return {"passes": passes}
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
             # What the ranks still have in the air would reach the wrong pass.
             break
-        if any(spec[setting] and not tells[setting] for setting in _SETTINGS):
+        settings = [*filter(spec.get, _SETTINGS), _OF_CONTROLS.get(spec["sabotage"])]
+        if not all(tells[setting] for setting in settings if setting):
             continue
-        passes.append(_pass(job, spec, kind, order, rank, world, device, pressure, recorders))
+        passes.append(make(job, spec, kind, order, rank, world, device, pressure, recorders))
     return {"passes": passes}
-
-
-def _join(store: Any, order: Any, rank: int, world: int, device: torch.device) -> None:
-    """A process group of all ranks."""
-    per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(
-        os.environ["LOCAL_WORLD_SIZE"]
-    )
-    dist.init_process_group(
-        "nccl" if per_rank else "gloo", store=store, rank=rank, world_size=world,
-        # A rank that waits for one that has failed should still be heard.
-        timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
-    )  # fmt: skip
-
-
-def _everywhere(store: Any, key: str, rank: int, world: int, value: Any) -> list[Any]:
-    """What each rank has to tell, in their order."""
-    store.set(f"{key}/{rank}", json.dumps(value))
-    return [json.loads(store.get(f"{key}/{r}")) for r in range(world)]
-
-
-def _first(
-    job: Any, order: Any, rank: int, world: int, device: torch.device, store: Any, recorders: list[Recorder]
-) -> dict[str, Any]:  # fmt: skip
-    """The first pass, in the first way in which the loop runs on all ranks; else the one that got furthest.
-
-    The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and no
-    part of its ordinary way may be in the way.
-    """
-    kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
-    ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
-    tried: list[dict[str, Any]] = []
-    steps: list[list[bool]] = []
-    job["unused"] = False
-    number = 0
-
-    def attempt(kind: str) -> tuple[dict[str, Any], list[Any]]:
-        nonlocal number
-        if number and world > 1:
-            # What a rank that has failed has left in the air would reach this try.
-            dist.destroy_process_group()
-            _join(dist.PrefixStore(f"way/{number}", store), order, rank, world, device)
-        made = _pass(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
-        number += 1
-        refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
-        tells = [
-            _leaves_unused(made), refused, _good(made, job), _steps(made), _whole(made), _waited(made),
-        ]  # fmt: skip
-        return made, _everywhere(store, f"way/{number}/tells", rank, world, tells)
-
-    whole: tuple[bool, bool] | None = None
-    waits = 0
-    for lenient, ordinary, kind in ways:
-        if whole == (lenient, ordinary):
-            # It never steps, and would not on other data.
-            continue
-        if waits > lenient:
-            # To wait for a rank in vain takes long: where one has, only another loss may help.
-            continue
-        job["leniently"], job["ordinarily"] = lenient, ordinary
-        made, told = attempt(kind)
-        if not job["unused"] and any(unused for unused, *_ in told):
-            job["unused"] = True
-            made, told = attempt(kind)
-        _, refused, good, stepped, ran, waited = map(list, zip(*told, strict=True))
-        waits += any(waited)
-        if any(refused) or all(good):
-            return made
-        tried.append(made)
-        steps.append(stepped)
-        whole = (lenient, ordinary) if all(ran) else None
-    # Or else the first, which says most about why none of them ran.
-    best = max(range(len(tried)), key=lambda index: (all(steps[index]), any(steps[index]), -index))
-    made = tried[best]
-    job["leniently"], job["ordinarily"] = made["lenient"], made["ordinary"]
-    if world > 1:
-        dist.destroy_process_group()
-        _join(dist.PrefixStore("way/best", store), order, rank, world, device)
-    return made
-
-
-def _good(made: dict[str, Any], job: Any) -> bool:
-    """Whether a pass shows what it is for, and may be followed by others like it."""
-    raised = made["raised"]
-    if raised is None or raised["scaler"] or not job["lenient"]:
-        return _steps(made) or bool(raised and made["notes"]["losses"])
-    return False
-
-
-def _waited(made: dict[str, Any]) -> bool:
-    """Whether this rank waited in vain for another."""
-    return made["raised"] is not None and bool(_IN_VAIN.search(made["raised"]["message"]))
-
-
-def _leaves_unused(made: dict[str, Any]) -> bool:
-    """Whether DDP gave up since a stand-in takes no part in the loss: the user's model may well have no such part."""
-    return (
-        made["raised"] is not None and "parameters that were not used" in made["raised"]["message"]
-    )
-
-
-def _steps(made: dict[str, Any]) -> bool:
-    """Whether a pass has shown what it is for: a loss with a gradient, and a step of an optimizer."""
-    return _trains(made) and any(e["kind"] == "step" for e in made["notes"]["events"])
-
-
-def _trains(made: dict[str, Any]) -> bool:
-    """Whether a pass came to a loss with a gradient."""
-    events = made["notes"]["events"]
-    return any(any(part["gradient"]) for e in events for part in e.get("contributions", ()))
-
-
-def _whole(made: dict[str, Any]) -> bool:
-    """Whether a pass trained to its end."""
-    return made["raised"] is None and _trains(made)
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
     """Which settings of a pass make a difference: a threshold where something clips, a scale where something scales.
 
-    "more": whether more passes do, since there is something to compare.
+    "uneven": whether micro-batches have as many targets as they will, whatever the data; "leaves": whether an epoch of
+    whole windows leaves something all the same.
     """
     notes = first["notes"]
     cut = first["raised"] is not None
     clips = cut or any(e["kind"] == "clip" for e in notes["events"])
     scales = cut or bool(notes["initial_scale"])
-    return {"pressure": clips, "unscaled": scales, "growing": scales, "more": cut or _steps(first)}
+    events = notes["events"]
+    counts = {part["count"] for e in events for part in e.get("contributions", ())}
+    kinds = [e["kind"] for e in events if e["kind"] in ("step", "backward", "epoch")]
+    return {
+        "pressure": clips, "unscaled": scales, "growing": scales, "uneven": len(counts) > 1,
+        "leaves": ("backward", "epoch") in itertools.pairwise(kinds),
+    }  # fmt: skip
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
@@ -397,93 +282,3 @@ def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -
         norms = [float(store.get(f"norm/{r}")) for r in range(world)]
         norm = min(norms)
     return share * norm
-
-
-def _counts(regime: str, kind: str, rank: int) -> Any:
-    """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four."""
-    ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
-    if kind != "tokens":
-        ragged = ((4, 12, 8, 16, 4, 12, 8), (12, 4, 8, 4, 16, 8, 4))[rank % 2]
-    if regime == "ragged":
-        return lambda number: ragged[(number - 1) % len(ragged)]
-    return lambda _: 4
-
-
-def _pass(
-    job: Any,
-    spec: Any,
-    kind: str,
-    order: Any,
-    rank: int,
-    world: int,
-    device: torch.device,
-    pressure: float,
-    recorders: list[Recorder],
-) -> dict[str, Any]:
-    seed_with(order["seed"])
-    steps = spec["steps"]
-    dtype = getattr(torch, order["dtype"])
-    # What the user's code makes without saying so is of the precision of the run.
-    torch.set_default_dtype(dtype)
-    length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
-    data = Data(
-        kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
-        device=device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], limit=40 * length,
-    )  # fmt: skip
-    settings = Settings(
-        file=job["file"], line=job["line"], device=device, dtype=dtype,
-        pressure=pressure if spec.get("pressure") else None,
-        steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0), large=spec.get("large", False), graphs=job["graphs"],
-    )  # fmt: skip
-    data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
-    recorder = Recorder(data, settings)
-    recorders.append(recorder)
-    copies = world if job["accelerate"] else 1
-    raised: dict[str, Any] | None = None
-    unbound = ""
-    objects: dict[str, Any] = {}
-    if order["setup"]:
-        try:
-            objects = given(order["setup"], data, world, device)
-        except GivenError as problem:
-            unbound = str(problem)
-    binding = Binding(
-        recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
-        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
-        tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"],
-    )  # fmt: skip
-    binding.unused = job["unused"]
-    wanted: list[tuple[str, int]] = []
-    scaling = Scaling(
-        0.0 if spec["unscaled"] else _SCALE,
-        1 if spec["growing"] else 2000,
-        binding.tell if job["scaled"] else None,
-    )
-    with surroundings(binding, scaling):
-        try:
-            if not unbound:
-                with recorder.watching():
-                    run(job, binding)
-        except (Enough, StopIteration):
-            pass
-        except Unbound as reason:
-            unbound = str(reason)
-        # Whatever the user's code raises is a result.
-        except BaseException as error:  # noqa: BLE001
-            raised = raising(error, job["file"], order["memory"])
-            wanted = missing_names(error, job["file"], job["text"], binding.standins)
-    notes = recorder.notes
-    even(notes.events)
-    return {
-        "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
-        "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
-        "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
-        "notes": {
-            "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
-            "wrapped": notes.wrapped, "summed": notes.summed,
-        },
-    }  # fmt: skip

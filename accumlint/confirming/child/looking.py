@@ -1,0 +1,69 @@
+"""What a value of the user's source is to a run: a thing with a role, a micro-batch, a misuse of torch."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any
+
+import torch
+from torch import nn
+
+from accumlint.confirming.child.batches import Batch, Loader
+from accumlint.confirming.child.stub import Absent, AbsentModule, Stub
+from accumlint.reading import names
+
+# Where torch refuses what is done in the wrong order.
+_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
+
+
+def is_settings(text: str) -> bool:
+    """True for what reads like a configuration as a whole."""
+    return names.is_configuration(f"{text}.")
+
+
+def make_module(cls: type) -> None:
+    """A class with a forward of its own is a module, by way of a base that is not here."""
+    if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
+        cls.__bases__ = tuple(
+            type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
+            if issubclass(b, Absent)
+            else b
+            for b in cls.__bases__
+        )
+
+
+def holds_batch(item: Any) -> bool:
+    """True for a micro-batch, also with its number or inside of what `zip` gives."""
+    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(holds_batch, item)))
+
+
+def is_misuse(failure: Exception) -> bool:
+    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
+
+
+def look_up(frame: Any, name: str) -> Any:
+    """The value of a dotted name as the user's code sees it, None where there is none."""
+    first, *rest = name.split(".")
+    if not first.isidentifier():
+        return None
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for part in rest:
+        if value is None or isinstance(value, Stub):
+            return None
+        value = getattr(value, part, None) if part.isidentifier() else None
+    return value
+
+
+def is_thing(value: Any) -> bool:
+    if isinstance(value, Absent):
+        return False
+    return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
+        type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
+    )

@@ -1,0 +1,119 @@
+"""Makes one pass over a loop: its data, its recorder, its stand-ins, and what was noted."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+
+from accumlint.confirming.child import contracts
+from accumlint.confirming.child.batches import Data, Enough
+from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.given import GivenError, given
+from accumlint.confirming.child.networks import seed_with
+from accumlint.confirming.child.notes import Settings
+from accumlint.confirming.child.recorder import Recorder
+from accumlint.confirming.child.running import run
+from accumlint.confirming.child.scaling import Scaling
+from accumlint.confirming.child.surroundings import surroundings
+from accumlint.confirming.child.telling import even, raising
+from accumlint.confirming.child.things import Unbound
+from accumlint.confirming.child.wanting import missing_names
+
+_STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
+_SCALE = 1024.0
+
+
+def _counts(regime: str, kind: str, rank: int) -> Any:
+    """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four."""
+    ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
+    if kind in ("rows", "values"):
+        ragged = ((4, 12, 8, 16, 4, 12, 8), (12, 4, 8, 4, 16, 8, 4))[rank % 2]
+    if regime == "ragged":
+        return lambda number: ragged[(number - 1) % len(ragged)]
+    return lambda _: 4
+
+
+def make(
+    job: Any,
+    spec: Any,
+    kind: str,
+    order: Any,
+    rank: int,
+    world: int,
+    device: torch.device,
+    pressure: float,
+    recorders: list[Recorder],
+) -> dict[str, Any]:
+    seed_with(order["seed"])
+    steps = spec["steps"]
+    dtype = getattr(torch, order["dtype"])
+    # What the user's code makes without saying so is of the precision of the run.
+    torch.set_default_dtype(dtype)
+    length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
+    data = Data(
+        kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
+        device=device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], limit=40 * length,
+    )  # fmt: skip
+    settings = Settings(
+        file=job["file"], line=job["line"], device=device, dtype=dtype,
+        pressure=pressure if spec.get("pressure") else None,
+        steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
+        inject=spec.get("inject", 0), large=spec.get("large", False),
+        undefined=spec.get("undefined", False), graphs=job["graphs"],
+    )  # fmt: skip
+    data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
+    recorder = Recorder(data, settings)
+    recorders.append(recorder)
+    copies = world if job["accelerate"] else 1
+    raised: dict[str, Any] | None = None
+    unbound = ""
+    objects: dict[str, Any] = {}
+    if order["setup"]:
+        try:
+            objects = given(order["setup"], data, world, device)
+        except GivenError as problem:
+            unbound = str(problem)
+    binding = Binding(
+        recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
+        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
+        tuple(job["steppers"]), ".prepare(" in job["text"],
+        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"],
+    )  # fmt: skip
+    binding.unused = job["unused"]
+    wanted: list[tuple[str, int]] = []
+    scaling = Scaling(
+        0.0 if spec["unscaled"] else _SCALE,
+        1 if spec["growing"] else 2000,
+        binding.tell if job["scaled"] else None,
+    )
+    with surroundings(binding, scaling):
+        try:
+            if not unbound:
+                with recorder.watching():
+                    run(job, binding)
+        except (Enough, StopIteration):
+            pass
+        except Unbound as reason:
+            unbound = str(reason)
+        # Whatever the user's code raises is a result.
+        except BaseException as error:  # noqa: BLE001
+            raised = raising(error, job["file"], order["memory"])
+            wanted = missing_names(error, job["file"], job["text"], binding.standins)
+    notes = recorder.notes
+    even(notes.events)
+    return {
+        "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
+        "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
+        "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
+        "notes": {
+            "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
+            "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
+            "wrapped": notes.wrapped, "summed": notes.summed,
+        },
+    }  # fmt: skip
