@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from accumlint.reading.program import If, Node, Program, walk
+from accumlint.reading.parts import If, Node, walk
+from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Related, Rule
 from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace

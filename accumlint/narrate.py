@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import dropwhile
 
-from accumlint.reading.program import Node, Program
+from accumlint.reading.parts import Node
+from accumlint.reading.program import Program
 from accumlint.rule import Finding
 from accumlint.tracing import trace as t
 

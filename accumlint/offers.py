@@ -12,7 +12,8 @@ from accumlint.editing.layout import Layout
 from accumlint.editing.resolving import edits
 from accumlint.editing.verbs import nodes
 from accumlint.frozen import frozen
-from accumlint.reading.program import Place, Program
+from accumlint.place import Place
+from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Fix
 from accumlint.text import difference
 from accumlint.tracing import Exploration

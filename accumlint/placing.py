@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from accumlint.reading.program import Node, Program, Source
+from accumlint.reading.parts import Node
+from accumlint.reading.program import Program, Source
 from accumlint.rule import Finding, Related
 
 # A rule's code, and the line and column where it found something.

@@ -13,7 +13,8 @@ from accumlint.report import File, Fix, Mark, Report
 from accumlint.text import Text
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Node, Program
+    from accumlint.reading.parts import Node
+    from accumlint.reading.program import Program
     from accumlint.rule import Finding, Remark, Rewording
     from accumlint.score import Loop
 

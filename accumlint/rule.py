@@ -10,7 +10,8 @@ from typing import ClassVar
 from accumlint.editing import Verb
 from accumlint.frozen import frozen
 from accumlint.place import Place
-from accumlint.reading.program import Node, Program
+from accumlint.reading.parts import Node
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Event, Trace, Window
 
 

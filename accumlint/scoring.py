@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import groupby
 
 from accumlint import narrate
-from accumlint.reading.program import Node
+from accumlint.reading.parts import Node
 from accumlint.report import Mark
 from accumlint.score import Beat, Bracket, Measure, Score, Share, Step
 from accumlint.tracing import trace as t

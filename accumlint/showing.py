@@ -19,7 +19,8 @@ from accumlint.source import UndecodableSource
 from accumlint.text import Text
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Node, Program
+    from accumlint.reading.parts import Node
+    from accumlint.reading.program import Program
     from accumlint.rule import Finding
     from accumlint.tracing.trace import Trace
 

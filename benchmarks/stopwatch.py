@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 from unittest.mock import patch
 
 from accumlint import judge, reading, source, tracing
-from accumlint.reading.program import Class, Function, Program
+from accumlint.reading.parts import Class, Function
+from accumlint.reading.program import Program
 
 STAGES: tuple[str, ...] = ("parse", "lower", "trace", "judge", "positions", "rest")
 

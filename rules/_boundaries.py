@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Binary,
     Call,
@@ -13,7 +13,6 @@ from accumlint.reading.program import (
     If,
     Name,
     Node,
-    Program,
     Sequence,
     While,
     render,
@@ -21,6 +20,7 @@ from accumlint.reading.program import (
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Replace, Verb
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Augment,
@@ -18,12 +18,12 @@ from accumlint.reading.program import (
     Item,
     Name,
     Node,
-    Program,
     dotted,
     render,
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
 
 from ._boundaries import guard_of, loop_of, remainders

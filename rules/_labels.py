@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Binary,
@@ -13,7 +13,6 @@ from accumlint.reading.program import (
     Item,
     Name,
     Node,
-    Program,
     Sequence,
     Unary,
     While,
@@ -21,6 +20,7 @@ from accumlint.reading.program import (
     render,
     walk,
 )
+from accumlint.reading.program import Program
 
 _DEFAULT = "-100"
 _FILLING = {"masked_fill", "masked_fill_", "fill_", "full", "full_like", "where", "pad", "ne", "eq"}

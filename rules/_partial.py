@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.program import Attr, Call, Const, For, If, Name, Program, Sequence
+from accumlint.reading.parts import Attr, Call, Const, For, If, Name, Sequence
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 
 from ._boundaries import guard_of, loop_of, remainders

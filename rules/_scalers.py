@@ -7,16 +7,8 @@ from collections.abc import Iterable, Iterator
 
 from accumlint.reading.frameworks import CLIPS
 from accumlint.reading.names import is_clip
-from accumlint.reading.program import (
-    Call,
-    For,
-    If,
-    Name,
-    Node,
-    Program,
-    render,
-    walk,
-)
+from accumlint.reading.parts import Call, For, If, Name, Node, render, walk
+from accumlint.reading.program import Program
 
 from ._calls import receiver_of
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Augment,
@@ -20,7 +20,6 @@ from accumlint.reading.program import (
     Lambda,
     Name,
     Node,
-    Program,
     Return,
     Sequence,
     While,
@@ -29,6 +28,7 @@ from accumlint.reading.program import (
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
 from ._boundaries import remainders

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Call, Expr, Name, Node, Program, render, walk_expr
+from accumlint.reading.parts import Attr, Call, Expr, Name, Node, render, walk_expr
+from accumlint.reading.program import Program
 
 
 def stands_for(program: Program, argument: Expr, *, number: bool = False) -> tuple[Expr, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Assign, Program, dotted
+from accumlint.reading.parts import Assign, dotted
+from accumlint.reading.program import Program
 
 
 def first_values(program: Program, total: str) -> Iterator[Assign]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from accumlint.reading.names import is_weight
-from accumlint.reading.program import Call, Const
+from accumlint.reading.parts import Call, Const
 from accumlint.tracing.trace import (
     ELEMENTS,
     Backward,

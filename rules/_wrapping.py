@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Call,
@@ -14,10 +14,10 @@ from accumlint.reading.program import (
     Item,
     Name,
     Node,
-    Program,
     dotted,
     render,
 )
+from accumlint.reading.program import Program
 from accumlint.tracing.trace import Contribution, Entry
 
 # Torch's own wrapper, and helpers called after it (`create_ddp_model`); what only prepares for it makes no model.

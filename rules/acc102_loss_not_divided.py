@@ -7,17 +7,8 @@ from fractions import Fraction
 
 from accumlint.editing import Replace
 from accumlint.reading.names import is_ranks
-from accumlint.reading.program import (
-    Assign,
-    Augment,
-    Binary,
-    Expr,
-    Item,
-    Node,
-    Program,
-    Slice,
-    dotted,
-)
+from accumlint.reading.parts import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Contribution, Trace, Window
 

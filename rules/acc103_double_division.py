@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Augment,
@@ -13,11 +13,11 @@ from accumlint.reading.program import (
     Class,
     Const,
     Function,
-    Program,
     dotted,
     render,
     walk,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.program import If, Program, render
+from accumlint.reading.parts import If, render
+from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
     Claim,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Call,
     Function,
     Name,
     Node,
-    Program,
     Return,
     With,
     dotted,
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace, Window
 

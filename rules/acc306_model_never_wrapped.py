@@ -5,17 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.program import (
-    Assign,
-    Attr,
-    Call,
-    Import,
-    Name,
-    Program,
-    Star,
-    dotted,
-    render,
-)
+from accumlint.reading.parts import Assign, Attr, Call, Import, Name, Star, dotted, render
+from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
 

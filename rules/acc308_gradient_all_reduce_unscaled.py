@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Comprehension
+from accumlint.reading.parts import Attr, Comprehension
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 

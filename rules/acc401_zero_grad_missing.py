@@ -6,18 +6,8 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
 from accumlint.reading.names import is_clearing
-from accumlint.reading.program import (
-    Assign,
-    Attr,
-    Call,
-    If,
-    Name,
-    Node,
-    Program,
-    dotted,
-    walk,
-    walk_expr,
-)
+from accumlint.reading.parts import Assign, Attr, Call, If, Name, Node, dotted, walk, walk_expr
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 

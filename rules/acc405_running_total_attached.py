@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from accumlint.editing import Append
 from accumlint.reading.names import is_score
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Augment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Binary,
@@ -16,11 +16,11 @@ from accumlint.reading.program import (
     For,
     Name,
     Node,
-    Program,
     While,
     dotted,
     walk,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 

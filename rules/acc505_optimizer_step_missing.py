@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.names import role_of
-from accumlint.reading.program import Attr, Call, If, Node, Program, dotted, render, walk
+from accumlint.reading.parts import Attr, Call, If, Node, dotted, render, walk
+from accumlint.reading.program import Program
 from accumlint.rule import Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Run, Step, Trace
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.program import Attr, Call, Expr, For, Function, Program, dotted, render, walk
+from accumlint.reading.parts import Attr, Call, Expr, For, Function, dotted, render, walk
+from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace, Window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Before, Insert
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Argument,
     Assign,
     Attr,
@@ -18,13 +18,13 @@ from accumlint.reading.program import (
     Function,
     Item,
     Name,
-    Program,
     Raise,
     Sequence,
     dotted,
     render,
     walk,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
 
 # Trainers of libraries whose batches have no `labels`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Replace
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Assign,
     Attr,
     Augment,
@@ -16,7 +16,6 @@ from accumlint.reading.program import (
     Item,
     Name,
     Node,
-    Program,
     Return,
     Table,
     dotted,
@@ -24,6 +23,7 @@ from accumlint.reading.program import (
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
 

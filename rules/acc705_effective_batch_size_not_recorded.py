@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.reading.names import is_steps
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Attr,
     Binary,
     Call,
@@ -14,7 +14,6 @@ from accumlint.reading.program import (
     Expr,
     Item,
     Name,
-    Program,
     Sequence,
     Star,
     Table,
@@ -22,6 +21,7 @@ from accumlint.reading.program import (
     dotted,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Trace, Window
 

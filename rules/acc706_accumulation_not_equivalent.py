@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.program import (
+from accumlint.reading.parts import (
     Argument,
     Assign,
     Attr,
@@ -16,12 +16,12 @@ from accumlint.reading.program import (
     If,
     Name,
     Node,
-    Program,
     dotted,
     render,
     walk,
     walk_expr,
 )
+from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Forward, Trace, Window
 

@@ -69,6 +69,7 @@ FOR_RULES = {
     "accumlint.tracing.trace",
     "accumlint.reading.names",
     "accumlint.reading.frameworks",
+    "accumlint.reading.parts",
     "accumlint.reading.program",
     "accumlint.editing",
 }

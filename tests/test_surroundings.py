@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accumlint import reading
-from accumlint.reading.program import Name, walk
+from accumlint.reading.parts import Name, walk
 from accumlint.reading.project import Project
 from accumlint.reading.surroundings import normal
 

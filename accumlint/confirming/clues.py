@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.tracing import naming
 from accumlint.tracing import trace as t
 
@@ -32,7 +33,7 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
     return found
 
 
-def windows(program: p.Program) -> dict[str, str]:
+def windows(program: Program) -> dict[str, str]:
     """The role of the names that tell a window's size by nothing but the test which guards its step."""
     guards = (node for node in program.of(p.If) if _steps(node))
     sizes = (
@@ -48,7 +49,7 @@ def windows(program: p.Program) -> dict[str, str]:
 _BATCH = re.compile(r"batch_?size$")
 
 
-def _bounds(program: p.Program) -> Iterator[tuple[str, str]]:
+def _bounds(program: Program) -> Iterator[tuple[str, str]]:
     """Names for what an epoch holds, by the test beside that of the window, and for what is divided into batches."""
     for node in program.nodes:
         if isinstance(node, p.If) and isinstance(node.test, p.Bool) and _steps(node):
@@ -67,7 +68,7 @@ def _bounds(program: p.Program) -> Iterator[tuple[str, str]]:
 _LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
 
 
-def criteria(program: p.Program) -> dict[str, str]:
+def criteria(program: Program) -> dict[str, str]:
     """Parameters with the name of a loss that their function calls: they work it out."""
     found: dict[str, str] = {}
     for function in program.of(p.Function):
@@ -83,7 +84,7 @@ def criteria(program: p.Program) -> dict[str, str]:
     return found
 
 
-def settings(program: p.Program) -> dict[str, str]:
+def settings(program: Program) -> dict[str, str]:
     """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
     looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
     every = (*looked, *naming.asked(program))
@@ -107,7 +108,7 @@ def _steps(guard: p.If) -> bool:
     return any(isinstance(f, p.Attr) and f.name == "step" for f in calls)
 
 
-def disables(program: p.Program) -> bool:
+def disables(program: Program) -> bool:
     """Whether a GradScaler is switched off in so many words."""
     return any(
         isinstance(node, p.Call)
@@ -121,7 +122,7 @@ def disables(program: p.Program) -> bool:
 _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
-def gives_up(program: p.Program, node: p.Node | None) -> bool:
+def gives_up(program: Program, node: p.Node | None) -> bool:
     """Whether it is for lack of memory that a loop gives a micro-batch up, at a node if one is known."""
     if not _EXHAUSTED.search(program.text):
         return False
@@ -138,7 +139,7 @@ def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
                 yield event.node
 
 
-def steppers(program: p.Program) -> set[str]:
+def steppers(program: Program) -> set[str]:
     """Names on which both `step` and `zero_grad` are called."""
     called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
     for node in program.of(p.Call):
@@ -218,12 +219,12 @@ _PADDED_LABELS = re.compile(r"(label|target|tgt|answer)\w*" + _PAD)
 _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 
 
-def pads(program: p.Program) -> bool:
+def pads(program: Program) -> bool:
     """Whether what is padding is told by comparing tokens with it."""
     return bool(_PADDED.search(program.text))
 
 
-def ignored(program: p.Program) -> int:
+def ignored(program: Program) -> int:
     """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
     given = (n.keyword("ignore_index") for n in program.of(p.Call))
     named = (p.dotted(e) or "" for e in given if isinstance(e, p.Name | p.Attr))

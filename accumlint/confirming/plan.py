@@ -17,7 +17,8 @@ from accumlint.confirming.passes import Spec, Wish, passes
 from accumlint.discovery import Target
 from accumlint.frozen import frozen
 from accumlint.place import Place
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
@@ -273,7 +274,7 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
     }
 
 
-def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: p.Program) -> str:
+def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: Program) -> str:
     """The method that steps where an entry only goes backward, and no method of its class calls it; "" for none."""
     if entry.get("calls") != "microbatch" or trace is None or trace.main.of(t.Step):
         return ""
@@ -288,7 +289,7 @@ def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: p.Pr
     return ""
 
 
-def _is_of_trainer(entry: t.Entry, program: p.Program) -> bool:
+def _is_of_trainer(entry: t.Entry, program: Program) -> bool:
     """True for a step that only the Trainer of transformers calls."""
     function = entry.function
     return (
@@ -299,7 +300,7 @@ def _is_of_trainer(entry: t.Entry, program: p.Program) -> bool:
     )
 
 
-def _driver(program: p.Program) -> dict[str, str | None]:
+def _driver(program: Program) -> dict[str, str | None]:
     """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
@@ -327,7 +328,7 @@ def _is_module(statement: p.Stmt) -> bool:
     )
 
 
-def _forward(program: p.Program, trace: t.Trace | None) -> Iterator[p.Stmt]:
+def _forward(program: Program, trace: t.Trace | None) -> Iterator[p.Stmt]:
     """The forward of a class that trains itself: nothing in the source calls it by name."""
     entry = _entry(trace.entry) if trace else {}
     for cls in program.body:
@@ -341,7 +342,7 @@ def _statements(body: tuple[p.Stmt, ...]) -> Iterator[p.Stmt]:
     return (node for node in p.walk(body) if isinstance(node, p.Stmt))
 
 
-def _places(program: p.Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int], ...]:
+def _places(program: Program, nodes: Iterable[p.Node]) -> tuple[tuple[int, int], ...]:
     places = (program.place(node) for node in nodes)
     return tuple(sorted({(place.line, place.column) for place in places}))
 

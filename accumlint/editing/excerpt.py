@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accumlint.reading.program import Node, Source
+from accumlint.reading.parts import Node
+from accumlint.reading.program import Source
 from accumlint.reading.reducing import first_line, functions
 from accumlint.source import line_ends, line_starts
 

@@ -14,7 +14,8 @@ from libcst.metadata import CodeRange
 
 from accumlint.editing.excerpt import excerpt
 from accumlint.reading import concrete
-from accumlint.reading.program import Node, Program
+from accumlint.reading.parts import Node
+from accumlint.reading.program import Program
 from accumlint.source import line_starts
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement

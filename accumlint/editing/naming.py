@@ -9,7 +9,7 @@ import libcst as cst
 
 from accumlint.editing.layout import Layout, Statement
 from accumlint.frozen import frozen
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 
 _GROWING = frozenset({"append", "extend", "insert", "add", "appendleft", "pop", "clear", "put"})
 

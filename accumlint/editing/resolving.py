@@ -28,7 +28,7 @@ from accumlint.editing.verbs import (
     Sink,
     Verb,
 )
-from accumlint.reading.program import Node
+from accumlint.reading.parts import Node
 
 
 class _Uncertain(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from accumlint.frozen import frozen
-from accumlint.reading.program import Name, Node
+from accumlint.reading.parts import Name, Node
 
 
 @frozen

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Source
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -31,7 +32,7 @@ _NO_NODES: frozenset[ast.AST] = frozenset()
 
 
 def lowered(
-    statements: Sequence[ast.stmt], source: p.Source, left_out: frozenset[ast.AST] = _NO_NODES
+    statements: Sequence[ast.stmt], source: Source, left_out: frozenset[ast.AST] = _NO_NODES
 ) -> tuple[p.Stmt, ...]:
     """The statements of a module, or some of them, that stand in `source`, without the functions to be `left_out`."""
     return _Lowering(source, left_out).block(statements)
@@ -41,7 +42,7 @@ class _Lowering:
     """Turns nodes into the program's; `owner` is the class whose body is being lowered."""
 
     def __init__(
-        self, source: p.Source, left_out: frozenset[ast.AST], owner: p.Class | None = None
+        self, source: Source, left_out: frozenset[ast.AST], owner: p.Class | None = None
     ) -> None:
         self.source = source
         self.left_out = left_out

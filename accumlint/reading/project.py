@@ -14,10 +14,11 @@ from typing import TypeAlias
 
 from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
+from accumlint.reading.program import Program, Source
 from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevance
 from accumlint.remembering import Memory
 from accumlint.source import UndecodableSource, UnreadableSource, decode
@@ -70,8 +71,8 @@ class Module:
     text: str
 
     @cached_property
-    def source(self) -> p.Source:
-        return p.Source(self.path, self.text)
+    def source(self) -> Source:
+        return Source(self.path, self.text)
 
     @cached_property
     def is_strong(self) -> bool:
@@ -217,7 +218,7 @@ class Project:
                 return other
         return None
 
-    def imported(self, program: p.Program, name: str) -> tuple[p.Stmt, ...]:
+    def imported(self, program: Program, name: str) -> tuple[p.Stmt, ...]:
         """What another file defines under a name that a program imports, with what it leads to there."""
         path = program.imports.get(name)
         definition = self.find(path, program.path, _anything) if path else None
@@ -301,13 +302,13 @@ class Project:
 
     # What the imports of a file lead to
 
-    def slice_of(self, program: p.Program) -> tuple[Relevance, tuple[Excerpt, ...]]:
+    def slice_of(self, program: Program) -> tuple[Relevance, tuple[Excerpt, ...]]:
         """The slice of a program that is worth executing, and the excerpts of other files that it leads to."""
         reach, excerpts = self.reach(program.imports, program.source)
         return relevance(program.body, reach), excerpts
 
     def reach(
-        self, imports: Mapping[str, str], source: p.Source, further: int = _FARTHEST - 1
+        self, imports: Mapping[str, str], source: Source, further: int = _FARTHEST - 1
     ) -> tuple[Reach, tuple[Excerpt, ...]]:
         """The callees in a file that lead, through its imports, to an event elsewhere, and where they lead to.
 
@@ -337,7 +338,7 @@ class Project:
         )
         return reach, tuple(found)
 
-    def _used(self, bound: str, path: str, source: p.Source) -> Iterator[tuple[str, Definition]]:
+    def _used(self, bound: str, path: str, source: Source) -> Iterator[tuple[str, Definition]]:
         """What a file uses of an import; of a whole module, the members that are written out."""
         found = self.find(path, source.path)
         if found is None or not _may_matter(found.module):

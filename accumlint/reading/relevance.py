@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names, usage
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 
 _STATEMENTS = (
     p.Assign, p.Augment, p.Do, p.If, p.For, p.While, p.With, p.Try, p.Return, p.Jump, p.Raise, p.Delete, p.Scope,

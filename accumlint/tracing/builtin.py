@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing.numeric import numeric
 from accumlint.tracing.tensors import derived, detached, flat
 from accumlint.tracing.values import Key, Lazy, Number, Object, Unknown, Value

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names, usage
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import call_library, pending_batches

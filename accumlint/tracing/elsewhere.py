@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Definition, Excerpt, Module, Project
 from accumlint.reading.relevance import key, relevance
 from accumlint.tracing import trace as t
@@ -54,7 +55,7 @@ class Borders:
     nodes of other files.
     """
 
-    program: p.Program
+    program: Program
     project: Project
     excerpts: tuple[Excerpt, ...]
     refused: set[p.Function] = field(default_factory=set[p.Function])
@@ -67,7 +68,7 @@ class Elsewhere:
     def __init__(self, machine: Machine, borders: Borders) -> None:
         self.machine = machine
         self.borders = borders
-        self.homes: dict[p.Source, Home] = {machine.program.source: machine.main}
+        self.homes: dict[Source, Home] = {machine.program.source: machine.main}
         self.functions: list[p.Function] = []
         self.loaded: set[Excerpt] = set()
         # The node of the checked file that led to where the run is now.
@@ -80,7 +81,7 @@ class Elsewhere:
 
     # Files
 
-    def home_of(self, source: p.Source) -> Home:
+    def home_of(self, source: Source) -> Home:
         """The file that a function or class stands in."""
         return self.homes[source]
 

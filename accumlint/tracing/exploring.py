@@ -10,7 +10,8 @@ from dataclasses import replace
 from accumlint import prefilter
 from accumlint.frozen import frozen
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.reading.project import Project, joined
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
@@ -59,7 +60,7 @@ class Exploration:
         )
 
 
-def explore(program: p.Program, project: Project, seconds: float) -> Exploration:
+def explore(program: Program, project: Project, seconds: float) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
     until = time.process_time() + seconds
     if not prefilter.may_loop(program.text):
@@ -90,7 +91,7 @@ def explore(program: p.Program, project: Project, seconds: float) -> Exploration
 
 
 def _untraced(
-    program: p.Program,
+    program: Program,
     slice_: Relevance,
     groups: list[tuple[t.Trace, ...]],
     reasons: dict[p.Function | None, str],
@@ -112,7 +113,7 @@ def _untraced(
                 yield node, why
 
 
-def _entries(program: p.Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[t.Entry]:
+def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[t.Entry]:
     """The module if it trains by itself, then the outermost functions that do and were not run yet."""
     if any(s in slice_.backwards for s in program.body if not isinstance(s, p.Function | p.Class)):
         yield t.Entry(None)
@@ -172,7 +173,7 @@ class _Paths:
 
     def __init__(
         self,
-        program: p.Program,
+        program: Program,
         slice_: Relevance,
         entry: t.Entry,
         until: float,

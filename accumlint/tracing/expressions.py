@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing.leaving import Stopped, TooFar
 from accumlint.tracing.state import MAX_NODES, Loop
 from accumlint.tracing.tensors import derived

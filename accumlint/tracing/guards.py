@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.state import Decision

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
 from accumlint.tracing.leaving import Stopped
 from accumlint.tracing.tensors import derived, flat

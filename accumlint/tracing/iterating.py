@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing.leaving import Leave, PythonError
 from accumlint.tracing.values import (
     Batch,

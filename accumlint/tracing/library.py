@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.builtin import added_up, call_builtin, iterable, text_of
 from accumlint.tracing.numeric import NUMERIC, numeric

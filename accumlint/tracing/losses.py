@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accumlint.frozen import frozen
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat

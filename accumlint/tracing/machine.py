@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.reading.relevance import Relevance
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
@@ -48,7 +49,7 @@ class Machine:
 
     def __init__(
         self,
-        program: p.Program,
+        program: Program,
         relevance: Relevance,
         scenario: Scenario,
         chosen: dict[str, str],

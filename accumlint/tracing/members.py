@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import derived, detached

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.values import (
     ClassValue,
@@ -355,7 +356,7 @@ class Naming:
             state.modulus = right
 
 
-def asked(program: p.Program) -> Iterator[p.Expr]:
+def asked(program: Program) -> Iterator[p.Expr]:
     """What attributes are read of that optimizers do not have."""
     for node in program.nodes:
         match node:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.machine import Machine
@@ -76,7 +77,7 @@ def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int)
     machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
 
 
-def _iterations(program: p.Program) -> tuple[str, ...]:
+def _iterations(program: Program) -> tuple[str, ...]:
     """The texts under which a framework counts its calls (`engine.state.iteration`)."""
     return tuple({p.dotted(n) for n in program.of(p.Attr) if n.name == "iteration"})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from accumlint.frozen import frozen
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.ledger import Ledger
 from accumlint.tracing.values import Object

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.values import (
     Context,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat
 from accumlint.tracing.values import (

@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from accumlint.frozen import frozen
-from accumlint.reading.program import Function, Node, Program
+from accumlint.reading.parts import Function, Node
+from accumlint.reading.program import Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
 OF_A_MODEL = "labels of -100 are left out"

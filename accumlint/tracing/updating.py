@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
-from accumlint.reading import program as p
+from accumlint.reading import parts as p
+from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.numeric import word
 from accumlint.tracing.tensors import scaled
@@ -386,7 +387,7 @@ def _optimizers_in(value: Value) -> Iterable[Object]:
     return held if len(held) == 1 else ()
 
 
-def _of_some_parameters(program: p.Program, node: p.Node) -> bool:
+def _of_some_parameters(program: Program, node: p.Node) -> bool:
     """True where a loop over all parameters clears those alone that a test on their names picks."""
     tests: list[str] = []
     for outer in program.above(node):

@@ -13,7 +13,8 @@ from typing import TypeAlias
 
 from accumlint.frozen import frozen
 from accumlint.reading import names
-from accumlint.reading.program import Class, Function, Node, Source
+from accumlint.reading.parts import Class, Function, Node
+from accumlint.reading.program import Source
 from accumlint.reading.project import Module
 from accumlint.reading.relevance import Relevance
 from accumlint.tracing.trace import Divisor, Forward, Thing
