@@ -94,7 +94,9 @@ def weights(window: Window) -> tuple[Fraction, ...] | None:
         factors = by_origin.setdefault((c.origin, c.network), {})
         factors[c.microbatch] = factors.get(c.microbatch, Fraction(0)) + c.weight
     found = {tuple(factors.values()) for factors in by_origin.values()}
-    return found.pop() if len(found) == 1 else None
+    # Losses that take turns make one window together, and none of them tells of all of it.
+    whole = len({c.microbatch for c in window.contributions})
+    return found.pop() if len(found) == 1 and all(len(f) == whole for f in found) else None
 
 
 def foreign_divisor(trace: Trace, window: Window) -> int | None:

@@ -151,6 +151,7 @@ EXCEPTIONS = {
     "acc501/good_endless_stream": "no epoch ends",
     "acc501/good_single_pass": ON_PURPOSE,
     "acc501/good_window_is_a_minimum": NO_STANDIN,
+    "acc503/bad_once_more_behind_the_step": "nothing in it asks for windows of several micro-batches",
     "acc503/good_two_networks": "its windows are of one micro-batch, whatever is asked for",
     "acc504/good_weight_of_a_loss": "nothing is accumulated, whatever is asked for",
     "acc505/good_gradients_looked_at": ON_PURPOSE,

@@ -426,11 +426,20 @@ class Window:
 
     @cached_property
     def total(self) -> Fraction | None:
-        """The summed factor of all micro-batches: 1 for the large batch's mean, per origin of the loss."""
-        by_origin: dict[tuple[str, str], list[Fraction | None]] = {}
+        """The summed factor of all micro-batches: 1 for the large batch's mean, per origin of the loss.
+
+        None where losses differ in it, or where they take turns: each makes a part of the window.
+        """
+        by_origin: dict[tuple[str, str], dict[int, list[Fraction | None]]] = {}
         for c in self.step.applied:
-            by_origin.setdefault((c.origin, c.network), []).append(c.weight)
-        totals = {_sum(weights) for weights in by_origin.values()}
+            factors = by_origin.setdefault((c.origin, c.network), {})
+            factors.setdefault(c.microbatch, []).append(c.weight)
+        whole = {c.microbatch for c in self.step.applied}
+        if any(factors.keys() != whole for factors in by_origin.values()):
+            return None
+        totals = {
+            _sum([w for ws in factors.values() for w in ws]) for factors in by_origin.values()
+        }
         return totals.pop() if len(totals) == 1 else None
 
 
