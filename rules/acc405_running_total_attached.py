@@ -180,6 +180,7 @@ def is_of_one_call(trace: Trace, add: Add) -> bool:
 
 
 def names_in(value: Expr) -> frozenset[str]:
+    """The names and attributes that a value is worked out from, as written."""
     return frozenset(dotted(n) for n in walk_expr(value) if isinstance(n, Name | Attr))
 
 

@@ -198,7 +198,7 @@ def is_ranks(name: str) -> bool:
 _WEIGHT = re.compile(
     r"weight|coeff?(icient)?s?$|lambda|lambd|lmbda|alpha|beta|gamma|penalty|reg$|_wt?$|(^|_)lam($|_)"
 )
-# What a mean over classes is multiplied by, to make it a sum over them.
+# What a mean over classes, or over a side of a tensor, is multiplied by, to make it a sum over them.
 _CLASSES = re.compile(r"^((num|n)_(labels|classes|class)|size\(-?[1-9]\)|shape\[-?[1-9]\])$")
 
 

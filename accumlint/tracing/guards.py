@@ -44,7 +44,7 @@ class Guards:
         # The last unknown that a guard asked for.
         self.latest = ""
         self._by_test: dict[str, p.If] | None = None
-        # Per question about the data: the iteration that it was last asked in, whether the answer had a reason, and it.
+        # Per question about the data: the iteration that it was last asked in, whether there was a reason, the answer.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         self._wrapping: frozenset[str] | None = None
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.

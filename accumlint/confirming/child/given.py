@@ -6,7 +6,7 @@ import itertools
 import runpy
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -99,10 +99,15 @@ def _feeds(name: str, value: Any) -> bool:
     """Whether an object gives micro-batches: by its name, or as a list of what holds tensors."""
     if names.role_of(name.rpartition(".")[2]) == "loader":
         return True
-    return isinstance(value, list) and bool(value) and all(map(_is_data, value))  # pyright: ignore[reportUnknownArgumentType]
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return bool(items) and all(map(_is_data, items))
 
 
 def _is_data(item: Any) -> bool:
-    parts: list[Any] = [*item.values()] if isinstance(item, dict) else [item]  # pyright: ignore[reportUnknownMemberType]
-    parts = list(item) if isinstance(item, tuple | list) else parts  # pyright: ignore[reportUnknownArgumentType]
-    return not isinstance(item, torch.Tensor) and any(isinstance(p, torch.Tensor) for p in parts)
+    """Whether an item holds tensors, as a micro-batch does."""
+    held: list[Any] = []
+    if isinstance(item, dict):
+        held = [*cast("dict[Any, Any]", item).values()]
+    elif isinstance(item, tuple | list):
+        held = [*cast("list[Any]", item)]
+    return any(isinstance(part, torch.Tensor) for part in held)

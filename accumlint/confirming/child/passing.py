@@ -100,8 +100,7 @@ def make(
             pass
         except Unbound as reason:
             unbound = str(reason)
-        # Whatever the user's code raises is a result.
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 (whatever the user's code raises is a result)
             raised = raising(error, job["file"], order["memory"])
             wanted = missing_names(error, job["file"], job["text"], binding.standins)
     notes = recorder.notes

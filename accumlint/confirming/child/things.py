@@ -464,11 +464,13 @@ class Things:
 
 def _endless() -> None:
     """Lets `next` be called on what Accelerate prepares, as on what is cycled: it starts again at its end."""
+    # Accelerate comes without annotations.
     from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # pyright: ignore[reportMissingTypeStubs]
 
+    added = {"__next__": Loader.__next__, "endless_": None}
     for cls in (DataLoaderShard, DataLoaderDispatcher):
-        setattr(cls, "__next__", Loader.__next__)  # noqa: B010 (pyright knows no such attribute of a type)
-        setattr(cls, "endless_", None)  # noqa: B010
+        for name, value in added.items():
+            setattr(cls, name, value)
 
 
 def literal(choice: str) -> Any:
