@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from accumlint.editing import Before, Insert
 from accumlint.reading.parts import If, render
@@ -129,7 +130,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
         run = trace.main
         for skip in run.of(Skip):
             scaler = checked_scaler(run, skip)
-            if scaler is not None and goes_on_without_update(run, skip):
+            if scaler is not None and is_due(run, skip) and goes_on_without_update(run, skip):
                 yield self.at(
                     skip,
                     f"`{skip.jump}` under `{skip.guard}` passes over `{scaler.text}.update()`, so the "
@@ -169,6 +170,22 @@ def checked_scaler(run: Run, skip: Skip) -> Thing | None:
     if not any(isinstance(e, Unscale | Clip) for e in passed):
         return None
     return next((e.scaler for e in passed if isinstance(e, Backward) and e.scaler), None)
+
+
+def is_due(run: Run, skip: Skip) -> bool:
+    """True where an update would have come: as many backwards have gone by as a full window has."""
+    updates = [-1, *(u.index for u in run.of(Update))]
+    if len(updates) == 1:
+        # There is no update on this path that could be passed over.
+        return False
+    backwards = [b.index for b in run.of(Backward)]
+    usual = [
+        sum(start < b < end for b in backwards)
+        for start, end in pairwise(updates)
+        if not start < skip.index < end
+    ]
+    begun = max(u for u in updates if u < skip.index)
+    return sum(begun < b < skip.index for b in backwards) >= max(usual, default=1)
 
 
 def goes_on_without_update(run: Run, skip: Skip) -> bool:

@@ -97,6 +97,9 @@ class StepEveryMicrobatch(Rule):
             if any(len(w.backwarded) > 1 for w in run.windows_of(optimizer)):
                 # The step comes on some micro-batches, not on every one.
                 continue
+            if not goes_on_in_one_pass(trace, optimizer):
+                # Each pass of the loop had one round only, as far as is known.
+                continue
             same = [o for r in [run, *twins] for o in r.optimizers if o.text == optimizer.text]
             if all(is_divided(r, o) for r in [run, *twins] for o in r.optimizers if o in same):
                 yield self.at(
@@ -107,6 +110,20 @@ class StepEveryMicrobatch(Rule):
                     expected=mean(range(1, (run.literal or run.steps) + 1)),
                     fixes=step_after_window(trace, window),
                 )
+
+
+def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
+    """True where the loop around the backward goes on behind a step, or nobody knows which loop that is."""
+    program = trace.program
+    for window in trace.main.windows_of(optimizer)[1:]:
+        loop = loop_of(program, window.backwards[0].node) if window.backwards else None
+        if loop is None:
+            return True
+        function = program.function_around(loop)
+        around = [e.node for e in window.between if program.function_around(e.node) is function]
+        if all(loop in program.above(node) for node in around):
+            return True
+    return False
 
 
 def is_divided(run: Run, optimizer: Thing) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.names import role_of
 from accumlint.reading.parts import Attr, Call, Expr, For, Function, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Schedule, Thing, Trace, Window
 
+from ._boundaries import loop_of
 from ._schedules import (
     bounds_microbatches,
     counts_before_prepare,
@@ -114,7 +116,10 @@ class ScheduleLengthInMicrobatches(Rule):
                         trace.program, argument, window
                     ):
                         stretched = is_stretched(trace.program, scheduler)
-                        if not stretched and is_cut_from_a_batch(trace.program, window):
+                        if not stretched and (
+                            is_cut_from_a_batch(trace.program, window)
+                            or is_of_one_batch(trace.program, window)
+                        ):
                             # There are as many windows as the loader has batches.
                             continue
                         gated = any(e.gated for e in events)
@@ -149,6 +154,21 @@ def is_cut_from_a_batch(program: Program, window: Window) -> bool:
         and dotted(cut.func.base) in given
         for cut in cuts
     )
+
+
+def is_of_one_batch(program: Program, window: Window) -> bool:
+    """True where a loop over the loader itself steps, and one inside it goes backward on pieces of its batch."""
+    stepping, pieces = (
+        loop_of(program, window.step.node),
+        loop_of(program, window.backwards[-1].node),
+    )
+    if not isinstance(stepping, For) or pieces is None or stepping not in program.above(pieces):
+        return False
+    taken = stepping.iterable
+    while isinstance(taken, Call) and taken.args and dotted(taken.func) in ("enumerate", "tqdm"):
+        taken = taken.args[0].value
+    more = (n for n in walk(pieces.body) if isinstance(n, Call) and dotted(n.func) == "next")
+    return role_of(dotted(taken).rpartition(".")[2]) == "loader" and not any(True for _ in more)
 
 
 def assigned(program: Program, name: Expr) -> tuple[Expr, ...]:

@@ -9,6 +9,8 @@ from accumlint.reading.parts import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
 
+from ._windows import length
+
 
 class LoggedLossMisleading(Rule):
     """The loss that is printed or logged was divided for the window, or summed over the ranks and not divided.
@@ -80,7 +82,7 @@ class LoggedLossMisleading(Rule):
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
         windows = [w for o in run.optimizers if (w := run.steady(o)) is not None]
-        length = max((len(w.backwarded) for w in windows), default=0)
+        longest = max((length(w) for w in windows), default=0)
         for report in {(e.node, e.subject): e for e in run.of(Report)}.values():
             if is_summed_over_ranks(run, report):
                 yield self.at(
@@ -88,14 +90,14 @@ class LoggedLossMisleading(Rule):
                     f"`{report.subject}` was summed over the ranks, and is shown undivided",
                     confidence=Confidence.CERTAIN,
                 )
-            elif length > 1 and is_divided(trace, report) and not says_so(report):
+            elif longest > 1 and is_divided(trace, report) and not says_so(report):
                 yield self.at(
                     report,
                     f"`{report.subject}` is one micro-batch's loss divided by the accumulation "
                     "steps, and is shown as the loss",
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
-            elif length > 1 and all(
+            elif longest > 1 and all(
                 is_average(run, report) or is_divided_again(run, report) for run in trace.runs
             ):
                 yield self.at(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
+
+_HOLDS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 _POSITIVE = {"is not": "is", "!=": "=="}
 
@@ -110,6 +115,9 @@ class Guards:
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
+        implied = self._implied(key, node)
+        if implied is not None:
+            return implied != negated
         matters = self._matters(node)
         default = self._default(value, key, negated, node)
         choice = self.machine.chosen.get(key, "true" if default else "false")
@@ -219,6 +227,32 @@ class Guards:
         """True for a guard worth trying both ways: something happens to the gradient on one side."""
         deciding = self.machine.relevance.deciding
         return node in deciding or self.deciding in deciding
+
+    def _implied(self, key: str, node: p.Node) -> bool | None:
+        """The truth of `x > 0` that follows from what was decided of `x` before, None where both may be."""
+        asked = _comparison(key)
+        if asked is None:
+            return None
+        facts = [
+            (known, decision)
+            for decision in self.decisions.values()
+            if not decision.data
+            and (known := _comparison(decision.key)) is not None
+            and known.symbol == asked.symbol
+        ]
+        limits = {asked.limit, *(known.limit for known, _ in facts)} if facts else set[int]()
+        # Numbers between the limits, and beyond them: whole ones are enough for counters.
+        values = {limit + aside for limit in limits for aside in (-1, 0, 1)}
+        truths = {
+            asked.holds(value)
+            for value in values
+            if all(known.holds(value) == (d.choice == "true") for known, d in facts)
+        }
+        if len(truths) != 1:
+            return None
+        for _, decision in facts:
+            decision.matters = decision.matters or self._matters(node)
+        return truths.pop()
 
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
@@ -409,6 +443,26 @@ def _equality(key: str) -> tuple[str, str] | None:
     if found and len(right) > 1 and right[0] in "'\"" and right[-1] == right[0] and " " not in left:
         return left, right[1:-1]
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    symbol: str
+    operator: str
+    limit: int
+
+    def holds(self, value: int) -> bool:
+        return _HOLDS[self.operator](value, self.limit)
+
+
+@lru_cache(maxsize=256)
+def _comparison(key: str) -> _Comparison | None:
+    """What a key like `step > 0` compares, where it is an unknown with a whole number."""
+    left, _, limit = key.rpartition(" ")
+    symbol, _, operator = left.rpartition(" ")
+    if operator not in _HOLDS or " " in symbol or not limit.removeprefix("-").isdecimal():
+        return None
+    return _Comparison(symbol, operator, int(limit))
 
 
 def _divides_by_steps(guard: p.If) -> bool:

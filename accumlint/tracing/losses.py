@@ -71,7 +71,9 @@ class Losses:
         if not state.no_grad and not state.inside:
             own = {model.text, model.text.removesuffix(".module")}
             outside = any(
-                f.armed is not None and not f.bypassed and f.model.text in own
+                f.armed is not None
+                and not f.bypassed
+                and (f.model.text in own or a.networks == networks)
                 for a in everything
                 if isinstance(a, Unknown) and networks and a.networks >= networks
                 for f in a.forwards

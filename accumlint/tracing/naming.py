@@ -122,8 +122,14 @@ class Naming:
         if names.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         if name in relevance.counters or names.is_start(name):
-            return 0
+            return self._beginning(text)
         return Unknown(text, hint=hint)
+
+    def _beginning(self, counter: str) -> int:
+        """Where a counter begins that was set in a method which is not run: at the one number it is ever set to."""
+        values = self.machine.program.assigned.get(counter, ())
+        numbers = {v.value for v in values if isinstance(v, p.Const) and type(v.value) is int}
+        return numbers.pop() if len(numbers) == 1 else 0
 
     def role(self, name: str) -> str:
         """The role that a name suggests, and what the file does with it."""
