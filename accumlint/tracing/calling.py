@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import parts as p
+from accumlint.reading.relevance import key
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import call_library, pending_batches
@@ -209,12 +210,13 @@ class Calling:
                     if isinstance(value, Unknown):
                         value.loss = True
                     return value
-                begun = len(self.machine.state.events)
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
-                if base.role == "model" and not self._trained_since(begun):
+                trains = key(found.closure.function) in self.machine.relevance.reaching_backward
+                if base.role == "model" and not trains:
                     return self.machine.losses.part_of(base, value, args, kwargs, node, name)
+                # What trains itself gives what it says.
                 return value
         handled, value = self.machine.things.method(base, name, args, kwargs, node)
         if handled:
@@ -229,10 +231,6 @@ class Calling:
                 return self.call_object(callee, args, kwargs, node)
             return self.unknown_call(f"{base.text}.{name}", callee, args, kwargs, node, base)
         return self.unknown_call(f"{base.text}.{name}", base, args, kwargs, node)
-
-    def _trained_since(self, begun: int) -> bool:
-        """True where something went backward: a model that trains itself gives what it worked out, no outputs."""
-        return any(isinstance(e, t.Backward) for e in self.machine.state.events[begun:])
 
     def unknown_method(
         self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
