@@ -33,6 +33,16 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
     return found
 
 
+def engines(events: Iterable[t.Event]) -> dict[str, str]:
+    """Names of engines that are asked to step and were made elsewhere: what they promise, their stand-ins keep."""
+    called = (e.engine for e in events if isinstance(e, t.EngineCall))
+    return {
+        engine.text: "engine"
+        for engine in called
+        if engine.role == "model" and engine.text.replace(".", "").isidentifier()
+    }
+
+
 def windows(program: Program) -> dict[str, str]:
     """The role of the names that tell a window's size by nothing but the test which guards its step."""
     guards = (node for node in program.of(p.If) if _steps(node))
@@ -149,12 +159,12 @@ def steppers(program: Program) -> set[str]:
     return called["step"] & called["zero_grad"]
 
 
-def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
-    """True where models reduce their gradients, and no wrapper for that is in sight."""
+def is_unwrapped(events: Iterable[t.Event], text: str, told: bool) -> bool:
+    """True where models reduce their gradients, as a path or a finding has `told`, and no wrapper is in sight."""
     # Accelerate and Fabric wrap what they are given.
     if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
         return False
-    return reduces(events, False)
+    return told or reduces(events, False)
 
 
 def reduces(events: Iterable[t.Event], summed: bool) -> bool:

@@ -189,6 +189,9 @@ def _plan(
     entry = driver or (_entry(trace.entry) if trace else {})
     if stepping := _stepping(entry, trace, program):
         entry["stepping"] = stepping
+    counting = _counting(entry, program)
+    if counting is not None:
+        entry["counting"] = counting.name
     job = Job(
         file=target.file,
         text=text,
@@ -199,7 +202,9 @@ def _plan(
         entry=entry,
         kept=_places(
             program,
-            _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
+            _statements(program.body)
+            if is_driven
+            else (*slice_.kept, *_forward(program, trace), *(counting.body if counting else ())),
         ),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
@@ -215,6 +220,7 @@ def _plan(
         ),
         roles=clues.windows(program)
         | clues.roles(events)
+        | clues.engines(events)
         | clues.settings(program)
         | clues.criteria(program),
         choices=dict(trace.assumptions) if trace else {},
@@ -229,7 +235,10 @@ def _plan(
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        unwrapped=clues.is_unwrapped(events, text),
+        # A finding about reductions knows of a wrapper, were it in a helper that is not here.
+        unwrapped=clues.is_unwrapped(
+            events, text, node is not None and symptom is Symptom.REDUCTIONS
+        ),
         # FSDP reduces on an accelerator only.
         reduces=clues.reduces(events, symptom in OF_AMOUNT) and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
@@ -271,7 +280,22 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
         "calls": entry.calls,
         "driver": "",
         "stepping": "",
+        "counting": "",
     }
+
+
+def _counting(entry: dict[str, str | None], program: Program) -> p.Function | None:
+    """The method by which the caller of a step counts its micro-batches: it does nothing else, and nothing calls it."""
+    if entry.get("calls") != "microbatch":
+        return None
+    for cls in program.body:
+        if isinstance(cls, p.Class) and cls.name == entry["owner"]:
+            called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
+            for name, method in cls.methods.items():
+                if name not in called and len(method.params) == 1 and len(method.body) == 1:
+                    if isinstance(done := method.body[0], p.Augment) and done.op == "+":
+                        return method
+    return None
 
 
 def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: Program) -> str:
@@ -304,6 +328,7 @@ def _driver(program: Program) -> dict[str, str | None]:
     """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
+        "counting": "",
     }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class):

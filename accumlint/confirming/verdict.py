@@ -92,7 +92,7 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
         Undecided: where flags were off that may be on, the loss is another one, or nothing was scaled.
     """
     first = evidence.raw["equal"]
-    if not first["ordinary"]:
+    if not first["ordinary"] and not shown:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )

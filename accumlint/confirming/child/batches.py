@@ -25,6 +25,8 @@ _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
 )
 _MASK = re.compile(r"mask")
+# A mask to pick elements by.
+_PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
@@ -222,6 +224,8 @@ class Batch(Plain, dict[Any, Any]):
             return self.number - 1
         if _MASK.search(low):
             return self.mask
+        if _PICKING.search(low):
+            return self.mask.bool()
         if _OPPOSITE.search(low):
             return self.tensor(_OPPOSITE.sub("", low)).flip(0)
         if TARGET.search(low):

@@ -302,3 +302,12 @@ class Criterion(nn.Module):
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(logits, target, ignore_index=data.ignored)
+
+
+def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
+    """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""
+    weights = torch.cat([p.flatten() for p in network.parameters()])
+    generator = torch.Generator().manual_seed(batch.number)
+    features = torch.randn(len(batch), len(weights) + 1, generator=generator, dtype=torch.float64)
+    features = features.to(weights.device, weights.dtype)
+    return F.mse_loss(features[:, 1:] @ weights, features[:, 0])
