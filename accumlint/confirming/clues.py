@@ -234,6 +234,29 @@ def pads(program: Program) -> bool:
     return bool(_PADDED.search(program.text))
 
 
+# What makes pieces of a batch: torch's functions for that, and slices from a start that moves.
+_CUTS = re.compile(r"\.(split|chunk|tensor_split)\([A-Za-z]|range\(0, .+, .+\)|\[\w+ \* \w+ ?: ?\(")
+
+
+def cuts(program: Program) -> bool:
+    """Whether a source cuts something into pieces, which may be its batches."""
+    return bool(_CUTS.search(program.text))
+
+
+def pieces(program: Program) -> dict[str, str]:
+    """The role of the names that tell how long the pieces are which something is cut into."""
+    found: list[str] = []
+    for call in program.of(p.Call):
+        name = (p.dotted(call.func) or "").rpartition(".")[2]
+        start, length = call.positional(0), call.positional(2)
+        if name == "range" and isinstance(start, p.Const) and start.value == 0 and length:
+            found.append(_last(length))
+        elif name == "split" and start is not None:
+            found.append(_last(start))
+    # As many rows as a loader gives at once are no piece of them.
+    return {name: "piece" for name in found if name and not re.fullmatch(r"batch_?size", name)}
+
+
 def ignored(program: Program) -> int:
     """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
     given = (n.keyword("ignore_index") for n in program.of(p.Call))

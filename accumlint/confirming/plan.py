@@ -48,8 +48,8 @@ class Job:
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
     `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
-    that of padding; `graphs`: what graphs keep is to be watched. `accumulates`: windows of several micro-batches are
-    known to be there. `lenient`: what the loop computes its loss from may fail,
+    that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched. `accumulates`:
+    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
     since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
     `scripted`: an engine steps whenever it is asked to. `steppers`: names of what steps and clears. `scaled`: a
     GradScaler multiplies the loss on the path of the finding.
@@ -70,6 +70,7 @@ class Job:
     kind: str
     ignored: int
     pads: bool
+    cuts: bool
     totals: tuple[str, ...]
     averages: tuple[int, ...]
     clippers: tuple[tuple[int, int], ...]
@@ -218,7 +219,8 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.windows(program)
+        roles=clues.pieces(program)
+        | clues.windows(program)
         | clues.roles(events)
         | clues.engines(events)
         | clues.settings(program)
@@ -227,6 +229,7 @@ def _plan(
         kind=clues.kind(text),
         ignored=clues.ignored(program),
         pads=clues.pads(program),
+        cuts=clues.cuts(program),
         totals=totals,
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})

@@ -33,6 +33,7 @@ def judged(
     if plan.job is None or launched.failure:
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
+    evidence.numbers = _numbers(plan.job.text)
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
         answer, control = _answered(evidence, plan, before)
@@ -129,6 +130,14 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         raise Undecided(
             f"{answer.sentence}, with nothing cleared where it is cleared by the caller"
         )
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """The whole numbers above 1 that a source is written with, powers left out."""
+    nodes = list(ast.walk(ast.parse(text)))
+    powers = {n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow)}
+    found = (n.value for n in nodes if isinstance(n, ast.Constant) and n not in powers)
+    return frozenset(value for value in found if type(value) is int and value > 1)
 
 
 def _asks(text: str) -> bool:
