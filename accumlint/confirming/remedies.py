@@ -197,8 +197,9 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     said = [_ROLES[role]] if role in _ROLES else []
     if _CONFIGURATION.search(name):
         said.append("a types.SimpleNamespace with what its name does not tell")
-    # What is imported is read by its own name.
-    number = line or _first_use({name, name.rpartition(".")[2]}, source)
+    # What is imported is read without the package that it is from.
+    parts = name.split(".")
+    number = line or _first_use({".".join(parts[i:]) for i in range(len(parts))}, source)
     if number:
         said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
     return "; ".join(said) or "whatever the loop needs"
