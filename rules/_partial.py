@@ -5,34 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.parts import Attr, Call, Const, For, If, Name, Sequence
+from accumlint.reading.parts import Attr, Call, Const, Expr, For, Name, Sequence
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 
-from ._boundaries import guard_of, loop_of, remainders
+from ._boundaries import boundary_of, guard_of, loop_of, remainders
 
 
 @dataclass(frozen=True)
 class Lengths:
     """What is put at the start of the loop's body, the name of the window's length there, and the boundary's test.
 
-    `steps` is how the code writes the length of a full window, `guard` the `if` under which it steps.
+    `steps` is how the code writes the length of a full window, `asked` what the guard of the step asks.
     """
 
     insert: Insert
     length: str
     boundary: str
     steps: str
-    guard: If
+    asked: Expr
 
 
 def lengths(program: Program, window: Window) -> Lengths | None:
     """The lengths of a window in a loop `for index, batch in enumerate(loader)` that steps by a modulus."""
     backward = window.backwards[-1].node
     loop, guard = loop_of(program, backward), guard_of(program, window.step.node)
-    if guard is None or not isinstance(loop, For) or loop_of(program, guard) is not loop:
+    asked = boundary_of(program, window.step.node)
+    if guard is None or asked is None or not isinstance(loop, For):
         return None
-    remainder = next(remainders(guard.test), None)
+    if loop_of(program, guard) is not loop:
+        return None
+    remainder = next(remainders(asked), None)
     match loop:
         case For(
             target=Sequence(items=[Name(id=index), _]),
@@ -58,4 +61,4 @@ def lengths(program: Program, window: Window) -> Lengths | None:
     )
     boundary = f"{index} == {begin} + {length}" if counted else f"{index} + 1 == {begin} + {length}"
     insert = Insert("\n".join(lines), Before(loop.body[0]))
-    return Lengths(insert, length, boundary, steps, guard)
+    return Lengths(insert, length, boundary, steps, asked)

@@ -20,9 +20,9 @@ from accumlint.reading.parts import (
 )
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Run, Trace, Window
 
-from ._ranks import forward_of, unshared
+from ._ranks import forward_of, reduced_by_hand, unshared
 from ._syncing import under_no_sync
 
 
@@ -109,6 +109,8 @@ class DdpWrapperBypassed(Rule):
         for window in run.windows:
             last = unshared(window)
             forward = forward_of(window, last) if last is not None else None
+            if forward is None:
+                yield from self.past_a_prepared_model(run, window)
             if forward is None or not forward.bypassed:
                 continue
             if ever_synced or not run.hides("model", "optimizer"):
@@ -119,6 +121,22 @@ class DdpWrapperBypassed(Rule):
                     window=window,
                     fixes=through_wrapper(trace.program, window, forward.node),
                 )
+
+    def past_a_prepared_model(self, run: Run, window: Window) -> Iterator[Finding]:
+        """The last forward of a window through what Accelerate took out of the wrapper that it had put on."""
+        if reduced_by_hand(window):
+            return
+        last = {c.network: c for c in window.contributions}
+        forwards = [forward_of(window, c) for c in last.values() if c.wrapper == "accelerate"]
+        past = next((f for f in forwards if f is not None and f.bypassed), None)
+        if past is not None and not run.hides("model", "optimizer"):
+            yield self.at(
+                past,
+                f"the forward through `{past.subject}` goes past the DDP wrapper, so its gradients are "
+                "never reduced over ranks (where Accelerate runs several processes)",
+                confidence=Confidence.LIKELY,
+                window=window,
+            )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         for function in program.functions:

@@ -74,8 +74,8 @@ class RunningTotalAttached(Rule):
     When it stays silent: when the total itself goes backward (one backward for the whole window is
     right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
     when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
-    Where one of several things is added that a function gave, and the function cannot be read, it
-    is only *possible*: it may have left its graph there.
+    Where what is added is not known to be a loss, or comes of a function that cannot be read, the
+    finding is only *possible*: it may be a number without a graph.
 
     When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
     to.
@@ -108,14 +108,16 @@ class RunningTotalAttached(Rule):
         )
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
-            ended = add.total in bounded or not outlives_a_step(run, add.total)
+            if not add.attached or backwarded or add.total in bounded:
+                continue
             counted = is_score(add.total.rpartition(".")[2]) or is_score(key_of(add.total))
-            local = any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call))
-            if add.attached and not (backwarded or ended or counted or local):
+            if counted or not outlives_a_step(run, add.total):
+                continue
+            if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
-                    confidence=Confidence.POSSIBLE if add.part else Confidence.CERTAIN,
+                    confidence=Confidence.POSSIBLE if add.unread else Confidence.CERTAIN,
                     fixes=[
                         safe("Add the value without its graph", Append(value, ".detach()"))
                         for value in added(add.node)

@@ -272,13 +272,15 @@ class Naming:
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
+        if value.loss or not value.tensor:
+            return None
         match node:
             case p.Assign(targets=[p.Name()], value=p.Call(args=args)):
                 given = {p.dotted(a.value) for a in args}
             case _:
                 return None
         old = self.machine.frame.names.get(name)
-        if name not in given or value.loss or not value.tensor or not isinstance(old, Unknown):
+        if name not in given or not isinstance(old, Unknown):
             return None
         if old is value or old.tensor or not any(k.startswith("[") for k in old.attributes):
             return None
@@ -292,12 +294,9 @@ class Naming:
             return
         if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
             if p.dotted(node.value.left) == text and isinstance(value, Unknown):
-                machine = self.machine
-                old = Unknown(text)
-                added = self.added(text, old, value, value, node)
+                added = self.added(text, Unknown(text), value, value, node)
                 if added is not value:
                     self.machine.store(text, added)
-                del machine
                 return
         if isinstance(value, dict | Unknown):
             for total in [x for x in self.totals if x.startswith(f"{text}[")]:
@@ -322,8 +321,8 @@ class Naming:
         # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
         rounds = {b.when for b in new.batches}
         attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
-        part = attached and _is_part(value)
-        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, part))
+        unread = attached and (_is_part(value) or value.lost or not value.loss)
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, unread))
         return new
 
     def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
