@@ -107,6 +107,10 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
         },
         {"kit.weighing.table"},
     ),
+    "a loss that is called": (
+        {"imported": "margin_loss", "loss": "margin_loss(model(inputs), labels)"},
+        {"kit.margin_loss"},
+    ),
     "what would have made what is missing": (
         {
             "imported": "make_table",
@@ -156,6 +160,8 @@ def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
         lines = [line for line in one.setup.splitlines() if ": ...,  #" in line]
         assert lines
         assert all(re.search(r"read at line \d+: \S", line) for line in lines), one.setup
+        told = ["a function that gives the loss" in line for line in lines]
+        assert told == ["margin_loss" in line for line in lines], one.setup
 
 
 def asked_for(found: Confirmation) -> set[str]:
