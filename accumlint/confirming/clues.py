@@ -33,6 +33,16 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
     return found
 
 
+def engines(events: Iterable[t.Event]) -> dict[str, str]:
+    """Names of engines that are asked to step and were made elsewhere: what they promise, their stand-ins keep."""
+    called = (e.engine for e in events if isinstance(e, t.EngineCall))
+    return {
+        engine.text: "engine"
+        for engine in called
+        if engine.role == "model" and engine.text.replace(".", "").isidentifier()
+    }
+
+
 def windows(program: Program) -> dict[str, str]:
     """The role of the names that tell a window's size by nothing but the test which guards its step."""
     guards = (node for node in program.of(p.If) if _steps(node))
@@ -149,12 +159,12 @@ def steppers(program: Program) -> set[str]:
     return called["step"] & called["zero_grad"]
 
 
-def is_unwrapped(events: Iterable[t.Event], text: str) -> bool:
-    """True where models reduce their gradients, and no wrapper for that is in sight."""
+def is_unwrapped(events: Iterable[t.Event], text: str, told: bool) -> bool:
+    """True where models reduce their gradients, as a path or a finding has `told`, and no wrapper is in sight."""
     # Accelerate and Fabric wrap what they are given.
     if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
         return False
-    return reduces(events, False)
+    return told or reduces(events, False)
 
 
 def reduces(events: Iterable[t.Event], summed: bool) -> bool:
@@ -222,6 +232,29 @@ _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 def pads(program: Program) -> bool:
     """Whether what is padding is told by comparing tokens with it."""
     return bool(_PADDED.search(program.text))
+
+
+# What makes pieces of a batch: torch's functions for that, and slices from a start that moves.
+_CUTS = re.compile(r"\.(split|chunk|tensor_split)\([A-Za-z]|range\(0, .+, .+\)|\[\w+ \* \w+ ?: ?\(")
+
+
+def cuts(program: Program) -> bool:
+    """Whether a source cuts something into pieces, which may be its batches."""
+    return bool(_CUTS.search(program.text))
+
+
+def pieces(program: Program) -> dict[str, str]:
+    """The role of the names that tell how long the pieces are which something is cut into."""
+    found: list[str] = []
+    for call in program.of(p.Call):
+        name = (p.dotted(call.func) or "").rpartition(".")[2]
+        start, length = call.positional(0), call.positional(2)
+        if name == "range" and isinstance(start, p.Const) and start.value == 0 and length:
+            found.append(_last(length))
+        elif name == "split" and start is not None:
+            found.append(_last(start))
+    # As many rows as a loader gives at once are no piece of them.
+    return {name: "piece" for name in found if name and not re.fullmatch(r"batch_?size", name)}
 
 
 def ignored(program: Program) -> int:

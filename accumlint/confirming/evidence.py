@@ -42,6 +42,8 @@ class Evidence:
         self.made_up = False
         # A loss was asked for as a sum, and divided by the user.
         self.summed = False
+        # Whole numbers above 1 that the source is written with.
+        self.numbers = frozenset[int]()
         # What is not here and could put right what is asked about.
         self.handed: set[str] = set()
         self.wrapped: set[str] = set()

@@ -20,6 +20,8 @@ Notes = Mapping[str, Any]
 _CLIP_EPSILON = 1e-6
 # An update that lacks a micro-batch is further off.
 _WIPED = 0.05
+# The name of the factor by which a mean over all elements is too small.
+SHARE = "the share of elements that count"
 
 
 class Unmeasurable(Exception):
@@ -352,7 +354,7 @@ def factor_of(
         "1": 1.0, "K": k, "1/K": 1 / k, "1/K²": 1 / k**2, "W": w, "1/W": 1 / w, "K·W": k * w, "1/(K·W)": 1 / (k * w),
         "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w),
         "the loss scale": scaler, "1/the loss scale": 1 / scaler,
-        "the share of elements that count": share, "1/the share of elements that count": 1 / share if share else 0.0,
+        SHARE: share, f"1/{SHARE}": 1 / share if share else 0.0,
     }  # fmt: skip
     for name, value in named.items():
         if value and abs(scale - value) <= near * value:

@@ -17,7 +17,7 @@ from accumlint.confirming.answers import (
     worth,
 )
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
-from accumlint.confirming.measuring import norm, windows
+from accumlint.confirming.measuring import SHARE, Part, norm, windows
 from accumlint.confirming.result import Update
 
 
@@ -33,7 +33,10 @@ def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     # What lies below is rounding.
     shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
     if shows and key == "equal":
-        _explained(updates, evidence)
+        if meant := _meant(updates, evidence, ("", SHARE)):
+            return meant
+        # Nor is the claim about sums that are divided by nothing.
+        _explained(updates, evidence, ("", "N"))
     figures: dict[str, float | int | str] = {
         "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
     }  # fmt: skip
@@ -42,26 +45,57 @@ def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     return Answer(shows, worst.error, _said(worst, evidence, low), figures)
 
 
-def _explained(updates: Sequence[Update], evidence: Evidence) -> None:
+def _explained(
+    updates: Sequence[Update], evidence: Evidence, meant: tuple[str, ...] = ("",)
+) -> None:
     """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
 
     Raises:
         Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
     """
-    if not evidence.summed:
-        return
-    off = [u for u in updates if not u.error <= evidence.low]
-    scales = [u.scale for u in off]
-    # What is meant is the same in every update.
-    same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
-    if (
-        same
-        and len(off) == len(updates)
-        and all(u.direction < evidence.low and not u.factor for u in off)
-    ):
+    if evidence.summed and (off := _same_multiple(updates, evidence, meant)):
         raise Undecided(
-            f"{_said(off[0], evidence)}, which may be a weight that the loss has on purpose"
+            f"{_said(off, evidence)}, which may be a weight that the loss has on purpose"
         )
+
+
+def _same_multiple(
+    updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
+) -> Update | None:
+    """The first of updates that are all the same multiple of the large batch's, with a factor of one of these names."""
+    scales = [u.scale for u in updates]
+    same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
+    plain = all(
+        u.error > evidence.low and u.direction < evidence.low and u.factor in factors
+        for u in updates
+    )
+    return updates[0] if same and plain else None
+
+
+def _meant(
+    updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
+) -> Answer | None:
+    """Where all updates are the same multiple, and so is the gradient of a micro-batch alone: the loss is meant so.
+
+    What a sum is to be divided by is another question.
+
+    Raises:
+        Undecided: where the loss is as small as the mean of its parts, which says nothing of its window.
+    """
+    off = None if evidence.summed else _same_multiple(updates, evidence, factors)
+    if off is None:
+        return None
+    terms = len(_first(evidence, "equal"))
+    if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
+        raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
+    if round(1 / off.scale, 6) in evidence.numbers:
+        # What is divided by a number of the source's may be divided by its steps.
+        return None
+    try:
+        answer = alone(evidence)
+    except Undecided:
+        return None
+    return None if answer.shows else answer
 
 
 def divided(evidence: Evidence, before: Evidence) -> bool:
@@ -97,13 +131,13 @@ def alone(evidence: Evidence, key: str = "equal") -> Answer:
 
 
 def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
-    """What a target of each micro-batch weighs in the first update that it is part of, by its first loss."""
+    """What each micro-batch weighs in the first update that it is part of, by its first loss."""
     if key not in evidence.raw:
         raise Undecided(f"no pass over {key} data was made")
     found: dict[int, float] = {}
     for window in windows(evidence.raw[key]["notes"]["events"]):
         for part in window.parts.values():
-            found.setdefault(part.microbatch, part.weight / part.scale)
+            found.setdefault(part.microbatch, part.weight * part.count / part.scale)
     return found
 
 
@@ -152,6 +186,8 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and key == "equal":
+        if meant := _meant(updates, evidence, ("",)):
+            return meant
         _explained(updates, evidence)
     if not shows and key == "equal" and (beside := _beside(evidence)):
         return beside
@@ -165,8 +201,12 @@ def _beside(evidence: Evidence) -> Answer | None:
     """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
     if not evidence.has("equal one"):
         return None
-    several, alone = (_shares(evidence, key) for key in ("equal", "equal one"))
+    first, apart = (_first(evidence, key) for key in ("equal", "equal one"))
+    several, alone = _shares(first), _shares(apart)
     if len(several) < 2 or len(several) != len(alone) or not all(alone):
+        return None
+    if first[0].gradient != apart[0].gradient:
+        # A piece of a batch has other rows where the batch has fewer.
         return None
     ratio = max((a / b for a, b in zip(several, alone, strict=True)), key=lambda r: abs(r - 1))
     if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
@@ -178,15 +218,16 @@ def _beside(evidence: Evidence) -> Answer | None:
     return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
 
 
-def _shares(evidence: Evidence, key: str) -> list[float]:
-    """What each term of the first micro-batch brings to the first update, against what a target of the first weighs."""
+def _first(evidence: Evidence, key: str) -> list[Part]:
+    """The terms of the first micro-batch, as it takes part in the first update."""
     made = windows(evidence.raw[key]["notes"]["events"])
-    if not made or not made[0].parts:
-        return []
-    parts = list(made[0].parts.values())
-    first = parts[0]
-    same = [part for part in parts if part.microbatch == first.microbatch]
-    return [abs(part.weight / first.weight) * norm(part.gradient) for part in same]
+    parts = list(made[0].parts.values()) if made else []
+    return [part for part in parts if part.microbatch == parts[0].microbatch]
+
+
+def _shares(parts: Sequence[Part]) -> list[float]:
+    """What each term of a micro-batch brings to an update, against what a target of the first weighs."""
+    return [abs(part.weight / parts[0].weight) * norm(part.gradient) for part in parts]
 
 
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:

@@ -245,6 +245,8 @@ def averages(evidence: Evidence, key: str = "equal") -> Answer:
             count += 1
         elif moment.kind == "step":
             most, count = max(most, count), 0
+    # What follows the last update is of that one.
+    most = max(most, count)
     if not most:
         raise Undecided("the running average never moved")
     times = "once" if most == 1 else f"{most} times"

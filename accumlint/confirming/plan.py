@@ -48,8 +48,8 @@ class Job:
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
     `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
-    that of padding; `graphs`: what graphs keep is to be watched. `accumulates`: windows of several micro-batches are
-    known to be there. `lenient`: what the loop computes its loss from may fail,
+    that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched. `accumulates`:
+    windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
     since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
     `scripted`: an engine steps whenever it is asked to. `steppers`: names of what steps and clears. `scaled`: a
     GradScaler multiplies the loss on the path of the finding.
@@ -70,6 +70,7 @@ class Job:
     kind: str
     ignored: int
     pads: bool
+    cuts: bool
     totals: tuple[str, ...]
     averages: tuple[int, ...]
     clippers: tuple[tuple[int, int], ...]
@@ -189,6 +190,9 @@ def _plan(
     entry = driver or (_entry(trace.entry) if trace else {})
     if stepping := _stepping(entry, trace, program):
         entry["stepping"] = stepping
+    counting = _counting(entry, program)
+    if counting is not None:
+        entry["counting"] = counting.name
     job = Job(
         file=target.file,
         text=text,
@@ -199,7 +203,9 @@ def _plan(
         entry=entry,
         kept=_places(
             program,
-            _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
+            _statements(program.body)
+            if is_driven
+            else (*slice_.kept, *_forward(program, trace), *(counting.body if counting else ())),
         ),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
@@ -213,14 +219,17 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.windows(program)
+        roles=clues.pieces(program)
+        | clues.windows(program)
         | clues.roles(events)
+        | clues.engines(events)
         | clues.settings(program)
         | clues.criteria(program),
         choices=dict(trace.assumptions) if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
         pads=clues.pads(program),
+        cuts=clues.cuts(program),
         totals=totals,
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
@@ -229,7 +238,10 @@ def _plan(
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        unwrapped=clues.is_unwrapped(events, text),
+        # A finding about reductions knows of a wrapper, were it in a helper that is not here.
+        unwrapped=clues.is_unwrapped(
+            events, text, node is not None and symptom is Symptom.REDUCTIONS
+        ),
         # FSDP reduces on an accelerator only.
         reduces=clues.reduces(events, symptom in OF_AMOUNT) and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
@@ -271,7 +283,22 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
         "calls": entry.calls,
         "driver": "",
         "stepping": "",
+        "counting": "",
     }
+
+
+def _counting(entry: dict[str, str | None], program: Program) -> p.Function | None:
+    """The method by which the caller of a step counts its micro-batches: it does nothing else, and nothing calls it."""
+    if entry.get("calls") != "microbatch":
+        return None
+    for cls in program.body:
+        if isinstance(cls, p.Class) and cls.name == entry["owner"]:
+            called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
+            for name, method in cls.methods.items():
+                if name not in called and len(method.params) == 1 and len(method.body) == 1:
+                    if isinstance(done := method.body[0], p.Augment) and done.op == "+":
+                        return method
+    return None
 
 
 def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: Program) -> str:
@@ -304,6 +331,7 @@ def _driver(program: Program) -> dict[str, str | None]:
     """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
+        "counting": "",
     }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class):

@@ -194,11 +194,16 @@ def _is_free(name: str) -> bool:
 def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     """What is to stand for a name: what its role asks for, and where it is read."""
     role = roles.get(name) or ("criterion" if _CRITERION.search(name.rpartition(".")[2]) else "")
+    last = name.rpartition(".")[2]
+    if not role and last.lower().endswith("loss") and re.search(rf"\b{last}\(", source):
+        # What is called is no loss yet.
+        role = "criterion"
     said = [_ROLES[role]] if role in _ROLES else []
     if _CONFIGURATION.search(name):
         said.append("a types.SimpleNamespace with what its name does not tell")
-    # What is imported is read by its own name.
-    number = line or _first_use({name, name.rpartition(".")[2]}, source)
+    # What is imported is read without the package that it is from.
+    parts = name.split(".")
+    number = line or _first_use({".".join(parts[i:]) for i in range(len(parts))}, source)
     if number:
         said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
     return "; ".join(said) or "whatever the loop needs"

@@ -33,6 +33,7 @@ def judged(
     if plan.job is None or launched.failure:
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
+    evidence.numbers = _numbers(plan.job.text)
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
         answer, control = _answered(evidence, plan, before)
@@ -92,7 +93,7 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
         Undecided: where flags were off that may be on, the loss is another one, or nothing was scaled.
     """
     first = evidence.raw["equal"]
-    if not first["ordinary"]:
+    if not first["ordinary"] and not shown:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
@@ -129,6 +130,14 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         raise Undecided(
             f"{answer.sentence}, with nothing cleared where it is cleared by the caller"
         )
+
+
+def _numbers(text: str) -> frozenset[int]:
+    """The whole numbers above 1 that a source is written with, powers left out."""
+    nodes = list(ast.walk(ast.parse(text)))
+    powers = {n.right for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Pow)}
+    found = (n.value for n in nodes if isinstance(n, ast.Constant) and n not in powers)
+    return frozenset(value for value in found if type(value) is int and value > 1)
 
 
 def _asks(text: str) -> bool:

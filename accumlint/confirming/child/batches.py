@@ -16,7 +16,14 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from accumlint.confirming.child.settings import CLASSES, LENGTH, PADDING, VOCABULARY, WIDTH
+from accumlint.confirming.child.settings import (
+    CLASSES,
+    LENGTH,
+    PADDING,
+    ROWS,
+    VOCABULARY,
+    WIDTH,
+)
 
 TARGET = re.compile(
     r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
@@ -25,6 +32,8 @@ _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
 )
 _MASK = re.compile(r"mask")
+# A mask to pick elements by.
+_PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
@@ -38,9 +47,10 @@ class Data:
     """What a pass feeds: its kind ("tokens", "rows", "values", "frames"), and each micro-batch's number of targets.
 
     `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
-    loss leaves out; `length` micro-batches make an epoch. `fed` is the last one that a loader gave; the one in hand is
-    `spent` when it has gone backward. `last` is what a network gave last; `outputs`, if there are any, are what each
-    network has given since the last backward.
+    loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the `piece`
+    in hand begins at that place. `fed` is the last one that a loader gave; the one in hand is `spent` when it has gone
+    backward. `last` is what a network gave last; `outputs`, if there are any, are what each network has given since
+    the last backward.
     """
 
     kind: str
@@ -52,6 +62,8 @@ class Data:
     dtype: torch.dtype
     ignored: int = -100
     pads: bool = False
+    cut_rows: int = 0
+    piece: int = -1
     fetched: int = 0
     current: int = 0
     fed: int = 0
@@ -80,6 +92,7 @@ class Data:
         self.fetched += 1
         self.looked_at += self.last is None or not torch.is_grad_enabled()
         self.spent = False
+        self.piece = -1
         batch = Batch(self, self.fetched)
         self.batches[self.fetched] = batch
         return batch
@@ -90,6 +103,29 @@ class Data:
         self.backwards += 1
         if self.outputs:
             self.outputs.clear()
+
+    def cut(self, inputs: torch.Tensor) -> None:
+        """What a network is given; a piece of a micro-batch of which another has gone backward is one of its own."""
+        batch = self.batches.get(self.current)
+        if batch is None or inputs.dim() < 2 or len(inputs) >= batch.rows:
+            return
+        place = int(inputs.storage_offset())
+        if self.spent and self.piece not in (-1, place):
+            self.fetched += 1
+            self.spent = False
+            batch.number = self.current = self.fetched
+            self.batches[self.current] = batch
+        self.piece = place
+
+    def labels_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The labels of the rows that a network is given: of a piece of the micro-batch in hand, those beside it."""
+        batch = self.now()
+        whole = batch.inputs
+        same = inputs.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+        if not same or inputs.dim() < 2 or len(inputs) >= batch.rows:
+            return batch.labels
+        first = int(inputs.storage_offset()) // int(whole.stride(0))
+        return batch.labels[first : first + len(inputs)]
 
     def begin(self) -> None:
         """A micro-batch that the user's own loader gives.
@@ -154,7 +190,7 @@ class Batch(Plain, dict[Any, Any]):
         generator = torch.Generator().manual_seed(data.seed * 7919 + data.rank * 104729 + number)
         count = data.counts(number)
         if data.kind == "tokens":
-            rows = 2
+            rows = data.cut_rows or ROWS
             inputs = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
             labels = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
             # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
@@ -222,6 +258,8 @@ class Batch(Plain, dict[Any, Any]):
             return self.number - 1
         if _MASK.search(low):
             return self.mask
+        if _PICKING.search(low):
+            return self.mask.bool()
         if _OPPOSITE.search(low):
             return self.tensor(_OPPOSITE.sub("", low)).flip(0)
         if TARGET.search(low):
@@ -248,6 +286,29 @@ class Batch(Plain, dict[Any, Any]):
             else:
                 made.append(self.tensor(name, None if targets else position))
         return tuple(made)
+
+    def split(self, size: Any, *_: Any, **__: Any) -> list[Batch]:
+        """Its pieces of as many rows, each of which is a micro-batch."""
+        length = max(1, int(size))
+        return [self._piece(start, start + length) for start in range(0, self.rows, length)]
+
+    def chunk(self, number: Any, *_: Any, **__: Any) -> list[Batch]:
+        """As many pieces, each of which is a micro-batch."""
+        return self.split(-(-self.rows // max(1, int(number))))
+
+    def _piece(self, start: int, end: int) -> Batch:
+        data = self.data_
+        made = Batch(data, self.number)
+        made.inputs, made.labels, made.mask = (
+            whole[start:end] for whole in (self.inputs, self.labels, self.mask)
+        )
+        made.update({key: whole[start:end] for key, whole in made.items()})
+        made.rows = len(made.inputs)
+        if start:
+            data.fetched += 1
+            made.number = data.fetched
+        data.batches[made.number] = made
+        return made
 
     def __getitem__(self, key: Any) -> Any:
         self.use()

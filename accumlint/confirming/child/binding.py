@@ -29,7 +29,7 @@ from accumlint.confirming.child.looking import (
     look_up,
     make_module,
 )
-from accumlint.confirming.child.networks import Member, Model
+from accumlint.confirming.child.networks import Criterion, Member, Model, regression
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.settings import LOSS_LIKE
 from accumlint.confirming.child.slicing import Pattern, flat
@@ -40,7 +40,7 @@ from accumlint.confirming.child.wording import AVERAGE
 from accumlint.reading import frameworks, names
 
 DATA = re.compile(
-    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp)"
+    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # The name of a class, which is not the thing that is made of it.
@@ -458,6 +458,18 @@ class Binding(Things):
         if clips:
             self.tell(text, "torch's own clipping")
         return result
+
+    def open_loss(self, name: str, owner: Any, *given: Any) -> Any:
+        """What a method of an object gives that subclasses are to write: a loss of the network that it has, or is."""
+        self.tell(
+            f"{type(owner).__name__}.{name}", "a loss of its network's, since subclasses write it"
+        )
+        batch = next((one for one in given if isinstance(one, Batch)), None) or self.data.now()
+        if isinstance(owner, nn.Module):
+            return regression(owner, batch.use())
+        held = (v for v in vars(owner).values() if isinstance(v, nn.Module))
+        model = next(held, None) or self.value("self.model")
+        return Criterion(self.data)(model(batch.use()), batch.labels)
 
     def averaged(self) -> None:
         """The running average of the weights is about to move."""

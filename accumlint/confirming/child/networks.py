@@ -62,6 +62,7 @@ class Model(nn.Module):
         given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         source = self._source(given)
         inputs = data.now().inputs if source is None else source
+        data.cut(inputs)
         if not inputs.is_floating_point():
             inputs = inputs.clamp(0, VOCABULARY - 1)
         if data.kind == "tokens" and inputs.is_floating_point():
@@ -86,7 +87,8 @@ class Model(nn.Module):
             data.outputs[id(self)] = logits
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
-        output = Output(logits, lambda: self._loss(logits, labels, items), has_loss)
+        beside = data.labels_of(inputs) if labels is None else labels
+        output = Output(logits, lambda: self._loss(logits, beside, items), has_loss)
         output.of_classes = data.kind == "rows"
         data.last = output
         return output
@@ -129,9 +131,8 @@ class Model(nn.Module):
             return fitting[0] if same else fitting[-1]
         return None
 
-    def _loss(self, logits: torch.Tensor, labels: torch.Tensor | None, items: Any) -> torch.Tensor:
+    def _loss(self, logits: torch.Tensor, target: torch.Tensor, items: Any) -> torch.Tensor:
         data = self.data_[0]
-        target = data.now().labels if labels is None else labels
         if items is None:
             return Criterion(data)(logits, target)
         flat = logits.flatten(0, -2), target.flatten()
@@ -302,3 +303,12 @@ class Criterion(nn.Module):
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(logits, target, ignore_index=data.ignored)
+
+
+def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
+    """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""
+    weights = torch.cat([p.flatten() for p in network.parameters()])
+    generator = torch.Generator().manual_seed(batch.number)
+    features = torch.randn(len(batch), len(weights) + 1, generator=generator, dtype=torch.float64)
+    features = features.to(weights.device, weights.dtype)
+    return F.mse_loss(features[:, 1:] @ weights, features[:, 0])

@@ -28,14 +28,19 @@ _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 _SCALE = 1024.0
 
 
-def _counts(regime: str, kind: str, rank: int) -> Any:
-    """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four."""
+def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
+    """The counted targets of each micro-batch on a rank; numbers of rows can be cut into four.
+
+    Of a batch that is `cut`, each row has targets.
+    """
     ragged = ((3, 10, 5, 8, 2, 9, 4), (9, 2, 7, 4, 10, 3, 6))[rank % 2]
+    more = max(1, cut // 2)
     if kind in ("rows", "values"):
         ragged = ((4, 12, 8, 16, 4, 12, 8), (12, 4, 8, 4, 16, 8, 4))[rank % 2]
+        more = max(1, cut // 4)
     if regime == "ragged":
-        return lambda number: ragged[(number - 1) % len(ragged)]
-    return lambda _: 4
+        return lambda number: more * ragged[(number - 1) % len(ragged)]
+    return lambda _: cut or 4
 
 
 def make(
@@ -55,9 +60,12 @@ def make(
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
     length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
+    # Into as many pieces of two rows as there are steps.
+    cut = 2 * steps if job["cuts"] else 0
     data = Data(
-        kind=kind, counts=_counts(spec["regime"], kind, rank), length=length, seed=order["seed"], rank=rank,
-        device=device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], limit=40 * length,
+        kind=kind, counts=_counts(spec["regime"], kind, rank, cut), length=length,
+        seed=order["seed"], rank=rank, device=device, dtype=dtype,
+        ignored=job["ignored"], pads=job["pads"], cut_rows=cut, limit=40 * length,
     )  # fmt: skip
     settings = Settings(
         file=job["file"], line=job["line"], device=device, dtype=dtype,

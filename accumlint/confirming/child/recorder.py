@@ -396,7 +396,7 @@ class Recorder(TorchFunctionMode):
         """Whether this step is one that a control keeps from happening."""
         sabotage = self.settings.sabotage
         if sabotage == "seldom":
-            return self.asked % 2 == 1
+            return self.asked % 2 == 0
         return sabotage == "void" or (sabotage == "regular" and not self.own_step)
 
     def _withhold(self, params: list[torch.Tensor]) -> None:

@@ -39,6 +39,7 @@ from accumlint.confirming.child.shapes import (
     mentioned,
     moved,
     normal,
+    open_losses,
     refused_side,
     root,
     sets,
@@ -73,8 +74,13 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
         SyntaxError: where `text` is no Python.
     """
     tree = ast.parse(text, filename)
+    left_open = open_losses(tree)
     slicer = Slice(tree, text, guide)
     tree.body = slicer.block(tree.body) or [ast.Pass()]
+    for method in left_open:
+        given = [loaded(argument.arg) for argument in method.args.args]
+        loss = runtime("open_loss", [ast.Constant(method.name), *given])
+        method.body = [placed(ast.Return(loss), method)]
     drop_imports(tree)
     # Calls begin where what they are called on does: the outermost comes first.
     calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call))

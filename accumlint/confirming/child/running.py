@@ -117,17 +117,18 @@ def run(job: Any, binding: Binding) -> None:
         return
     function, skip = _function(entry, space, binding)
     if entry["calls"] == "microbatch":
-        _microbatches(binding, function, skip, entry["stepping"])
+        _microbatches(binding, function, skip, entry["stepping"], entry["counting"])
         return
     args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
 
 
-def _microbatches(binding: Binding, function: Any, skip: int, stepping: str) -> None:
+def _microbatches(binding: Binding, function: Any, skip: int, stepping: str, counting: str) -> None:
     """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
 
-    Where it only goes backward, a method of the same object that is `stepping` ends each window.
+    Where it only goes backward, a method of the same object that is `stepping` ends each window. One that is
+    `counting` is told of each micro-batch.
     """
     owner = getattr(function, "__self__", None)
     window = binding.steps_ if binding.tells_steps else 1
@@ -139,6 +140,8 @@ def _microbatches(binding: Binding, function: Any, skip: int, stepping: str) -> 
             binding.recorder.epoch += 1
         args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
         function(*args, **kwargs)
+        if counting:
+            getattr(owner, counting)()
         if stepping and (number + 1) % window == 0:
             getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:

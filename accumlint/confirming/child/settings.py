@@ -8,6 +8,8 @@ from accumlint.confirming.child.stub import UNKNOWN
 
 # How large the stand-ins are. As many classes as features, so that what one model gives another can take.
 VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
+# The rows of a batch of tokens, and of a piece that a batch is cut into.
+ROWS = 2
 # The token that is none.
 PADDING = 0
 # Names of what is computed on the way to a backward: nothing is ever made up for them.

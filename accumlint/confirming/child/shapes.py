@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,6 +20,33 @@ def acts(node: ast.stmt) -> bool:
             return True
         case ast.Expr(ast.Call(func=ast.Attribute(attr="step"), args=[], keywords=[])):
             return True
+        case _:
+            return False
+
+
+_GIVES_A_LOSS = re.compile(r"(^|_)(loss|objective)(es)?($|_of|_for|_func?tion)")
+
+
+def open_losses(tree: ast.Module) -> set[ast.FunctionDef]:
+    """Methods that are to give a loss, and that a class leaves to others to write."""
+    return {
+        method
+        for cls in ast.walk(tree)
+        if isinstance(cls, ast.ClassDef)
+        for method in cls.body
+        if isinstance(method, ast.FunctionDef)
+        and method.args.args
+        and _GIVES_A_LOSS.search(method.name)
+        and all(map(_says_nothing, method.body))
+    }
+
+
+def _says_nothing(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Pass() | ast.Expr(ast.Constant()) | ast.Return(None | ast.Constant()):
+            return True
+        case ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name))):
+            return name == "NotImplementedError"
         case _:
             return False
 

@@ -164,6 +164,11 @@ class Stub:
         if args and names.is_rescaling(method):
             self._answers.told(self._text, "gradients multiplied by the factor that it is given")
             return _rescaled(*args)
+        if "zero_grad" in method and args and (held := _held(args[0])):
+            self._answers.told(self._text, "gradients set to None")
+            for p in held:
+                p.grad = None
+            return None
         if model is not None and _CHANCES.search(method):
             self._answers.told(self._text, "the chances that the stand-in model gives")
             return model(*args[1:]).chances(args[1:])
@@ -329,9 +334,16 @@ class Stub:
             return int(self) - other
         return self._operated(other)
 
+    def __add__(self, other: object) -> Any:
+        if self._counted and type(other) is int:
+            return int(self) + other
+        return self._operated(other)
+
+    __radd__ = __add__
+
 
 for _name in (
-    "add", "radd", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+    "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
     "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
     "rrshift", "iadd", "isub", "imul", "itruediv", "ilshift",
 ):  # fmt: skip
@@ -364,6 +376,16 @@ def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
     for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
         if p.grad is not None:
             p.grad.mul_(factor)
+
+
+def _held(owner: Any) -> list[torch.Tensor]:
+    """The parameters that an object holds: a network, an optimizer, a list of them."""
+    if isinstance(owner, torch.nn.Module):
+        return list(owner.parameters())
+    if isinstance(owner, torch.optim.Optimizer):
+        return [p for group in owner.param_groups for p in group["params"]]
+    items: list[Any] = list(owner) if isinstance(owner, list | tuple) else []
+    return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def _is_function(value: object) -> bool:

@@ -19,7 +19,7 @@ from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
-from accumlint.confirming.child.settings import LENGTH, PADDING, setting
+from accumlint.confirming.child.settings import LENGTH, PADDING, ROWS, setting
 from accumlint.confirming.child.slicing import negated
 from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
@@ -211,7 +211,9 @@ class Things:
 
     def _sized(self, role: str) -> int | None:
         """How much an epoch or a window holds, where a name stands for that."""
-        return {"length": self.data.length, "window": self.steps_ * 2}.get(role)
+        return {
+            "length": self.data.length, "window": self.steps_ * ROWS, "piece": ROWS,
+        }.get(role)  # fmt: skip
 
     def take(self, text: str) -> Any:
         """An object of the set-up file; the parameters of a module take part in what is measured."""
