@@ -141,7 +141,7 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
     by_row = bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)
     if by_row and value.networks and value.reduction in ("unknown", "none"):
         # What follows decides how the loss is reduced.
-        return replace(value, reduction="none", attributes={})
+        return _unreduced(value)
     found = reduced(value, "sum", node)
     if not value.networks:
         found.loss, found.count = False, True
@@ -149,6 +149,19 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
         kind = value.counted.kind if value.counted is not None else "some"
         found.counted = Counted("each" if by_row else kind, of)
     return found
+
+
+def _unreduced(value: Unknown) -> Unknown:
+    """A loss of which there is one number for each row still, whatever it is made of."""
+    terms = value.terms
+    if terms is not None:
+        terms = tuple(
+            replace(x, atom=replace(x.atom, reduction="none", attributes={}))
+            if x.atom.reduction == "unknown"
+            else x
+            for x in terms
+        )
+    return replace(value, reduction="none", terms=terms, attributes={})
 
 
 def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
