@@ -217,7 +217,9 @@ class Guards:
         if asked is None or self.ends_windows():
             return 0
         if self._ending is None:
-            guards = (_remainder(n.test) for n in self.machine.program.of(p.If) if self.ends_windows(n))
+            guards = (
+                _remainder(n.test) for n in self.machine.program.of(p.If) if self.ends_windows(n)
+            )
             self._ending = dict(r for r in guards if r is not None)
         counter, position = asked
         return (position - self._ending.get(counter, position)) % self.machine.scenario.steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from accumlint.frozen import frozen
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
+from accumlint.tracing.shown import is_plain, numbers_shown
 from accumlint.tracing.tensors import derived, flat
 from accumlint.tracing.values import (
     Batch,
@@ -23,8 +24,6 @@ from accumlint.tracing.values import (
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
-
-_TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
 @frozen
@@ -379,8 +378,8 @@ class Losses:
     def report(self, node: p.Call) -> bool:
         """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
         machine = self.machine
-        shown = list(_shown(node))
-        plain = [expression for expression in shown if _is_plain(expression)]
+        shown = list(numbers_shown(node))
+        plain = [expression for expression in shown if is_plain(expression)]
         for expression in plain if machine.state.loops else ():
             if machine.state.no_grad and not self._is_trained(expression):
                 continue
@@ -425,31 +424,6 @@ def _written(node: p.Node, text: str) -> str:
                 shown = shown.positional(0)
     found = p.render(shown) if shown is not None else text
     return found if len(found) <= 40 else text
-
-
-def _shown(node: p.Call) -> Iterator[p.Expr]:
-    """The numbers in the arguments of a call: those in texts and tables, too."""
-    waiting: list[p.Expr] = [argument.value for argument in node.args]
-    while waiting:
-        match waiting.pop():
-            case p.Text(parts=parts):
-                waiting.extend(parts)
-            case p.Table(items=items):
-                waiting.extend(value for _, value in items)
-            case p.Sequence(items=items):
-                waiting.extend(items)
-            case p.Call(func=p.Attr(base=p.Const(value=str()), name="format"), args=args):
-                waiting.extend(argument.value for argument in args)
-            case p.Binary(op="%", left=p.Const(value=str()), right=right):
-                waiting.append(right)
-            case expression:
-                yield expression
-
-
-def _is_plain(expression: p.Expr) -> bool:
-    """True for a number that is only looked at: nothing is called that may do anything."""
-    calls = (n.func for n in p.walk_expr(expression) if isinstance(n, p.Call))
-    return all(p.dotted(f).rpartition(".")[2] in _TO_A_NUMBER for f in calls)
 
 
 def _spans(atom: Unknown) -> tuple[int, ...]:
