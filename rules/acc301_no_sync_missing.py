@@ -10,6 +10,7 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
 
+from ._bypassing import past_the_prepared
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
 from ._windows import sources
@@ -159,8 +160,10 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len({c.network for c in added}) > 1:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
-    told = _WAITS.search(program.text)
-    return maker if not told and wrapping & program.words else ""
+    if _WAITS.search(program.text) or not wrapping & program.words:
+        return ""
+    # What is called past the wrapper is never reduced at all (ACC305).
+    return "" if past_the_prepared(program) is not None else maker
 
 
 def hides_model(run: Run) -> bool:

@@ -13,7 +13,6 @@ from accumlint.reading.parts import (
     Name,
     Node,
     Return,
-    With,
     dotted,
     walk,
     walk_expr,
@@ -22,6 +21,7 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace, Window
 
+from ._bypassing import is_silent, past_the_prepared
 from ._ranks import forward_of, unshared
 from ._syncing import under_no_sync
 
@@ -121,6 +121,14 @@ class DdpWrapperBypassed(Rule):
                 )
 
     def check_program(self, program: Program) -> Iterator[Finding]:
+        call = past_the_prepared(program)
+        if call is not None:
+            yield self.at(
+                call,
+                "the loss comes of the model that `unwrap_model` gives: where Accelerate runs several processes, its "
+                "gradients are never reduced",
+                confidence=Confidence.LIKELY,
+            )
         for function in program.functions:
             past = past_the_given(program, function)
             if past is not None:
@@ -156,16 +164,6 @@ def past_the_given(program: Program, function: Function) -> Call | None:
         if isinstance(node, Assign) and trained:
             made.update((dotted(target), trained[0]) for target in node.targets)
     return None
-
-
-def is_silent(outer: Node) -> bool:
-    """True for a context in which nothing keeps a graph."""
-    return isinstance(outer, With) and any(
-        dotted(item.func if isinstance(item, Call) else item).endswith(
-            ("no_grad", "inference_mode")
-        )
-        for item, _ in outer.items
-    )
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:
