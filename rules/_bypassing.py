@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from accumlint.reading.parts import (
@@ -20,6 +21,11 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 
 _SILENT = ("no_grad", "inference_mode")
+# Methods that prepare a model, look at it or store it.
+_HANDLES = re.compile(
+    r"^(load|save|set|enable|disable|register|add|named|freeze|unfreeze|merge|generate|push)(_|$)"
+    r"|^(state_dict|parameters|modules|children|train|eval|to|half|float|requires_grad_)$"
+)
 
 
 def past_the_prepared(program: Program) -> Call | None:
@@ -75,6 +81,8 @@ def _into_the_backward(program: Program, function: Function, prepared: set[str])
 def _unwrapped(call: Call) -> str:
     """The model in `accelerator.unwrap_model(model)(…)` or `accelerator.unwrap_model(model).loss(…)`."""
     inner = call.func.base if isinstance(call.func, Attr) else call.func
+    if isinstance(call.func, Attr) and _HANDLES.search(call.func.name):
+        return ""
     if not isinstance(inner, Call) or not isinstance(inner.func, Attr) or not inner.args:
         return ""
     return dotted(inner.args[0].value) if inner.func.name == "unwrap_model" else ""

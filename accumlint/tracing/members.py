@@ -290,7 +290,7 @@ class Members:
         if isinstance(index, int) and f"[{index}]" in base.attributes:
             return base.attributes[f"[{index}]"]
         cut = self._cuts(index, node)
-        if base.networks or not cut:
+        if base.networks or not cut or _picks(index, node.index):
             # Which side of a shape it is tells rows from classes.
             shown = index if base.count and isinstance(index, int) else "…"
             found = derived(f"{base.text}[{shown}]", base, node=node)
