@@ -32,6 +32,8 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+_OF_NUMBERS = frozenset({"torch", "math", "np", "numpy"})
+
 
 class Calling:
     """The meaning of calls for one machine."""
@@ -40,9 +42,11 @@ class Calling:
         self.machine = machine
 
     def call(self, node: p.Call) -> Value:
-        if p.dotted(node.func).rpartition(".")[
-            2
-        ] in frameworks.REPORTS and self.machine.losses.report(node):
+        called = p.dotted(node.func)
+        receiver, _, last = called.rpartition(".")
+        # A logarithm is no entry in a log.
+        shows = last in frameworks.REPORTS and node.args and receiver not in _OF_NUMBERS
+        if shows and self.machine.losses.report(node):
             return None
         return self._call(node)
 
