@@ -189,7 +189,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         out = _left_out(old) or old.atom.varies
         if reduction == "mean" and _is_of_rows(old):
             fresh = replace(fresh, varies="")
-        elif out and reduction == "mean" and old.atom.reduction == "none":
+        elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
         if reduction == "mean" and old.atom.reduction in known:
@@ -215,6 +215,11 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
 def _is_of_rows(term: Term) -> bool:
     """True where each row was divided by a count of its own, so that its elements count no more."""
     return any(symbol.startswith(f"{t.ELEMENTS}1 / ") for symbol in term.symbols)
+
+
+def _is_divided(term: Term) -> bool:
+    """True where something unknown divided already, which may be each row's own count."""
+    return any(symbol.startswith("/ ") for symbol in term.symbols)
 
 
 def _of_elements(term: Term) -> tuple[str, ...]:
