@@ -54,6 +54,15 @@ def boundary_tests(program: Program, window: Window) -> Iterator[str]:
                 pass
 
 
+def told_by(program: Program, guard: If) -> Expr:
+    """What a guard asks: its test, or what the name in it was worked out from in the same round of the loop."""
+    if isinstance(guard.test, Name):
+        values = program.assigned.get(guard.test.id, ())
+        if len(values) == 1 and loop_of(program, values[0]) is loop_of(program, guard):
+            return values[0]
+    return guard.test
+
+
 def remainders(test: Expr) -> Iterator[Binary]:
     """Each `counter % steps` in a test."""
     for node in walk_expr(test):

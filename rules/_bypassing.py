@@ -29,7 +29,7 @@ _HANDLES = re.compile(
 
 
 def past_the_prepared(program: Program) -> Call | None:
-    """The call on what `accelerator.unwrap_model` gives that a loss which goes backward is made of, if any.
+    """The method of what `accelerator.unwrap_model` gives that a loss which goes backward is made of, if any.
 
     A model that is called by itself as well has its gradients reduced, for all that is known.
     """
@@ -79,10 +79,10 @@ def _into_the_backward(program: Program, function: Function, prepared: set[str])
 
 
 def _unwrapped(call: Call) -> str:
-    """The model in `accelerator.unwrap_model(model)(…)` or `accelerator.unwrap_model(model).loss(…)`."""
-    inner = call.func.base if isinstance(call.func, Attr) else call.func
-    if isinstance(call.func, Attr) and _HANDLES.search(call.func.name):
+    """The model in `accelerator.unwrap_model(model).loss(…)`; of a plain call the trace tells."""
+    if not isinstance(call.func, Attr) or _HANDLES.search(call.func.name):
         return ""
+    inner = call.func.base
     if not isinstance(inner, Call) or not isinstance(inner.func, Attr) or not inner.args:
         return ""
     return dotted(inner.args[0].value) if inner.func.name == "unwrap_model" else ""

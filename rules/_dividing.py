@@ -26,7 +26,7 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
 
-from ._boundaries import guard_of, loop_of, remainders
+from ._boundaries import guard_of, loop_of, remainders, told_by
 
 
 def loss_of(backward: Backward) -> Expr | None:
@@ -48,9 +48,10 @@ def window_sizes(program: Program, window: Window) -> list[str]:
 def _window_sizes(program: Program, window: Window) -> Iterator[str]:
     guard = guard_of(program, window.step.node)
     if guard is not None:
-        for remainder in remainders(guard.test):
+        asked = told_by(program, guard)
+        for remainder in remainders(asked):
             yield program.code(remainder.right)
-        for test in walk_expr(guard.test):
+        for test in walk_expr(asked):
             match test:
                 case Compare(rest=[("==" | ">=", (Name() | Attr() | Item() | Const()) as size)]):
                     if render(size) != "0":

@@ -5,25 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.parts import Attr, Call, Const, For, If, Name, Sequence
+from accumlint.reading.parts import Attr, Call, Const, Expr, For, Name, Sequence
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 
-from ._boundaries import guard_of, loop_of, remainders
+from ._boundaries import guard_of, loop_of, remainders, told_by
 
 
 @dataclass(frozen=True)
 class Lengths:
     """What is put at the start of the loop's body, the name of the window's length there, and the boundary's test.
 
-    `steps` is how the code writes the length of a full window, `guard` the `if` under which it steps.
+    `steps` is how the code writes the length of a full window, `asked` what the guard of the step asks.
     """
 
     insert: Insert
     length: str
     boundary: str
     steps: str
-    guard: If
+    asked: Expr
 
 
 def lengths(program: Program, window: Window) -> Lengths | None:
@@ -32,7 +32,8 @@ def lengths(program: Program, window: Window) -> Lengths | None:
     loop, guard = loop_of(program, backward), guard_of(program, window.step.node)
     if guard is None or not isinstance(loop, For) or loop_of(program, guard) is not loop:
         return None
-    remainder = next(remainders(guard.test), None)
+    asked = told_by(program, guard)
+    remainder = next(remainders(asked), None)
     match loop:
         case For(
             target=Sequence(items=[Name(id=index), _]),
@@ -58,4 +59,4 @@ def lengths(program: Program, window: Window) -> Lengths | None:
     )
     boundary = f"{index} == {begin} + {length}" if counted else f"{index} + 1 == {begin} + {length}"
     insert = Insert("\n".join(lines), Before(loop.body[0]))
-    return Lengths(insert, length, boundary, steps, guard)
+    return Lengths(insert, length, boundary, steps, asked)

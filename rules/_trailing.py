@@ -25,4 +25,4 @@ def own_lengths(program: Program, window: Window, stepped: bool) -> Iterator[tup
         divisor = division.right if isinstance(division, Binary) else division.value
         if render(divisor) == found.steps:
             verbs = found.insert, Replace(divisor, found.length)
-            yield verbs if stepped else (*verbs, Replace(found.guard.test, found.boundary))
+            yield verbs if stepped else (*verbs, Replace(found.asked, found.boundary))

@@ -128,7 +128,8 @@ class NoSyncMissing(Rule):
             these = sources(window)
             added = [c for b in window.backwards for c in b.contributions]
             added = [c for c in added if (c.origin, c.network) in these]
-            if len({c.microbatch for c in added}) < 2:
+            # One backward through several micro-batches reduces once.
+            if min(len({c.microbatch for c in added}), len({c.backward for c in added})) < 2:
                 continue
             by_framework = reduced_by(trace.program, added)
             if not by_framework and (wrapping := wrapped(trace, window, added)) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Move
 from accumlint.reading.parts import Call, Expr, Node, With, dotted, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, NoSync, Trace
 
 
@@ -97,11 +97,16 @@ class NoSyncForwardOutside(Rule):
             if not entered or entered[-1].wrapper.startswith("fsdp"):
                 continue
             unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)
-            if unseen or any(c.synced for c in backward.contributions):
+            prepared = entered[-1].wrapper == "accelerate" and all(
+                c.forward is not None and c.forward.index < entered[-1].index
+                for c in backward.contributions
+            )
+            if unseen or prepared or any(c.synced for c in backward.contributions):
                 yield self.at(
                     entered[-1],
                     f"`no_sync` of `{entered[-1].subject}` covers a backward but not its "
                     "forward, where DDP decides to reduce",
+                    confidence=Confidence.LIKELY if prepared else Confidence.CERTAIN,
                     # Who steps may be out of sight.
                     window=around.get(backward),
                     fixes=[

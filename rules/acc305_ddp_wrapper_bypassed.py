@@ -14,15 +14,16 @@ from accumlint.reading.parts import (
     Node,
     Return,
     dotted,
+    render,
     walk,
     walk_expr,
 )
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Run, Trace, Window
 
 from ._bypassing import is_silent, past_the_prepared
-from ._ranks import forward_of, unshared
+from ._ranks import forward_of, reduced_by_hand, unshared
 from ._syncing import under_no_sync
 
 
@@ -78,10 +79,13 @@ class DdpWrapperBypassed(Rule):
     A Trainer of Hugging Face's hands the wrapped model to `compute_loss`; one that calls `self.model`
     instead goes past the wrapper as well, which is likely where it runs on several ranks.
 
+    Accelerate wraps what it prepares in the same way: a loss that is asked of
+    `accelerator.unwrap_model(model)` is *likely*, since one process alone has nothing to reduce.
+
     When it stays silent: when `.module` serves for saving, generating, evaluating or a method
     without a loss; when only the earlier micro-batches of a window go past the wrapper, since the
     last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
-    the step.
+    the step; under Accelerate, when the prepared model is called as well or given to a helper.
 
     When the fix is not offered: where a method of the inner model is called, which the wrapper does
     not have.
@@ -109,6 +113,8 @@ class DdpWrapperBypassed(Rule):
         for window in run.windows:
             last = unshared(window)
             forward = forward_of(window, last) if last is not None else None
+            if forward is None:
+                yield from self.past_a_prepared_model(run, window)
             if forward is None or not forward.bypassed:
                 continue
             if ever_synced or not run.hides("model", "optimizer"):
@@ -120,13 +126,29 @@ class DdpWrapperBypassed(Rule):
                     fixes=through_wrapper(trace.program, window, forward.node),
                 )
 
+    def past_a_prepared_model(self, run: Run, window: Window) -> Iterator[Finding]:
+        """The last forward of a window through what Accelerate took out of the wrapper that it had put on."""
+        if reduced_by_hand(window):
+            return
+        last = {c.network: c for c in window.contributions}
+        forwards = [forward_of(window, c) for c in last.values() if c.wrapper == "accelerate"]
+        past = next((f for f in forwards if f is not None and f.bypassed), None)
+        if past is not None and not run.hides("model", "optimizer"):
+            yield self.at(
+                past,
+                f"the forward through `{past.subject}` goes past the DDP wrapper, so its gradients are "
+                "never reduced over ranks (where Accelerate runs several processes)",
+                confidence=Confidence.LIKELY,
+                window=window,
+            )
+
     def check_program(self, program: Program) -> Iterator[Finding]:
         call = past_the_prepared(program)
         if call is not None:
             yield self.at(
                 call,
-                "the loss comes of the model that `unwrap_model` gives: where Accelerate runs several processes, its "
-                "gradients are never reduced",
+                f"`{render(call.func)}` goes past the DDP wrapper, so its gradients are never reduced "
+                "over ranks (where Accelerate runs several processes)",
                 confidence=Confidence.LIKELY,
             )
         for function in program.functions:

@@ -74,8 +74,8 @@ class RunningTotalAttached(Rule):
     When it stays silent: when the total itself goes backward (one backward for the whole window is
     right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
     when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
-    Where one of several things is added that a function gave, and the function cannot be read, it
-    is only *possible*: it may have left its graph there.
+    Where what is added is not known to be a loss, or comes of a function that cannot be read, the
+    finding is only *possible*: it may be a number without a graph.
 
     When the fix is not offered: where the total is not written as a sum, as with a list that losses are appended
     to.
@@ -115,7 +115,7 @@ class RunningTotalAttached(Rule):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",
-                    confidence=Confidence.POSSIBLE if add.part else Confidence.CERTAIN,
+                    confidence=Confidence.POSSIBLE if add.unread else Confidence.CERTAIN,
                     fixes=[
                         safe("Add the value without its graph", Append(value, ".detach()"))
                         for value in added(add.node)

@@ -154,6 +154,14 @@ def is_occasional(text: str) -> bool:
     return " % " in text and bool(_OCCASIONAL.search(text.lower()))
 
 
+_EVALUATION = re.compile(r"^(do|run)?_*(eval|valid|val_|test(_|$))")
+
+
+def is_evaluation(name: str) -> bool:
+    """True for a function that measures a model."""
+    return bool(_EVALUATION.search(name.lower()))
+
+
 _CONFIGURATION = re.compile(
     r"(^|[._])(args?|cfg|config|conf|hparams?|hps|params|flags|settings|options|configs)(\(\))?[.\[]|pars\w*\(|config\w*[.\[(]"
 )

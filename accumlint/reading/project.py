@@ -52,6 +52,7 @@ _HINTS = (
     "Parallel", "FSDP", "DDP", "entropy", "LR",
 )  # fmt: skip
 _LIKE_A_MODEL = frozenset({"Module", "PreTrainedModel", "ModelMixin", "LightningModule"})
+_BOUND = re.compile(r"^(?:(?:(?:async )?def|class) (\w+)|(\w+) *(?::|=(?!=)))", re.MULTILINE)
 _NONE: frozenset[tuple[str, str]] = frozenset()
 _LOSS = re.compile("loss", re.IGNORECASE)
 # Methods that every object has, or torch's own do: another file's class tells nothing by having one.
@@ -80,10 +81,10 @@ class Module:
         present = (word for word in _STRONG if word in self.text)
         return any(re.search(rf"{word}\s*[(=]", self.text) for word in present)
 
-    def binds(self, name: str) -> bool:
-        """True when its text shows a definition or assignment of a name that is not indented."""
-        bound = rf"\n(?:(?:(?:async )?def|class) {name}\b|{name} *(?::|=(?!=)))"
-        return re.search(bound, self.text) is not None
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        """The names that its text defines or assigns where nothing is indented."""
+        return frozenset(name or assigned for name, assigned in _BOUND.findall(self.text))
 
     @cached_property
     def outline(self) -> Outline:
@@ -402,7 +403,7 @@ def _is_worth_knowing(module: Module, name: str) -> bool:
 
 def _may_be_strong(module: Module, name: str) -> bool:
     """False for a name that a module binds itself without calling anything that may change gradients."""
-    return _is_worth_knowing(module, name) and (module.is_strong or not module.binds(name))
+    return _is_worth_knowing(module, name) and (module.is_strong or name not in module.bound)
 
 
 def _means_something(name: str) -> bool:

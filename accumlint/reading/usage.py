@@ -56,10 +56,17 @@ def clears(body: Iterable[p.Stmt]) -> bool:
 def window_names(
     nodes: Iterable[p.Node], stepping: set[p.Node], backwards: set[p.Node]
 ) -> set[str]:
-    """Names that stand to the right of `%` in a test which guards a step but no backward: the window's size."""
+    """The window's size by other names.
+
+    It is what others are told as the steps (`Accelerator(gradient_accumulation_steps=k)`), and what stands to the right
+    of `%` in a test which guards a step but no backward.
+    """
     found: set[str] = set()
     summed = {p.dotted(n.target): n for n in nodes if isinstance(n, p.Augment) and n.op == "+"}
     for node in nodes:
+        if isinstance(node, p.Call):
+            told = (a.value for a in node.args if a.keyword and names.is_steps(a.keyword))
+            found |= {p.dotted(v) for v in told if isinstance(v, p.Name | p.Attr)} - summed.keys()
         if not isinstance(node, p.If) or node not in stepping:
             continue
         inside = [s for s in node.body if s in stepping]

@@ -219,9 +219,13 @@ class Engines:
                 return True, None
             case "unwrap_model" if args:
                 model = args[0]
-                return True, self.machine.things.part(model, model.text) if isinstance(
-                    model, Object
-                ) else model
+                if not isinstance(model, Object):
+                    return True, model
+                if not model.prepared:
+                    return True, self.machine.things.part(model, model.text)
+                return True, Object(
+                    f"{base.text}.unwrap_model({model.text})", model.thing, model.cls, model.attributes, model.networks
+                )  # fmt: skip
             case "autocast":
                 return True, self.machine.syncing.autocast(kwargs)
             case (

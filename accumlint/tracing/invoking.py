@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
+from accumlint.tracing import trace as t
 from accumlint.tracing.leaving import Stopped
 from accumlint.tracing.tensors import derived, flat
 from accumlint.tracing.values import (
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
 MAX_DEPTH = 24
+# How often a run goes through one evaluation. What the training does with it shows by then.
+_MEASURED = 2
 
 
 class Invoking:
@@ -45,6 +48,26 @@ class Invoking:
         node: p.Node,
     ) -> Value:
         """A call of a function whose body is known."""
+        state = self.machine.state
+        measured = state.evaluated.get(closure.function, ())
+        if len(measured) == _MEASURED:
+            return measured[-1]
+        begun = len(state.events)
+        found = self._entered(closure, args, kwargs, receiver, node)
+        if state.loops and names.is_evaluation(closure.function.name):
+            events = state.events[begun:]
+            if all(isinstance(e, t.Add | t.Reset) and "." not in e.total for e in events):
+                state.evaluated.setdefault(closure.function, []).append(found)
+        return found
+
+    def _entered(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
         elsewhere = self.machine.elsewhere
         if elsewhere.crosses(closure.function):
             return elsewhere.entered(closure, args, kwargs, receiver, node)

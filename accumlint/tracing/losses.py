@@ -69,11 +69,16 @@ class Losses:
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
             own = {model.text, model.text.removesuffix(".module")}
+            taken_out = ".unwrap_model(" in model.text
             outside = any(
-                f.armed is not None and not f.bypassed and f.model.text in own
+                # Whatever called the model before, it called the wrapper.
+                (taken_out and not any(f.bypassed for f in a.forwards))
+                or any(
+                    f.armed is not None and not f.bypassed and f.model.text in own
+                    for f in a.forwards
+                )
                 for a in everything
                 if isinstance(a, Unknown) and networks and a.networks >= networks
-                for f in a.forwards
             )
             forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
         value: Value = None
@@ -163,7 +168,10 @@ class Losses:
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
         # FSDP changes the module itself; only DDP has something inside that can be called past it.
         inner = model in state.wrapped or model.text.endswith(".module")
-        bypassed = wrapper == "ddp" and not model.wrapper and inner and not outside
+        # What Accelerate has prepared is wrapped where several processes run.
+        taken_out = inner and not wrapper and machine.engines.prepared_any
+        past = (wrapper == "ddp" and inner) or taken_out or ".unwrap_model(" in model.text
+        bypassed = past and not model.wrapper and not outside
         armed: bool | None = None
         if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
             on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
@@ -420,8 +428,8 @@ def _written(node: p.Node, text: str) -> str:
         shown = node.positional(0) or node.keyword("loss")
         if shown is None and isinstance(node.func, p.Attr):
             shown = node.func.base
-            if isinstance(shown, p.Call) and shown.positional(0) is not None:
-                shown = shown.positional(0)
+            if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
+                shown = shown.positional(0) or shown
     found = p.render(shown) if shown is not None else text
     return found if len(found) <= 40 else text
 

@@ -322,8 +322,8 @@ class Naming:
         # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
         rounds = {b.when for b in new.batches}
         attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
-        part = attached and _is_part(value)
-        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, part))
+        unread = attached and (_is_part(value) or value.lost or not value.loss)
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, unread))
         return new
 
     def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:

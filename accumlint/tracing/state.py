@@ -8,7 +8,7 @@ from accumlint.frozen import frozen
 from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.ledger import Ledger
-from accumlint.tracing.values import Object
+from accumlint.tracing.values import Object, Value
 
 MAX_NODES = 60_000
 
@@ -80,3 +80,4 @@ class State:
     step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
     rounds: dict[object, int] = field(default_factory=dict[object, int])
     cut: bool = False
+    evaluated: dict[p.Function, list[Value]] = field(default_factory=dict[p.Function, list[Value]])

@@ -162,7 +162,7 @@ class Things:
             case "model" | "engine", "module":
                 if base.inner is not None:
                     return base.inner
-                if base.wrapper or base.role == "engine":
+                if base.wrapper or base.prepared or base.role == "engine":
                     return self._unwrapped(base)
                 return base
             case "optimizer", "optimizer" | "_optimizer":

@@ -289,13 +289,13 @@ class EngineCall(Event):
 class Add(Event):
     """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss.
 
-    `part`: it is one of the things that a function gave which nobody read, and may have left the graph there.
+    `unread`: it is no loss as far as is known, or came of something that nobody read and may have left its graph there.
     """
 
     total: str
     attached: bool
     counts: bool
-    part: bool = False
+    unread: bool = False
 
 
 @frozen(eq=False)

@@ -234,7 +234,7 @@ class Updating:
         applied = ledger.apply(optimizer)
         machine.emit(
             t.Step(
-                *machine.stamp(node, optimizer.text), self.machine.things.thing(optimizer), applied,
+                *machine.stamp(node, _called(optimizer, node)), machine.things.thing(optimizer), applied,
                 self.machine.things.thing(scaler) if scaler is not None else None,
                 scaled_now and scaler is None, owned, gated,
             )
@@ -250,7 +250,7 @@ class Updating:
             return
         machine.emit(
             t.Clear(
-                *machine.stamp(node, optimizer.text),
+                *machine.stamp(node, _called(optimizer, node)),
                 self.machine.things.thing(optimizer),
                 wiped,
                 applied,
@@ -375,6 +375,14 @@ class Updating:
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
         return True
+
+
+def _called(optimizer: Object, node: p.Node) -> str:
+    """What an optimizer goes by where something is done with it; Lightning hands it out by a call of its own."""
+    if optimizer.text.endswith(".optimizers()") and isinstance(node, p.Call):
+        by = p.dotted(node.func.base) if isinstance(node.func, p.Attr) else ""
+        return by or optimizer.text
+    return optimizer.text
 
 
 def _optimizers_in(value: Value) -> Iterable[Object]:

@@ -176,6 +176,18 @@ def _lightning_module(binding: Binding) -> type:
 
         log_dict = save_hyperparameters = log
 
+        def clip_gradients(
+            self,
+            optimizer: Any,
+            gradient_clip_val: Any = None,
+            gradient_clip_algorithm: Any = None,
+        ) -> None:
+            given = [p for group in optimizer.param_groups for p in group["params"]]
+            if gradient_clip_algorithm == "value":
+                nn.utils.clip_grad_value_(given, gradient_clip_val)
+            elif gradient_clip_val:
+                nn.utils.clip_grad_norm_(given, gradient_clip_val)
+
         def toggle_optimizer(self, optimizer: Any, *_: object) -> None:
             """Only the optimizer's own parameters are trained until it is toggled back."""
             own = {id(p) for group in optimizer.param_groups for p in group["params"]}
