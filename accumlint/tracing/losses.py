@@ -11,7 +11,7 @@ from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.shown import is_plain, numbers_shown
-from accumlint.tracing.tensors import derived, flat
+from accumlint.tracing.tensors import derived, flat, own_counts
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -355,6 +355,11 @@ class Losses:
         elif weight is not None and divided != 1:
             weight = weight / divided
         origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        reduction, varies = atom.reduction, atom.varies or loss.varies
+        own = own_counts(term) if reduction == "none" else ""
+        if own:
+            # Only a number goes backward: there was one row.
+            reduction, varies = "mean", varies or f"`{own}`"
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
@@ -378,8 +383,8 @@ class Losses:
             elif event.via == "engine" and wrapper != "deepspeed":
                 wrapper = ""
             yield t.Contribution(
-                microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
-                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
+                microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,
+                varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
                 loss.over or atom.over, atom.divisor,
             )  # fmt: skip
 

@@ -212,9 +212,15 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     return found
 
 
+def own_counts(term: Term) -> str:
+    """What the rows of a term were divided by, each by a count of its own; "" where they were not."""
+    by_row = f"{t.ELEMENTS}1 / "
+    return next((s.removeprefix(by_row) for s in term.symbols if s.startswith(by_row)), "")
+
+
 def _is_of_rows(term: Term) -> bool:
     """True where each row was divided by a count of its own, so that its elements count no more."""
-    return any(symbol.startswith(f"{t.ELEMENTS}1 / ") for symbol in term.symbols)
+    return bool(own_counts(term))
 
 
 def _is_divided(term: Term) -> bool:
