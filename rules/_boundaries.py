@@ -54,13 +54,14 @@ def boundary_tests(program: Program, window: Window) -> Iterator[str]:
                 pass
 
 
-def told_by(program: Program, guard: If) -> Expr:
-    """What a guard asks: its test, or what the name in it was worked out from in the same round of the loop."""
-    if isinstance(guard.test, Name):
+def boundary_of(program: Program, step: Node) -> Expr | None:
+    """What the guard of a step asks: its test, or what the name in it was worked out from in the same round."""
+    guard = guard_of(program, step)
+    if guard is not None and isinstance(guard.test, Name):
         values = program.assigned.get(guard.test.id, ())
         if len(values) == 1 and loop_of(program, values[0]) is loop_of(program, guard):
             return values[0]
-    return guard.test
+    return guard.test if guard is not None else None
 
 
 def remainders(test: Expr) -> Iterator[Binary]:

@@ -26,7 +26,7 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
 
-from ._boundaries import guard_of, loop_of, remainders, told_by
+from ._boundaries import boundary_of, loop_of, remainders
 
 
 def loss_of(backward: Backward) -> Expr | None:
@@ -46,9 +46,8 @@ def window_sizes(program: Program, window: Window) -> list[str]:
 
 
 def _window_sizes(program: Program, window: Window) -> Iterator[str]:
-    guard = guard_of(program, window.step.node)
-    if guard is not None:
-        asked = told_by(program, guard)
+    asked = boundary_of(program, window.step.node)
+    if asked is not None:
         for remainder in remainders(asked):
             yield program.code(remainder.right)
         for test in walk_expr(asked):

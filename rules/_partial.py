@@ -9,7 +9,7 @@ from accumlint.reading.parts import Attr, Call, Const, Expr, For, Name, Sequence
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 
-from ._boundaries import guard_of, loop_of, remainders, told_by
+from ._boundaries import boundary_of, guard_of, loop_of, remainders
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,11 @@ def lengths(program: Program, window: Window) -> Lengths | None:
     """The lengths of a window in a loop `for index, batch in enumerate(loader)` that steps by a modulus."""
     backward = window.backwards[-1].node
     loop, guard = loop_of(program, backward), guard_of(program, window.step.node)
-    if guard is None or not isinstance(loop, For) or loop_of(program, guard) is not loop:
+    asked = boundary_of(program, window.step.node)
+    if guard is None or asked is None or not isinstance(loop, For):
         return None
-    asked = told_by(program, guard)
+    if loop_of(program, guard) is not loop:
+        return None
     remainder = next(remainders(asked), None)
     match loop:
         case For(

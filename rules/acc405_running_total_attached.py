@@ -108,10 +108,12 @@ class RunningTotalAttached(Rule):
         )
         for add in run.of(Add):
             backwarded = joint or any(add.total in loss for loss in losses)
-            ended = add.total in bounded or not outlives_a_step(run, add.total)
+            if not add.attached or backwarded or add.total in bounded:
+                continue
             counted = is_score(add.total.rpartition(".")[2]) or is_score(key_of(add.total))
-            local = any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call))
-            if add.attached and not (backwarded or ended or counted or local):
+            if counted or not outlives_a_step(run, add.total):
+                continue
+            if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
                     add,
                     f"`{add.total}` keeps the graph of every micro-batch that it adds up",

@@ -24,7 +24,7 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 
-from ._boundaries import guard_of, remainders
+from ._boundaries import boundary_of, remainders
 from ._windows import is_entangled, length, sources
 
 
@@ -138,8 +138,8 @@ def _wiped(window: Window) -> bool:
 
 def grows(program: Program, step: Node) -> bool:
     """True where the window's size is set anew in the loop that steps: windows are of many sizes on purpose."""
-    guard = guard_of(program, step)
-    sizes = {dotted(r.right) for r in remainders(guard.test)} if guard is not None else set[str]()
+    asked = boundary_of(program, step)
+    sizes = {dotted(r.right) for r in remainders(asked)} if asked is not None else set[str]()
     loops = (*program.of(For), *program.of(While)) if sizes else ()
     return any(
         isinstance(node, Assign) and sizes & {dotted(target) for target in node.targets}
@@ -151,16 +151,16 @@ def grows(program: Program, step: Node) -> bool:
 
 def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:
     """Counts the micro-batch that is being worked on: one more than an index from 0, no more than a number from 1."""
-    guard = guard_of(program, step)
-    for remainder in remainders(guard.test) if guard is not None else ():
+    asked = boundary_of(program, step)
+    for remainder in remainders(asked) if asked is not None else ():
         match remainder.left:
             case Binary(op="+", left=counter, right=Const(value=1)):
                 yield safe("Count from one", Replace(remainder.left, program.code(counter)))
             case Name() | Attr():
                 raised = f"({program.code(remainder.left)} + 1) % {program.code(remainder.right)}"
-                if guard is not None and leaves_zero_out(guard.test, remainder.left):
+                if asked is not None and leaves_zero_out(asked, remainder.left):
                     test = f"{raised} == 0"
-                    yield safe("Count the present micro-batch", Replace(guard.test, test))
+                    yield safe("Count the present micro-batch", Replace(asked, test))
                 yield safe("Count the present micro-batch", Replace(remainder, raised))
             case _:
                 pass

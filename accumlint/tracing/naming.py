@@ -272,13 +272,15 @@ class Naming:
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
+        if value.loss or not value.tensor:
+            return None
         match node:
             case p.Assign(targets=[p.Name()], value=p.Call(args=args)):
                 given = {p.dotted(a.value) for a in args}
             case _:
                 return None
         old = self.machine.frame.names.get(name)
-        if name not in given or value.loss or not value.tensor or not isinstance(old, Unknown):
+        if name not in given or not isinstance(old, Unknown):
             return None
         if old is value or old.tensor or not any(k.startswith("[") for k in old.attributes):
             return None
@@ -292,12 +294,9 @@ class Naming:
             return
         if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
             if p.dotted(node.value.left) == text and isinstance(value, Unknown):
-                machine = self.machine
-                old = Unknown(text)
-                added = self.added(text, old, value, value, node)
+                added = self.added(text, Unknown(text), value, value, node)
                 if added is not value:
                     self.machine.store(text, added)
-                del machine
                 return
         if isinstance(value, dict | Unknown):
             for total in [x for x in self.totals if x.startswith(f"{text}[")]:
