@@ -290,8 +290,8 @@ class Guards:
         if then != other:
             on = (then > other) != negated
             # A flag whose name says "unusual" stays off unless its other side has no event at all.
-            if on and names.is_off_by_default(key) and min(then, other) > 0:
-                return False
+            if on and names.is_off_by_default(key):
+                return min(then, other) == 0 and not self._trains_without(key)
             return on
         if then == 0 and node.orelse:
             # Of two losses, the one that everybody knows how to follow.
@@ -312,6 +312,22 @@ class Guards:
         guard = self.deciding
         return isinstance(guard, p.If) and any(
             s in self.machine.relevance.backwards for s in (*guard.body, *guard.orelse)
+        )
+
+    def _trains_without(self, key: str) -> bool:
+        """True where a flag guards one way to go backward, and another one stands outside of all that it guards."""
+        backwards = self.machine.relevance.backwards
+        guards = [
+            guard
+            for guard in self.machine.program.of(p.If)
+            if _flag(guard.test)[0] == key and not backwards.isdisjoint(guard.body)
+        ]
+        if not guards:
+            return False
+        inside = {n for guard in guards for n in p.walk(guard.body)}
+        program = self.machine.program
+        return any(
+            n in backwards and n not in inside for n in (*program.of(p.Do), *program.of(p.Assign))
         )
 
     def _weighty(self, node: p.If) -> p.If | None:
