@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from accumlint.reading.parts import (
@@ -21,11 +20,6 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 
 _SILENT = ("no_grad", "inference_mode")
-# Methods that prepare a model, look at it or store it.
-_HANDLES = re.compile(
-    r"^(load|save|set|enable|disable|register|add|named|freeze|unfreeze|merge|generate|push)(_|$)"
-    r"|^(state_dict|parameters|modules|children|train|eval|to|half|float|requires_grad_)$"
-)
 
 
 def past_the_prepared(program: Program) -> Call | None:
@@ -79,8 +73,8 @@ def _into_the_backward(program: Program, function: Function, prepared: set[str])
 
 
 def _unwrapped(call: Call) -> str:
-    """The model in `accelerator.unwrap_model(model).loss(…)`; of a plain call the trace tells."""
-    if not isinstance(call.func, Attr) or _HANDLES.search(call.func.name):
+    """The model in `accelerator.unwrap_model(model).get_loss(…)`; of other calls the trace tells."""
+    if not isinstance(call.func, Attr) or "loss" not in call.func.name:
         return ""
     inner = call.func.base
     if not isinstance(inner, Call) or not isinstance(inner.func, Attr) or not inner.args:
