@@ -164,6 +164,9 @@ def step_in_between(run: Run, backward: Backward) -> Step | None:
         # A graph that was gone through before would raise: it is not what it seems to be.
         if c.forward is None or any(c.forward in b.forwards for b in earlier):
             continue
+        # What is cleared before any step does no harm, as with a temperature beside the policy.
+        if not any(c in step.applied for step in run.of(Step)):
+            continue
         for step in run.of(Step):
             if c.forward.index < step.index < backward.index and changes(run, step, c):
                 return step

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import parts as p
+from accumlint.reading.relevance import key
 from accumlint.tracing import containers
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import call_library, pending_batches
@@ -216,8 +217,10 @@ class Calling:
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
-                if base.role == "model":
+                trains = key(found.closure.function) in self.machine.relevance.reaching_backward
+                if base.role == "model" and not trains:
                     return self.machine.losses.part_of(base, value, args, kwargs, node, name)
+                # What trains itself gives what it says.
                 return value
         handled, value = self.machine.things.method(base, name, args, kwargs, node)
         if handled:
