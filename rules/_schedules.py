@@ -213,7 +213,7 @@ def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[E
             ends = [
                 bound
                 for c in compared
-                if render(c.left) in counters
+                if _plain(c.left) in counters
                 for op, bound in c.rest
                 if op in ("<", "<=")
             ]
@@ -233,10 +233,16 @@ def _limits(loop: For | While, counters: set[str]) -> Iterator[Expr]:
             case If(
                 test=Compare(left=left, rest=[(">=" | ">" | "==", limit)]),
                 body=[*_, Jump(kind="break") | Return()],
-            ) if render(left) in counters:
+            ) if _plain(left) in counters:
                 yield limit
             case _:
                 pass
+
+
+def _plain(counter: Expr) -> str:
+    """`step` for `step + 1`, which is held against a limit as well."""
+    raised = isinstance(counter, Binary) and counter.op == "+" and render(counter.right) == "1"
+    return render(counter.left) if isinstance(counter, Binary) and raised else render(counter)
 
 
 def _is_raised(loop: For, counters: set[str]) -> bool:

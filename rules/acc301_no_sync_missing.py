@@ -160,8 +160,11 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len({c.network for c in added}) > 1:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
-    told = _WAITS.search(program.text)
-    return maker if not told and wrapping & program.words else ""
+    if _WAITS.search(program.text) or not wrapping & program.words:
+        return ""
+    # What is called past the wrapper is never reduced at all (ACC305).
+    past = any(c.forward is not None and c.forward.bypassed for c in added)
+    return "" if past else maker
 
 
 def hides_model(run: Run) -> bool:

@@ -78,10 +78,13 @@ class DdpWrapperBypassed(Rule):
     A Trainer of Hugging Face's hands the wrapped model to `compute_loss`; one that calls `self.model`
     instead goes past the wrapper as well, which is likely where it runs on several ranks.
 
+    Accelerate wraps what it prepares in the same way: a loss that is asked of
+    `accelerator.unwrap_model(model)` is *likely*, since one process alone has nothing to reduce.
+
     When it stays silent: when `.module` serves for saving, generating, evaluating or a method
     without a loss; when only the earlier micro-batches of a window go past the wrapper, since the
     last reduction covers what they left in `.grad`; when the gradients are reduced by hand before
-    the step.
+    the step; under Accelerate, when the prepared model is called as well or given to a helper.
 
     When the fix is not offered: where a method of the inner model is called, which the wrapper does
     not have.
@@ -134,7 +137,8 @@ class DdpWrapperBypassed(Rule):
                 past,
                 f"the forward through `{past.subject}` goes past the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
-                confidence=Confidence.LIKELY,
+                # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
+                confidence=Confidence.LIKELY if is_whole(past.node) else Confidence.POSSIBLE,
                 window=window,
             )
 
@@ -149,6 +153,12 @@ class DdpWrapperBypassed(Rule):
                     confidence=Confidence.LIKELY,
                     fixes=[unsafe("Call the `model` that is given", Replace(past.func, "model"))],
                 )
+
+
+def is_whole(forward: Node) -> bool:
+    """True for a call of the model itself, and for a method that gives its loss."""
+    func = forward.func if isinstance(forward, Call) else None
+    return not isinstance(func, Attr) or func.name == "module" or "loss" in func.name
 
 
 def past_the_given(program: Program, function: Function) -> Call | None:

@@ -8,7 +8,7 @@ from fractions import Fraction
 from accumlint.reading.parts import Attr, Call, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Accumulate, Backward, Event, Run, Step, Thing, Trace
+from accumlint.tracing.trace import Accumulate, Backward, Event, Forward, Run, Step, Thing, Trace
 
 
 class AccelerateAccumulateMisused(Rule):
@@ -128,22 +128,34 @@ def written(entry: Accumulate) -> str:
     return render(entry.node) if isinstance(entry.node, Call) else ""
 
 
-def inside(run: Run, entry: Accumulate) -> frozenset[int]:
-    """The micro-batches that go backward between an entry and its exit."""
+def within(run: Run, entry: Accumulate) -> Iterator[Event]:
+    """What happens between an entry and its exit."""
     depth = 0
-    found: set[int] = set()
     for event in run.events[entry.index :]:
         if isinstance(event, Accumulate):
             depth += 1 if event.entered else -1
             if depth == 0:
-                break
-        elif isinstance(event, Backward):
-            found.update(event.microbatches)
-    return frozenset(found)
+                return
+        yield event
+
+
+def inside(run: Run, entry: Accumulate) -> frozenset[int]:
+    """The micro-batches that go backward between an entry and its exit."""
+    backwards = (e for e in within(run, entry) if isinstance(e, Backward))
+    return frozenset(number for backward in backwards for number in backward.microbatches)
+
+
+def holds_the_forward_alone(run: Run, entry: Accumulate) -> bool:
+    """True when the model is called between an entry and its exit, and the loss goes backward in another."""
+    events = list(within(run, entry))
+    forwards = {e for e in events if isinstance(e, Forward)}
+    if not forwards or any(isinstance(e, Backward) for e in events):
+        return False
+    return any(b.accumulating and not forwards.isdisjoint(b.forwards) for b in run.of(Backward))
 
 
 def entered_again(run: Run) -> Event | None:
-    """The second entry of one accelerator for the same micro-batch, nested in the first or after it.
+    """One of two entries of an accelerator for the same micro-batch, nested or one after the other.
 
     Two entries for one model, each with a backward of its own, make two micro-batches of one batch.
     """
@@ -159,6 +171,8 @@ def entered_again(run: Run) -> Event | None:
         if any(e.accelerator is event.accelerator for e in open_):
             return event
         open_.append(event)
+        if holds_the_forward_alone(run, event):
+            return event
         for microbatch in inside(run, event):
             before = seen.setdefault((event.accelerator, microbatch), event)
             if before.node is not event.node and written(before) != written(event):

@@ -97,8 +97,9 @@ class LoggedLossMisleading(Rule):
                     "steps, and is shown as the loss",
                     confidence=Confidence.CERTAIN if run.asked else Confidence.LIKELY,
                 )
-            elif longest > 1 and all(
-                is_average(run, report) or is_divided_again(run, report) for run in trace.runs
+            elif longest > 1 and (
+                all(is_average(run, report) or is_divided_again(run, report) for run in trace.runs)
+                or is_average_of_parts(trace, report)
             ):
                 yield self.at(
                     report,
@@ -166,6 +167,35 @@ def is_average(run: Run, report: Report) -> bool:
     whole = all(is_whole(part) and part.microbatch for e in events for part in e.shares)
     near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
     return steps > 1 and several and equal and whole and near
+
+
+def is_average_of_parts(trace: Trace, report: Report) -> bool:
+    """True when each time an average over micro-batches is shown, of several losses that shrink as the steps grow."""
+    if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
+        return False
+    averages = [average for run in trace.runs for average in of_parts(run, report)]
+    first = averages[0] if averages else ()
+    return bool(first) and all(
+        len(other) == len(first)
+        and all(abs(a - b) <= abs(a) / 3 for a, b in zip(first, other, strict=True))
+        for other in averages
+    )
+
+
+def of_parts(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
+    """The factors of each part of an average, times the steps and the micro-batches; none where it is no average."""
+    for event in same(run, report):
+        by_microbatch: dict[int, list[Fraction]] = {}
+        for part in event.shares:
+            if part.factor and is_whole(part):
+                by_microbatch.setdefault(part.microbatch, []).append(part.factor)
+        parts = {tuple(sorted(factors)) for factors in by_microbatch.values()}
+        several = len(by_microbatch) > 1 and 0 not in by_microbatch
+        shown = sum(map(len, by_microbatch.values())) == len(event.shares)
+        if several and shown and len(parts) == 1:
+            yield tuple(f * run.steps * len(by_microbatch) for f in parts.pop())
+        else:
+            yield ()
 
 
 def is_divided_again(run: Run, report: Report) -> bool:

@@ -33,6 +33,8 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
+_OF_NUMBERS = frozenset({"torch", "math", "np", "numpy"})
+
 
 class Calling:
     """The meaning of calls for one machine."""
@@ -41,9 +43,11 @@ class Calling:
         self.machine = machine
 
     def call(self, node: p.Call) -> Value:
-        if p.dotted(node.func).rpartition(".")[
-            2
-        ] in frameworks.REPORTS and self.machine.losses.report(node):
+        called = p.dotted(node.func)
+        receiver, _, last = called.rpartition(".")
+        # A logarithm is no entry in a log.
+        shows = last in frameworks.REPORTS and node.args and receiver not in _OF_NUMBERS
+        if shows and self.machine.losses.report(node):
             return None
         return self._call(node)
 
@@ -206,10 +210,7 @@ class Calling:
                     return self.machine.losses.forward(base, args, kwargs, node, found)
                 if base.role == "model" and "loss" in name and _is_left_open(found):
                     # A subclass works the loss out.
-                    value = self.machine.losses.forward(base, args, kwargs, node, None)
-                    if isinstance(value, Unknown):
-                        value.loss = True
-                    return value
+                    return self._loss_by(base, args, kwargs, node)
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
@@ -218,6 +219,8 @@ class Calling:
                     return self.machine.losses.part_of(base, value, args, kwargs, node, name)
                 # What trains itself gives what it says.
                 return value
+        if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
+            return self._loss_by(base, args, kwargs, node)
         handled, value = self.machine.things.method(base, name, args, kwargs, node)
         if handled:
             return value
@@ -231,6 +234,15 @@ class Calling:
                 return self.call_object(callee, args, kwargs, node)
             return self.unknown_call(f"{base.text}.{name}", callee, args, kwargs, node, base)
         return self.unknown_call(f"{base.text}.{name}", base, args, kwargs, node)
+
+    def _loss_by(
+        self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """A loss that a model's own method works out of a forward."""
+        value = self.machine.losses.forward(model, args, kwargs, node, None)
+        if isinstance(value, Unknown):
+            value.loss = True
+        return value
 
     def unknown_method(
         self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node

@@ -278,6 +278,9 @@ class Expressions:
     ) -> bool | None:
         """A counter against an unknown limit: limits are far away, starts and warm-ups are behind."""
         if isinstance(right, Number) and isinstance(left, Unknown) and op in _MIRRORED:
+            if left.text.endswith(f" % {self.machine.scenario.steps}"):
+                # What is left over comes round again and again.
+                return None
             return self._beyond(_MIRRORED[op], right, left, other, shown)
         if (
             not isinstance(left, Number)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
+from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance
 from accumlint.tracing import trace as t
@@ -56,6 +56,8 @@ class Guards:
         self._one: dict[p.Node, Number] = {}
         self._goals: dict[p.Node, bool | None] = {}
         self._ends: dict[p.Node, bool] = {}
+        # Per counter whose remainder decides a step: where it stands then.
+        self._ending: dict[str, int] | None = None
 
     def refusal(self) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
@@ -111,7 +113,7 @@ class Guards:
             and self.machine.state.asked
             and f" % {self.machine.scenario.steps} == " in key
         ):
-            return self._boundary() != negated
+            return self._boundary(self._ahead(expression)) != negated
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
@@ -207,11 +209,28 @@ class Guards:
             self._wrapping = frozenset(raised & emptied)
         return self._wrapping
 
-    def _boundary(self) -> bool:
-        """A counter that began nobody knows where is asked for the window's end: it comes every so often."""
+    def _boundary(self, ahead: int = 0) -> bool:
+        """A counter that began nobody knows where is asked for the window's end: it comes every so often.
+
+        `ahead`: what is asked for is so many micro-batches behind the window's end (`step % K == 0`, where
+        `step % K == K - 1` steps).
+        """
         rounds = self.machine.state.rounds
         number = rounds.setdefault(self.machine.iteration(), len(rounds) + 1)
-        return number % self.machine.scenario.steps == 0
+        return (number - ahead) % self.machine.scenario.steps == 0
+
+    def _ahead(self, test: p.Expr) -> int:
+        """How far behind the micro-batch that steps a counter is at what is asked for, 0 where nobody can tell."""
+        asked = _remainder(test)
+        if asked is None or self.ends_windows():
+            return 0
+        if self._ending is None:
+            guards = (
+                _remainder(n.test) for n in self.machine.program.of(p.If) if self.ends_windows(n)
+            )
+            self._ending = dict(r for r in guards if r is not None)
+        counter, position = asked
+        return (position - self._ending.get(counter, position)) % self.machine.scenario.steps
 
     def _skipped_step(self, key: str, expression: p.Expr) -> bool:
         """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
@@ -264,7 +283,9 @@ class Guards:
             return decision.choice == literal
         matters = self._matters(node)
         # Scripts that train do so on the accelerator that their scalers and wrappers are for.
-        prefer = literal == "cuda" or (isinstance(node, p.If) and self._prefers_literal(node))
+        prefer = literal == "cuda" or (
+            isinstance(node, p.If) and (self._prefers_literal(node) or _divides_by_steps(node))
+        )
         choice = self.machine.chosen.get(symbol, literal if prefer else "…")
         self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
         return choice == literal
@@ -306,6 +327,11 @@ class Guards:
             if on and names.is_off_by_default(key):
                 return min(then, other) == 0 and not self._trains_without(key)
             return on
+        if then == 0 and node.orelse:
+            # Of two losses, the one that everybody knows how to follow.
+            known, less = _makes_a_known_loss(node.body), _makes_a_known_loss(node.orelse)
+            if known != less:
+                return known != negated
         if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
             return False
         if then == 0 and not node.orelse:
@@ -491,6 +517,41 @@ def _divides_by_steps(guard: p.If) -> bool:
             case _:
                 pass
     return False
+
+
+def _remainder(test: p.Expr) -> tuple[str, int] | None:
+    """The counter in `(counter + 1) % K == 0`, and where it stands then, counted from a multiple of K (-1).
+
+    None for any other test.
+    """
+    match test:
+        case p.Compare(left=p.Binary(op="%", left=counter), rest=[("==", wanted)]):
+            pass
+        case _:
+            return None
+    position = 0
+    match wanted:
+        case p.Const(value=int(number)):
+            position = number
+        case p.Binary(op="-", right=p.Const(value=int(number))):
+            position = -number
+        case _:
+            return None
+    match counter:
+        case p.Binary(op="+", left=left, right=p.Const(value=int(number))):
+            return p.render(left), position - number
+        case _:
+            return p.render(counter), position
+
+
+def _makes_a_known_loss(block: tuple[p.Stmt, ...]) -> bool:
+    """True where one of torch's losses is built and kept under a name."""
+    return any(
+        isinstance(s, p.Assign)
+        and isinstance(s.value, p.Call)
+        and p.dotted(s.value.func).rpartition(".")[2] in frameworks.CRITERIA
+        for s in block
+    )
 
 
 def _exits(statement: p.Stmt) -> bool:

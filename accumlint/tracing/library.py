@@ -360,7 +360,9 @@ def _torch(
     if last == "backward" and args:
         machine.losses.backward(first, "tensor", node, kwargs, subject="torch.autograd")
         return (None,)
-    if (last in ("norm", "vector_norm") and _is_gradient(first)) or last == "get_total_norm":
+    # Over one dimension it is a number for each row: of the inputs' gradients, which are moved along them.
+    whole = last in ("norm", "vector_norm") and "dim" not in kwargs
+    if (whole and _is_gradient(first)) or last == "get_total_norm":
         machine.updating.norm(flat(args), node, path)
         return (Unknown("norm"),)
     if last in ("sum", "mean") and isinstance(first, Unknown):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ from accumlint.frozen import frozen
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
-from accumlint.tracing.tensors import derived, flat
+from accumlint.tracing.shown import is_plain, numbers_shown
+from accumlint.tracing.tensors import derived, flat, own_counts
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -23,8 +24,6 @@ from accumlint.tracing.values import (
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
-
-_TO_A_NUMBER = frozenset({"item", "detach", "cpu", "mean", "float", "numpy", "tolist"})
 
 
 @frozen
@@ -70,13 +69,18 @@ class Losses:
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
             own = {model.text, model.text.removesuffix(".module")}
+            taken_out = ".unwrap_model(" in model.text
             outside = any(
-                f.armed is not None
-                and not f.bypassed
-                and (f.model.text in own or a.networks == networks)
+                # Whatever called the model before, it called the wrapper.
+                (taken_out and not any(f.bypassed for f in a.forwards))
+                or any(
+                    f.armed is not None
+                    and not f.bypassed
+                    and (f.model.text in own or a.networks == networks)
+                    for f in a.forwards
+                )
                 for a in everything
                 if isinstance(a, Unknown) and networks and a.networks >= networks
-                for f in a.forwards
             )
             forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
         value: Value = None
@@ -353,6 +357,11 @@ class Losses:
         elif weight is not None and divided != 1:
             weight = weight / divided
         origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        reduction, varies = atom.reduction, atom.varies or loss.varies
+        own = own_counts(term) if reduction == "none" else ""
+        if own:
+            # Only a number goes backward: there was one row.
+            reduction, varies = "mean", varies or f"`{own}`"
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
@@ -376,16 +385,16 @@ class Losses:
             elif event.via == "engine" and wrapper != "deepspeed":
                 wrapper = ""
             yield t.Contribution(
-                microbatch, event, network, weight, tuple(sorted(term.symbols)), atom.reduction,
-                atom.varies or loss.varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
+                microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,
+                varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
                 loss.over or atom.over, atom.divisor,
             )  # fmt: skip
 
     def report(self, node: p.Call) -> bool:
         """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
         machine = self.machine
-        shown = list(_shown(node))
-        plain = [expression for expression in shown if _is_plain(expression)]
+        shown = list(numbers_shown(node))
+        plain = [expression for expression in shown if is_plain(expression)]
         for expression in plain if machine.state.loops else ():
             if machine.state.no_grad and not self._is_trained(expression):
                 continue
@@ -430,31 +439,6 @@ def _written(node: p.Node, text: str) -> str:
                 shown = shown.positional(0) or shown
     found = p.render(shown) if shown is not None else text
     return found if len(found) <= 40 else text
-
-
-def _shown(node: p.Call) -> Iterator[p.Expr]:
-    """The numbers in the arguments of a call: those in texts and tables, too."""
-    waiting: list[p.Expr] = [argument.value for argument in node.args]
-    while waiting:
-        match waiting.pop():
-            case p.Text(parts=parts):
-                waiting.extend(parts)
-            case p.Table(items=items):
-                waiting.extend(value for _, value in items)
-            case p.Sequence(items=items):
-                waiting.extend(items)
-            case p.Call(func=p.Attr(base=p.Const(value=str()), name="format"), args=args):
-                waiting.extend(argument.value for argument in args)
-            case p.Binary(op="%", left=p.Const(value=str()), right=right):
-                waiting.append(right)
-            case expression:
-                yield expression
-
-
-def _is_plain(expression: p.Expr) -> bool:
-    """True for a number that is only looked at: nothing is called that may do anything."""
-    calls = (n.func for n in p.walk_expr(expression) if isinstance(n, p.Call))
-    return all(p.dotted(f).rpartition(".")[2] in _TO_A_NUMBER for f in calls)
 
 
 def _spans(atom: Unknown) -> tuple[int, ...]:

@@ -290,13 +290,11 @@ class Members:
         if isinstance(index, int) and f"[{index}]" in base.attributes:
             return base.attributes[f"[{index}]"]
         cut = self._cuts(index, node)
-        if base.networks or not cut:
+        if base.networks or not cut or _picks(index, node.index):
             # Which side of a shape it is tells rows from classes.
             shown = index if base.count and isinstance(index, int) else "…"
             found = derived(f"{base.text}[{shown}]", base, node=node)
-            found.rows = base.rows or (
-                isinstance(index, tuple) and len(index) > 1 and not isinstance(index[1], slice)
-            )
+            found.rows = base.rows or (isinstance(index, tuple) and _one_of_each_row(index))
             found.loss = base.loss
             if base.terms is not None:
                 found.terms = base.terms
@@ -411,6 +409,12 @@ def _picks(index: Value, written: p.Expr) -> bool:
     compared = index.counted is not None and index.counted.kind == "some"
     said = f"{index.text} {p.dotted(written)}"
     return compared or bool(_MASK.search(said.lower()))
+
+
+def _one_of_each_row(index: tuple[Value, ...]) -> bool:
+    """True for `[:, 0]`; `[:, 0, 1:]` is a row of several still."""
+    cut = any(isinstance(i, slice) and i != slice(None) for i in index[2:])
+    return len(index) > 1 and not isinstance(index[1], slice) and not cut
 
 
 def _drops_first(node: p.Item) -> bool:

@@ -141,7 +141,7 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
     by_row = bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)
     if by_row and value.networks and value.reduction in ("unknown", "none"):
         # What follows decides how the loss is reduced.
-        return replace(value, reduction="none", attributes={})
+        return _unreduced(value)
     found = reduced(value, "sum", node)
     if not value.networks:
         found.loss, found.count = False, True
@@ -149,6 +149,19 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
         kind = value.counted.kind if value.counted is not None else "some"
         found.counted = Counted("each" if by_row else kind, of)
     return found
+
+
+def _unreduced(value: Unknown) -> Unknown:
+    """A loss of which there is one number for each row still, whatever it is made of."""
+    terms = value.terms
+    if terms is not None:
+        terms = tuple(
+            replace(x, atom=replace(x.atom, reduction="none", attributes={}))
+            if x.atom.reduction == "unknown"
+            else x
+            for x in terms
+        )
+    return replace(value, reduction="none", terms=terms, attributes={})
 
 
 def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
@@ -176,7 +189,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         out = _left_out(old) or old.atom.varies
         if reduction == "mean" and _is_of_rows(old):
             fresh = replace(fresh, varies="")
-        elif out and reduction == "mean" and old.atom.reduction == "none":
+        elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
         if reduction == "mean" and old.atom.reduction in known:
@@ -199,9 +212,20 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     return found
 
 
+def own_counts(term: Term) -> str:
+    """What the rows of a term were divided by, each by a count of its own; "" where they were not."""
+    by_row = f"{t.ELEMENTS}1 / "
+    return next((s.removeprefix(by_row) for s in term.symbols if s.startswith(by_row)), "")
+
+
 def _is_of_rows(term: Term) -> bool:
     """True where each row was divided by a count of its own, so that its elements count no more."""
-    return any(symbol.startswith(f"{t.ELEMENTS}1 / ") for symbol in term.symbols)
+    return bool(own_counts(term))
+
+
+def _is_divided(term: Term) -> bool:
+    """True where something unknown divided already, which may be each row's own count."""
+    return any(symbol.startswith("/ ") for symbol in term.symbols)
 
 
 def _of_elements(term: Term) -> tuple[str, ...]:

@@ -669,9 +669,9 @@ def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
 
 
 def _may_divide(symbol: str) -> bool:
-    return symbol != FIXED and (
-        symbol.startswith("/") or any(part in symbol for part in ("scal", "norm", "frac"))
-    )
+    # The sum of a loss's weights is the same in every micro-batch.
+    divides = symbol.startswith("/") and "weight" not in symbol
+    return symbol != FIXED and (divides or any(part in symbol for part in ("scal", "norm", "frac")))
 
 
 def _sum(weights: Iterator[Fraction | None] | list[Fraction | None]) -> Fraction | None:
