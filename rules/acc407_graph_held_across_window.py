@@ -165,7 +165,7 @@ def step_in_between(run: Run, backward: Backward) -> Step | None:
         if c.forward is None or any(c.forward in b.forwards for b in earlier):
             continue
         # What is cleared before any step does no harm, as with a temperature beside the policy.
-        if not any(c in step.applied for step in run.of(Step)):
+        if not any(c in s.applied for s in run.of(Step) if s.index > backward.index):
             continue
         for step in run.of(Step):
             if c.forward.index < step.index < backward.index and changes(run, step, c):
