@@ -16,6 +16,7 @@ from accumlint.reading.parts import (
     Expr,
     For,
     If,
+    Item,
     Jump,
     Lambda,
     Name,
@@ -47,7 +48,7 @@ _BY_RANKS = re.compile(
 def horizon(program: Program, scheduler: Thing) -> str:
     """The arguments that build a scheduler and what their names stand for; "" when not seen.
 
-    How many ranks share the data is left out: a rank counts its own micro-batches.
+    How many ranks share the data is left out, and how many rows make a micro-batch: what is left over counts those.
     """
     given = arguments(scheduler)
     parts = [part for argument in given for part in stands_for(program, argument, number=True)]
@@ -58,7 +59,17 @@ def horizon(program: Program, scheduler: Thing) -> str:
             holder, _, name = render(target).rpartition(".")
             if holder in settings and _LENGTH.search(name):
                 parts += stands_for(program, node.value, number=True)
-    return _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
+    length = _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
+    for rows in _rows_of_loaders(program):
+        length = re.sub(rf" //? {re.escape(rows)}(?![\w.\[(])", "", length)
+    return length
+
+
+def _rows_of_loaders(program: Program) -> set[str]:
+    """What loaders are given as their `batch_size`: rows divided by it are micro-batches."""
+    calls = program.calls.get("DataLoader", ())
+    rows = {r for c in calls if (r := c.keyword("batch_size") or c.positional(1)) is not None}
+    return {render(r) for r in rows if isinstance(r, Attr | Item | Name)}
 
 
 def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:

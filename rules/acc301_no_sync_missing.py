@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Attr, If, Node, render
+from accumlint.reading.parts import Attr, If, Node, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
 from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
@@ -141,7 +141,7 @@ class NoSyncMissing(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
-            elif by_framework or all(c.synced for c in added):
+            elif by_framework or (all(c.synced for c in added) and not waits(trace, window)):
                 yield self.at(
                     window.backwards[0],
                     f"every micro-batch of the window all-reduces its gradients, "
@@ -165,6 +165,13 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     # What is called past the wrapper is never reduced at all (ACC305).
     past = any(c.forward is not None and c.forward.bypassed for c in added)
     return "" if past else maker
+
+
+def waits(trace: Trace, window: Window) -> bool:
+    """True where the function that steps enters `no_sync` under a flag that this path has decided otherwise."""
+    function = trace.program.function_around(window.step.node)
+    inside = walk(function.body) if function is not None else ()
+    return bool(trace.assumptions) and any(isinstance(n, Attr) and n.name == "no_sync" for n in inside)
 
 
 def hides_model(run: Run) -> bool:

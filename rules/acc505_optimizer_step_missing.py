@@ -83,7 +83,7 @@ class OptimizerStepMissing(Rule):
             return
         if all(never_steps(r) for r in trace.runs):
             for guard in run.barred:
-                if is_free(run) and isinstance(guard, If):
+                if is_free(run) and isinstance(guard, If) and is_asked_again(trace, guard):
                     yield self.at(
                         guard.test,
                         f"`{render(guard.test)}` never holds, so `{stepped_in(guard)}` is never reached",
@@ -107,6 +107,12 @@ class OptimizerStepMissing(Rule):
 def never_steps(run: Run) -> bool:
     """True when several windows went backward and nothing stepped."""
     return not run.of(Step) and len(accumulated(run)) >= 2 * run.steps and not run.stopped
+
+
+def is_asked_again(trace: Trace, guard: If) -> bool:
+    """False for a guard around the making of the function that is run: it was asked once, for all micro-batches."""
+    function = trace.entry.function
+    return trace.entry.maker is None or (function is not None and guard in walk(function.body))
 
 
 def accumulated(run: Run) -> frozenset[int]:

@@ -28,7 +28,10 @@ from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
 
 # Trainers of libraries whose batches have no `labels`.
-_WITHOUT_LABELS = ("RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer")
+_WITHOUT_LABELS = (
+    "RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer", "EmbedderTrainer", "RerankerTrainer",
+    "RetrieverTrainer", "RetrievalTrainer",
+)  # fmt: skip
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -100,8 +103,8 @@ class HfComputeLossIgnoresNumItems(Rule):
     When it stays silent: when the class sets `model_accepts_loss_kwargs`, divides by `gradient_accumulation_steps` or
     `current_gradient_accumulation_steps`, hands the count on, or goes backward in a `training_step` of its own; on a
     method that only raises; where the batch holds no `labels`, so that nothing is counted and the Trainer divides: it
-    is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl and the
-    trainers of sentence-transformers, whose batches are like that. The finding on a method is `likely`, since it rests
+    is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl, the
+    trainers of sentence-transformers and others of retrievers, whose batches are like that. The finding on a method is `likely`, since it rests
     on the model's signature; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by

@@ -244,6 +244,15 @@ class Calling:
             value.loss = True
         return value
 
+    def _weighed(
+        self, loss: Unknown, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """A loss that goes backward from a gradient of its own: `loss.backward(weight)` is `(weight * loss).backward()`."""
+        gradient = args[0] if args else kwargs.get("gradient")
+        if gradient is None or (isinstance(gradient, Unknown) and "ones" in gradient.text):
+            return loss
+        return self.machine.tensors.linear("*", loss, gradient, node)
+
     def unknown_method(
         self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
@@ -258,10 +267,11 @@ class Calling:
             loss = args[0] if args else kwargs.get("loss")
             self.machine.losses.backward(loss, "booster", node, kwargs, subject=base.text)
             return None
-        if name == "backward" and (base.tensor or base.loss or not args):
+        named = "loss" in base.text.rpartition(".")[2].lower()
+        if name == "backward" and (base.tensor or base.loss or named or not args):
             via = "scaler" if base.scaler is not None else "tensor"
             self.machine.losses.backward(
-                base,
+                self._weighed(base, args, kwargs, node),
                 via,
                 node,
                 kwargs,

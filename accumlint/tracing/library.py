@@ -447,6 +447,10 @@ def _all_reduce(
         first.terms = scaled(first, Fraction(1), t.OVER_RANKS, node).linear
     machine.emit(t.Reduce(*machine.stamp(node, text_of(first)), what, averaged))
     if not isinstance(first, Unknown):
+        target = node.positional(0) if isinstance(node, p.Call) else None
+        if how and isinstance(first, Number) and isinstance(target, p.Name):
+            # What the other ranks add to a plain number is theirs to know.
+            machine.bind(target, Unknown(target.id), node)
         return None
     if "distributed.nn" in path:
         found = copied(first, node)
