@@ -50,7 +50,7 @@ def _tells(node: Node, ignored: set[str]) -> bool:
     match node:
         case Call(func=func, args=args):
             last = dotted(func).rpartition(".")[2]
-            if last == "pad_sequence" or "collat" in last.lower():
+            if last in ("pad_sequence", "mask_tokens") or "collat" in last.lower():
                 return True
             if any("pad" in a.keyword.lower() and _text(a.value) in ignored for a in args):
                 return True

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
 from accumlint.reading.parts import (
+    Argument,
     Assign,
     Attr,
     Augment,
     Binary,
     Call,
     Compare,
+    Const,
     Expr,
     For,
     If,
@@ -30,6 +32,7 @@ from accumlint.reading.parts import (
     walk_expr,
 )
 from accumlint.reading.program import Program
+from accumlint.reading.usage import last_name
 from accumlint.tracing.trace import Thing, Window
 
 from ._boundaries import remainders
@@ -40,6 +43,7 @@ _LOADERS = ("loader", "dl", "iter", "batches", "data")
 
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
 _ROWS = re.compile(r"(per_device_|per_gpu_|micro_|train_|training_)*(batch_size|bs|bsz)")
+_COUNTS_DATA = re.compile(r"\blen\(|num_batches|epoch_len")
 _BY_RANKS = re.compile(
     r" //? [\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?"
 )
@@ -59,10 +63,31 @@ def horizon(program: Program, scheduler: Thing) -> str:
             holder, _, name = render(target).rpartition(".")
             if holder in settings and _LENGTH.search(name):
                 parts += stands_for(program, node.value, number=True)
+    parts += _settings_of(program, given)
     length = _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
     for rows in _rows_of_loaders(program):
         length = re.sub(rf" //? {re.escape(rows)}(?![\w.\[(])", "", length)
     return length
+
+
+def _settings_of(program: Program, given: tuple[Expr, ...]) -> Iterator[Expr]:
+    """What is put elsewhere under the names of the settings that build a scheduler (`config["decay_steps"]`)."""
+    names = {name for g in given for n in walk_expr(g) if (name := _setting(n))}
+    for node in program.of(Assign):
+        if any(isinstance(t, Attr | Item) and last_name(t) in names for t in node.targets):
+            if _COUNTS_DATA.search(render(node.value)):
+                yield node.value
+
+
+def _setting(node: Node) -> str:
+    """`decay_steps` of `config.decay_steps`, `config["decay_steps"]` and `config.get("decay_steps")`."""
+    match node:
+        case Attr() | Item():
+            return last_name(node)
+        case Call(func=Attr(name="get"), args=(Argument(value=Const(value=str() as key)), *_)):
+            return key
+        case _:
+            return ""
 
 
 def _rows_of_loaders(program: Program) -> set[str]:
@@ -72,6 +97,11 @@ def _rows_of_loaders(program: Program) -> set[str]:
     return {render(r) for r in rows if isinstance(r, Attr | Item | Name)}
 
 
+def counts_data(length: str) -> bool:
+    """True for a length that is made of that of the data."""
+    return _COUNTS_DATA.search(length) is not None
+
+
 def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
     """True for a scheduler that was not seen being made, where one of its name is made as long as the data."""
     if arguments(scheduler):
@@ -79,9 +109,11 @@ def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
     for node in program.of(Assign):
         match node:
             case Assign(targets=[target], value=Call(args=args)) if _same_name(target, scheduler):
-                parts = (x for a in args for x in stands_for(program, a.value, number=True))
+                given = tuple(a.value for a in args)
+                parts = [x for value in given for x in stands_for(program, value, number=True)]
+                parts += _settings_of(program, given)
                 length = _BY_RANKS.sub("", ", ".join(map(render, parts)))
-                if "len(" in length and "/" not in length:
+                if counts_data(length) and "/" not in length:
                     return True
             case _:
                 pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import OF_A_MODEL, PICKED, Contribution, Trace, Window
+from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows
@@ -111,9 +111,10 @@ class MeanLossNotNormalisedByTokens(Rule):
             first = uneven[0]
             by_weight = "weight" in first.varies
             # Whoever ignores -1 is heard only where labels are set to it.
-            set_by_hand = "ignore_index=-1`" in first.varies
+            set_by_hand = "ignore_index=-1`" in first.varies or first.varies == MARKED
             shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
-            sure = Confidence.LIKELY if first.varies == OF_A_MODEL else Confidence.CERTAIN
+            by_custom = first.varies in (OF_A_MODEL, MARKED)
+            sure = Confidence.LIKELY if by_custom else Confidence.CERTAIN
             if not shown and any(is_counted(c) or is_picked(c) for c in uneven):
                 shown, sure = True, Confidence.LIKELY
             yield self.at(

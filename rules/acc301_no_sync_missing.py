@@ -168,10 +168,10 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
 
 
 def waits(trace: Trace, window: Window) -> bool:
-    """True where the function that steps enters `no_sync` under a flag that this path has decided otherwise."""
-    function = trace.program.function_around(window.step.node)
-    inside = walk(function.body) if function is not None else ()
-    return bool(trace.assumptions) and any(isinstance(n, Attr) and n.name == "no_sync" for n in inside)
+    """True where the window's own functions wait under a flag that this path has decided otherwise."""
+    ends = {trace.program.function_around(e.node) for e in (window.backwards[-1], window.step)}
+    inside = (n for f in ends if f is not None for n in walk(f.body) if isinstance(n, Attr))
+    return bool(trace.assumptions) and any(_WAITS_IN_DDP.match(n.name) for n in inside)
 
 
 def hides_model(run: Run) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import DropArgument
-from accumlint.reading.parts import Call, Name, dotted, walk_expr
+from accumlint.reading.names import role_of
+from accumlint.reading.parts import Attr, Call, Do, Name, dotted, walk, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
@@ -131,11 +132,16 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     """True for a retained graph that is known and that no other backward or gradient goes through."""
     if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
         return False
-    if is_given(trace.program, backward):
+    if is_given(trace.program, backward) or is_gone_on_with(trace.program, backward):
         return False
     mine = set(backward.forwards)
     others = (b for b in trace.main.of(Backward) if b is not backward)
-    return not any(mine & set(other.forwards) for other in others)
+    # What comes of who knows where may come of this forward: a model keeps more than it returns.
+    return not any(
+        mine & set(other.forwards)
+        or (not other.forwards and other.microbatch == backward.microbatch)
+        for other in others
+    )
 
 
 def is_given(program: Program, backward: Backward) -> bool:
@@ -149,6 +155,24 @@ def is_given(program: Program, backward: Backward) -> bool:
         if isinstance(n, Name)
     }
     return any("loss" in name for name in given & read)
+
+
+def is_gone_on_with(program: Program, backward: Backward) -> bool:
+    """True where what a call gave is told to do something next: it may hold a part of the graph.
+
+    So do losses that hand their gradients on late (`losses.release_gradients()`).
+    """
+    function = program.function_around(backward.node)
+    here = program.place(backward.node).end_line
+    for node in walk(function.body if function is not None else program.body):
+        match node:
+            case Do(value=Call(func=Attr(base=Name(id=name)), args=())) if not role_of(name):
+                made = program.assigned.get(name, ())
+                if program.place(node).line == here + 1 and any(isinstance(m, Call) for m in made):
+                    return True
+            case _:
+                pass
+    return False
 
 
 def takes_gradients(program: Program) -> bool:

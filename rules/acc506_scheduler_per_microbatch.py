@@ -12,6 +12,7 @@ from ._calls import accelerators, ends_of_update, taken
 from ._schedules import (
     arguments,
     bounds_microbatches,
+    counts_data,
     counts_data_elsewhere,
     horizon,
     is_stretched,
@@ -98,8 +99,7 @@ class SchedulerPerMicrobatch(Rule):
             for move in {e.scheduler: e for e in free}.values():
                 moves = len({e.microbatch for e in free if e.scheduler is move.scheduler})
                 counts = horizon(trace.program, move.scheduler)
-                by_data = "len(" in counts or "num_batches" in counts
-                in_microbatches = by_data and "/" not in counts
+                in_microbatches = counts_data(counts) and "/" not in counts
                 in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
                     bounds_microbatches(trace.program, argument, window)
                     for argument in arguments(move.scheduler)

@@ -8,7 +8,9 @@ from accumlint.reading import names
 from accumlint.reading import parts as p
 
 # Collators of transformers that pad labels with -100; and one that only sets it where tokens are padding.
-_PADDING_LABELS = {"DataCollatorForSeq2Seq", "DataCollatorForTokenClassification"}
+_PADDING_LABELS = {
+    "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification", "mask_tokens", "torch_mask_tokens",
+}  # fmt: skip
 _FILLING_LABELS = {"DataCollatorForLanguageModeling"}
 
 

@@ -247,7 +247,7 @@ class Calling:
     def _weighed(
         self, loss: Unknown, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
-        """A loss that goes backward from a gradient of its own: `loss.backward(weight)` is `(weight * loss).backward()`."""
+        """A loss times the gradient that it goes backward from: `loss.backward(w)` is `(w * loss).backward()`."""
         gradient = args[0] if args else kwargs.get("gradient")
         if gradient is None or (isinstance(gradient, Unknown) and "ones" in gradient.text):
             return loss

@@ -110,6 +110,12 @@ class Losses:
             divided = "num_items_in_batch" in kwargs
             if any(key.endswith("labels") for key in kwargs) and not divided:
                 self._labelled(value, "loss", "['loss']", "[0]")
+            elif self._is_given_labels(node):
+                # By custom it is their loss that comes out, alone or beside the rest.
+                relevance = machine.relevance
+                value.left_out = (
+                    t.OF_A_MODEL if relevance.ignores else t.MARKED if relevance.marks else ""
+                )
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
                 self._labelled(value, "loss", "['loss']")
@@ -134,6 +140,12 @@ class Losses:
             loss.reduction = "mean"
             loss.varies = t.OF_A_MODEL
             value.attributes[name] = loss
+
+    def _is_given_labels(self, node: p.Node) -> bool:
+        """True for `model(inputs, targets)`."""
+        behind = node.args[1:] if isinstance(node, p.Call) else ()
+        words = [p.dotted(a.value).lower() for a in behind if not a.keyword]
+        return any("target" in word or "label" in word for word in words)
 
     def _piece(self, given: list[Value]) -> Batch:
         """The micro-batch of a forward on data that nobody followed.
@@ -261,6 +273,7 @@ class Losses:
             forwards + value.forwards,
             None, value.loss, value.lost, value.reduction, value.varies, value.scaler, "", value.count,
             None, value.origin, over=value.over, counted=value.counted, divisor=value.divisor, whole=value.whole,
+            left_out=value.left_out,
         )  # fmt: skip
         for name, child in value.attributes.items():
             found.attributes[name] = self.tinted(child, batches, networks, forwards)

@@ -366,6 +366,8 @@ class Members:
                 part = derived(f"{value.text}[{i}]", value, node=node)
                 part.loss = "loss" in name.lower() and value.tensor
                 part.lost = value.lost and part.loss
+                if part.loss and value.left_out:
+                    part.reduction, part.varies = "mean", value.left_out
                 part.things = value.things
                 part.counted = value.counted
                 if "mask" in name.lower() and value.batches:

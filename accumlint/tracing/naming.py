@@ -244,6 +244,8 @@ class Naming:
                 return known
         if "loss" in name.lower() and value.tensor and not value.loss:
             value.loss = True
+            if value.left_out:
+                value.reduction, value.varies = "mean", value.left_out
         from_call = "(" in value.text and not names.is_skipped_step(value.text)
         if not value.tensor and from_call and not value.attributes and not value.count:
             # What a call returned is known to the reader by the name that it got.

@@ -19,6 +19,7 @@ from accumlint.reading.program import Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
 OF_A_MODEL = "labels of -100 are left out"
+MARKED = "labels of -1 are left out"
 # A fixed factor against underflow, the same for every window.
 FIXED = "* loss_scaling"
 # How `varies` begins for what a mask picks.
