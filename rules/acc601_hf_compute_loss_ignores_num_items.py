@@ -104,8 +104,8 @@ class HfComputeLossIgnoresNumItems(Rule):
     `current_gradient_accumulation_steps`, hands the count on, or goes backward in a `training_step` of its own; on a
     method that only raises; where the batch holds no `labels`, so that nothing is counted and the Trainer divides: it
     is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl, the
-    trainers of sentence-transformers and others of retrievers, whose batches are like that. The finding on a method is `likely`, since it rests
-    on the model's signature; on a `compute_loss_func` it is `certain`.
+    trainers of sentence-transformers and others of retrievers, whose batches are like that. The finding on a method
+    is `likely`, since it rests on the model's signature; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
     the accumulation steps; where token counts differ, the mean of means remains (ACC101).
