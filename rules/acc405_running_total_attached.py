@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Append
-from accumlint.reading.names import is_score
+from accumlint.reading.names import is_count, is_score
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -110,8 +110,10 @@ class RunningTotalAttached(Rule):
             backwarded = joint or any(add.total in loss for loss in losses)
             if not add.attached or backwarded or add.total in bounded:
                 continue
-            counted = is_score(add.total.rpartition(".")[2]) or is_score(key_of(add.total))
-            if counted or not outlives_a_step(run, add.total):
+            named = add.total.rpartition(".")[2], key_of(add.total)
+            if any(is_score(n) or is_number(n) for n in named) or not outlives_a_step(
+                run, add.total
+            ):
                 continue
             if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
@@ -133,6 +135,11 @@ class RunningTotalAttached(Rule):
                         for value in added(put.node)
                     ],
                 )
+
+
+def is_number(name: str) -> bool:
+    """True for what counts things (`self.examples += batch_size`), which has no graph wherever it comes from."""
+    return is_count(name) or name.endswith("examples")
 
 
 def key_of(total: str) -> str:
