@@ -368,6 +368,8 @@ def _torch(
     first = args[0] if args else None
     if last in ("tensor", "as_tensor") and isinstance(first, Number):
         return (first,)
+    if last == "is_tensor" and isinstance(first, Unknown) and first.networks:
+        return (True,)
     if last in ("zeros", "ones") and (
         not args or first in (1, (), []) or (isinstance(first, list | tuple) and len(first) <= 1)
     ):
