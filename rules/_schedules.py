@@ -32,7 +32,6 @@ from accumlint.reading.parts import (
     walk_expr,
 )
 from accumlint.reading.program import Program
-from accumlint.reading.usage import last_name
 from accumlint.tracing.trace import Thing, Window
 
 from ._boundaries import remainders
@@ -74,7 +73,7 @@ def _settings_of(program: Program, given: tuple[Expr, ...]) -> Iterator[Expr]:
     """What is put elsewhere under the names of the settings that build a scheduler (`config["decay_steps"]`)."""
     names = {name for g in given for n in walk_expr(g) if (name := _setting(n))}
     for node in program.of(Assign):
-        if any(isinstance(t, Attr | Item) and last_name(t) in names for t in node.targets):
+        if any(_setting(target) in names for target in node.targets):
             if _COUNTS_DATA.search(render(node.value)):
                 yield node.value
 
@@ -82,9 +81,12 @@ def _settings_of(program: Program, given: tuple[Expr, ...]) -> Iterator[Expr]:
 def _setting(node: Node) -> str:
     """`decay_steps` of `config.decay_steps`, `config["decay_steps"]` and `config.get("decay_steps")`."""
     match node:
-        case Attr() | Item():
-            return last_name(node)
-        case Call(func=Attr(name="get"), args=(Argument(value=Const(value=str() as key)), *_)):
+        case Attr(name=name):
+            return name
+        case (
+            Item(index=Const(value=str() as key))
+            | Call(func=Attr(name="get"), args=(Argument(value=Const(value=str() as key)), *_))
+        ):
             return key
         case _:
             return ""
