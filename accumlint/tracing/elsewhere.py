@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
@@ -23,6 +24,7 @@ from accumlint.tracing.values import (
     Unknown,
     Value,
 )
+from accumlint.tracing.weighing import Weighing
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -60,6 +62,11 @@ class Borders:
     excerpts: tuple[Excerpt, ...]
     refused: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
+
+    @cached_property
+    def weighing(self) -> Weighing:
+        """What the guards of the program hold."""
+        return Weighing(self.program)
 
 
 class Elsewhere:
