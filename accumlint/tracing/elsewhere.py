@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MAX_NODES_OF_VALUE = 1_500
 # All such calls of a run together.
 MAX_NODES_OF_VALUES = 60_000
+_NOTHING = relevance(())
 _CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
 _TABLED = (
     frozenset(frameworks.WRAPPERS)
@@ -94,7 +95,7 @@ class Elsewhere:
 
     def _home(self, module: Module) -> Home:
         if module.source not in self.homes:
-            home = Home(module.source, Frame({}), relevance(()), module)
+            home = Home(module.source, Frame({}), _NOTHING, module)
             home.frame.home = home
             self.homes[module.source] = home
         return self.homes[module.source]
