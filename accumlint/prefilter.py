@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from accumlint.nesting import TEXT
 from accumlint.source import lines_with, nodes, tree
 
 if TYPE_CHECKING:
@@ -37,14 +38,6 @@ _TOLD = (
 )
 _WORD = re.compile(_TOLD.encode())
 _WORD_OF_TEXT = re.compile(_TOLD)
-# Comments and string literals, each read in one pass; a group takes part where a literal has no end.
-_SILENT = re.compile(
-    r"""(?s)"{3}[^"\\]*(?:(?:\\(?:.|\Z)|"(?!""))[^"\\]*)*(?:"{3}|(\Z))"""
-    r"""|'{3}[^'\\]*(?:(?:\\(?:.|\Z)|'(?!''))[^'\\]*)*(?:'{3}|(\Z))"""
-    r"""|"[^"\\\n]*(?:\\(?:.|\Z)[^"\\\n]*)*(?:"|(\n|\Z))|'[^'\\\n]*(?:\\(?:.|\Z)[^'\\\n]*)*(?:'|(\n|\Z))"""
-    r"""|\#[^\n]*"""
-)
-
 
 # Calls of the same names mean something else where one of these is imported, and torch is not.
 _OTHERS = (b"paddle", b"mindspore", b"mxnet", b"oneflow", b"jittor")
@@ -84,10 +77,10 @@ def trains(text: str) -> bool:
 
 def _is_silent(text: str) -> bool:
     """True when the words stand in comments and literals only, which is told without Python's own parser."""
-    if _WORD_OF_TEXT.search(_SILENT.sub(" ", text)):
+    if _WORD_OF_TEXT.search(TEXT.sub(" ", text)):
         return False
     # A literal without an end is told as what it is.
-    return all(found.lastindex is None for found in _SILENT.finditer(text))
+    return all(found.lastindex is None for found in TEXT.finditer(text))
 
 
 def _speaking(module: ast.Module, text: str) -> Iterator[ast.stmt]:
