@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from accumlint.nesting import TEXT
 from accumlint.source import lines_with, nodes, tree
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ _TOLD = (
     "|loss_scaler|NativeScaler"
 )
 _WORD = re.compile(_TOLD.encode())
-_WORD_OF_TEXT = re.compile(_TOLD)
 
 # Calls of the same names mean something else where one of these is imported, and torch is not.
 _OTHERS = (b"paddle", b"mindspore", b"mxnet", b"oneflow", b"jittor")
@@ -77,7 +75,9 @@ def trains(text: str) -> bool:
 
 def _is_silent(text: str) -> bool:
     """True when the words stand in comments and literals only, which is told without Python's own parser."""
-    if _WORD_OF_TEXT.search(TEXT.sub(" ", text)):
+    from accumlint.nesting import TEXT
+
+    if re.search(_TOLD, TEXT.sub(" ", text)):
         return False
     # A literal without an end is told as what it is.
     return all(found.lastindex is None for found in TEXT.finditer(text))
