@@ -102,6 +102,8 @@ class Guards:
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
             return self._skipped_step(key, expression) != negated
+        if names.is_unscaled(key):
+            return self.machine.state.ledger.is_unscaled != negated
         if (
             self.machine.state.loops
             and self.machine.state.asked
