@@ -407,3 +407,11 @@ _UNSCALED = re.compile(r"\b_per_optimizer_states\[.*\]\['stage'\] (is|==) (\w+\.
 def is_unscaled(text: str) -> bool:
     """True for the question whether a scaler has unscaled an optimizer's gradients, put to what it remembers."""
     return bool(_UNSCALED.search(text))
+
+
+_PROFILER = re.compile(r"(^|_)prof(iler)?(_|$)")
+
+
+def is_profiler(name: str) -> bool:
+    """True for what measures time, and steps as well."""
+    return bool(_PROFILER.search(name.lower()))
