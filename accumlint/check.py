@@ -43,8 +43,9 @@ T = TypeVar("T")
 
 # Past this, a file's traces end and what is known by then is reported.
 SECONDS = 3.0
-# Characters of programs whose trees may lie about before they are cleared away: some hundred megabytes.
-_PILE = 400_000
+# Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
+# goes through all that is alive as well, so that it costs as much as following a file.
+_PILE = 1_000_000
 
 
 @frozen

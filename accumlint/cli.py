@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
 from collections.abc import Sequence
@@ -36,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A path or a source line may hold what the terminal's encoding cannot write.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(_exit_code(arguments))
+    code = _exit_code(arguments)
+    # Python looks for garbage once more as it ends, in trees that the end of the process frees anyway.
+    gc.freeze()
+    sys.exit(code)
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:

@@ -13,16 +13,17 @@ BRACKETS = 200
 CHARACTERS = 4_000
 ELIFS = 1_000
 
-# Texts that are not closed end with the line or with the file, so that no search begins twice.
+# Texts that are not closed end with the line or with the file, so that no search begins twice; a group tells them.
 _TEXTS = r"""
-    '''[^'\\]*(?:(?:\\.?|'(?!''))[^'\\]*)*(?:'''|\Z)
-    | \"""[^"\\]*(?:(?:\\.?|"(?!""))[^"\\]*)*(?:\"""|\Z)
-    | '[^'\\\n]*(?:\\.?[^'\\\n]*)*'?
-    | "[^"\\\n]*(?:\\.?[^"\\\n]*)*"?
+    '''[^'\\]*(?:(?:\\.?|'(?!''))[^'\\]*)*(?:'''|(\Z))
+    | \"""[^"\\]*(?:(?:\\.?|"(?!""))[^"\\]*)*(?:\"""|(\Z))
+    | '[^'\\\n]*(?:\\.?[^'\\\n]*)*(?:'|(?=(\n|\Z)))
+    | "[^"\\\n]*(?:\\.?[^"\\\n]*)*(?:"|(?=(\n|\Z)))
     | \\\n?
     | \#[^\n]*
     """
-_TEXT = re.compile(_TEXTS, re.DOTALL | re.VERBOSE)
+# What Python does not run: literals and comments.
+TEXT = re.compile(_TEXTS, re.DOTALL | re.VERBOSE)
 _PIECE = re.compile(
     r"""
     [^'"\#\\\n,;()\[\]{}]+
@@ -78,7 +79,7 @@ def too_deep(text: str) -> int:
 def _is_flat(text: str) -> bool:
     """True where no line, with those that its brackets hold open, is long enough to be too deep."""
     depth = brackets = characters = 0
-    for line in _TEXT.sub("text", text).split("\n"):
+    for line in TEXT.sub("text", text).split("\n"):
         opened = line.count("(") + line.count("[") + line.count("{")
         if opened or depth:
             depth += opened - line.count(")") - line.count("]") - line.count("}")

@@ -13,8 +13,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
-from accumlint.nesting import too_deep
-
 # No program text starts like this in UTF-8, and the byte gate would be blind to what follows.
 WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -90,6 +88,8 @@ def parsed(text: str) -> ast.Module:
     """
     import ast
     import warnings
+
+    from accumlint.nesting import too_deep
 
     if line := too_deep(text):
         raise TooDeep("nested too deeply to be read", line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.frameworks import TRAINER_SWITCHES
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -148,7 +149,7 @@ def sure(trace: Trace, backward: Backward) -> Confidence:
 
 
 def leaves_division(program: Program, function: Function) -> bool:
-    """True for a method of a Trainer's class that sets `model_accepts_loss_kwargs` to False: the Trainer divides."""
+    """True for a method of a Trainer's class that tells the Trainer to divide."""
     owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
     if owner is None or not any(base.endswith("Trainer") for base in owner.bases):
         return False
@@ -156,9 +157,8 @@ def leaves_division(program: Program, function: Function) -> bool:
         isinstance(node, Assign)
         and isinstance(node.value, Const)
         and node.value.value is False
-        and any(dotted(t).endswith("model_accepts_loss_kwargs") for t in node.targets)
-        for method in owner.methods.values()
-        for node in walk(method.body)
+        and any(dotted(t).endswith(TRAINER_SWITCHES) for t in node.targets)
+        for node in walk(owner.body)
     )
 
 

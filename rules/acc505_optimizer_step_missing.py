@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from accumlint.reading.names import role_of
 from accumlint.reading.parts import Attr, Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Rule, Severity, Symptom
-from accumlint.tracing.trace import Clear, Contribution, Run, Step, Trace
+from accumlint.tracing.trace import Clear, Contribution, Event, Run, Step, Trace
 
 # `step_and_update_lr` and the like are a step, too.
 TELLING = re.compile("^step($|_and)|^grad$|optimizer_step$|^register_post_accumulate_grad_hook$")
@@ -105,8 +105,10 @@ class OptimizerStepMissing(Rule):
 
 
 def never_steps(run: Run) -> bool:
-    """True when several windows went backward and nothing stepped."""
-    return not run.of(Step) and len(accumulated(run)) >= 2 * run.steps and not run.stopped
+    """True when several windows went backward, one of them whole before anything ended, and nothing stepped."""
+    if run.of(Step) or run.stopped or len(accumulated(run.events)) < 2 * run.steps:
+        return False
+    return any(len(accumulated(stretch)) >= run.steps for stretch in stretches(run))
 
 
 def is_asked_again(trace: Trace, guard: If) -> bool:
@@ -115,8 +117,20 @@ def is_asked_again(trace: Trace, guard: If) -> bool:
     return trace.entry.maker is None or (function is not None and guard in walk(function.body))
 
 
-def accumulated(run: Run) -> frozenset[int]:
-    return frozenset(n for e in run.events for n in getattr(e, "microbatches", ()))
+def stretches(run: Run) -> Iterator[list[Event]]:
+    """The events between clears and ends of epochs: who leaves a loop early may never come to a window's end."""
+    stretch: list[Event] = []
+    for event in run.events:
+        if stretch and (isinstance(event, Clear) or event.epoch != stretch[-1].epoch):
+            yield stretch
+            stretch = []
+        stretch.append(event)
+    yield stretch
+
+
+def accumulated(events: Iterable[Event]) -> frozenset[int]:
+    """The micro-batches that some events tell of."""
+    return frozenset(n for e in events for n in getattr(e, "microbatches", ()))
 
 
 def is_free(run: Run) -> bool:

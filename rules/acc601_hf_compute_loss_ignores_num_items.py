@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Before, Insert
+from accumlint.reading.frameworks import TRAINER_SWITCHES
 from accumlint.reading.parts import (
     Argument,
     Assign,
@@ -100,7 +101,8 @@ class HfComputeLossIgnoresNumItems(Rule):
             return (loss, outputs) if return_outputs else loss
     ```
 
-    When it stays silent: when the class sets `model_accepts_loss_kwargs`, divides by `gradient_accumulation_steps` or
+    When it stays silent: when the class sets `model_accepts_loss_kwargs`, or `loss_is_scaled_for_ga`, which the Trainer
+    of transformers asks first since 5.19; divides by `gradient_accumulation_steps` or
     `current_gradient_accumulation_steps`, hands the count on, or goes backward in a `training_step` of its own; on a
     method that only raises; where the batch holds no `labels`, so that nothing is counted and the Trainer divides: it
     is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl, the
@@ -165,7 +167,7 @@ def is_override(function: Function) -> bool:
         function.name == "compute_loss"
         and any(base.endswith("Trainer") for base in bases)
         and not any(line.endswith(_WITHOUT_LABELS) for line in (function.owner, *bases))
-        and "model_accepts_loss_kwargs" not in function.assigned_attributes_of_class
+        and function.assigned_attributes_of_class.isdisjoint(TRAINER_SWITCHES)
     )
 
 

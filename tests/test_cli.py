@@ -103,6 +103,14 @@ def test_json_is_sorted_and_empty_when_nothing_is_found(run: Run, tmp_path: Path
 
 
 @pytest.mark.usefixtures("loop")
+def test_quiet_prints_findings_only(run: Run) -> None:
+    loud, quiet = (run("check", *words) for words in ((), ("--quiet",)))
+    assert quiet.out == loud.out.splitlines(keepends=True)[0]
+    assert (quiet.code, quiet.err) == (1, "")
+    assert run("check", "-q", "--select", "ACC201").out == ""
+
+
+@pytest.mark.usefixtures("loop")
 def test_full_shows_source_window_and_both_gradients(run: Run) -> None:
     ran = run("check", "--output-format", "full")
     assert "ACC102 loss-not-divided" in ran.out

@@ -116,6 +116,9 @@ class _Check(click.Command):
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
 @click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
+)
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option(
     "-j",
@@ -157,6 +160,7 @@ def command(
     exit_non_zero_on_fix: bool,
     exit_zero: bool,
     watch: bool,
+    quiet: bool,
     statistics: bool,
     jobs: int,
     show_files: bool,
@@ -219,6 +223,7 @@ def command(
         root=repository(Path.cwd()),
         category=f"accumlint/{sarif_category}/" if sarif_category else "accumlint/",
         silenced=sarif_silenced,
+        quiet=quiet,
     )
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)

@@ -78,7 +78,8 @@ def run(
             from accumlint import baseline
 
             baseline.load(settings.baseline)
-    progress = Progress(sys.stderr, sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
+    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    progress = Progress(sys.stderr, moving and not delivery.look.quiet)
     coming = progress.through(targets)
     results: list[Checked] = []
     if work.diff:

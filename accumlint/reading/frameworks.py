@@ -251,6 +251,10 @@ def optimizer_kind(path: str) -> str:
     return ""
 
 
+# What a class sets to tell the Trainer of transformers whether to divide its loss, the second since 5.19.
+TRAINER_SWITCHES = ("model_accepts_loss_kwargs", "loss_is_scaled_for_ga")
+
+
 # What makes a tensor to be filled later.
 ALLOCATING = frozenset(
     {

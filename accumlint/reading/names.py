@@ -399,3 +399,19 @@ def skipped_step(scaler: str) -> str:
 def is_skipped_step(text: str) -> bool:
     """True for the question whether a scaler left out its last step."""
     return text.startswith(_SKIPPED.partition("(")[0] + "(")
+
+
+_UNSCALED = re.compile(r"\b_per_optimizer_states\[.*\]\['stage'\] (is|==) (\w+\.)*UNSCALED$")
+
+
+def is_unscaled(text: str) -> bool:
+    """True for the question whether a scaler has unscaled an optimizer's gradients, put to what it remembers."""
+    return bool(_UNSCALED.search(text))
+
+
+_PROFILER = re.compile(r"(^|_)prof(iler)?(_|$)")
+
+
+def is_profiler(name: str) -> bool:
+    """True for what measures time, and steps as well."""
+    return bool(_PROFILER.search(name.lower()))

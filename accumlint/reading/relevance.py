@@ -390,10 +390,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last in _BACKWARD_NAMES or "loss_scaler" in last:
                     fact.event = fact.backward = fact.strong = True
                     fact.step |= "loss_scaler" in last
-                if last in _STEP_NAMES:
-                    fact.step = True
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
+                fact.step |= last in _STEP_NAMES and not names.is_profiler(receiver)
                 if last in frameworks.REPORTS and (_shows_loss(node) or _says_loss(node)):
                     fact.report |= _shows_loss(node)
                     fact.said = True

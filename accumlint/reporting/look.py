@@ -30,7 +30,8 @@ _PAINTS = {
 class Look:
     """What the reader's terminal can show, and what some formats are asked for besides.
 
-    Paths are told relative to the `root`. `category` and `silenced` (show silenced findings, too) are SARIF's.
+    Paths are told relative to the `root`. `category` and `silenced` (show silenced findings, too) are SARIF's. What is
+    `quiet` says nothing about the run.
     """
 
     color: bool = False
@@ -38,6 +39,7 @@ class Look:
     root: Path = Path("/")
     category: str = "accumlint/"
     silenced: bool = False
+    quiet: bool = False
 
     def paint(self, text: str, paint: str) -> str:
         return f"\x1b[{_PAINTS[paint]}m{text}\x1b[0m" if self.color and text else text

@@ -15,7 +15,9 @@ SEVERITIES = ("error", "warning", "info")
 
 
 def summary(results: Sequence[Checked], look: Look) -> Iterator[str]:
-    """The findings of the whole run in one line, and the loops that were not traced in another."""
+    """The findings of the whole run in one line, and the loops that were not traced in another; nothing if quiet."""
+    if look.quiet:
+        return
     reports = [report for result in results for report in result.reports]
     checked = [r for r in results if all(p.kind is Kind.WARNING for p in r.problems)]
     untraced = sum(len(result.untraced) for result in results)

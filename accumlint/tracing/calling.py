@@ -459,11 +459,13 @@ class Calling:
         if names.is_norm(last):
             self.machine.updating.norm(everything, node, text)
             return Unknown("norm")
+        unknown = [s for s in everything if isinstance(s, Unknown)]
+        objects = [s for s in everything if isinstance(s, Object)]
         received = self.machine.things.received(args, kwargs)
-        if any(isinstance(s, Unknown) and s.batches for s in everything):
+        if any(s.batches for s in unknown):
             # The model and its data: a forward.
             received.discard("model")
-        losses = [s for s in everything if isinstance(s, Unknown) and s.loss and s.networks]
+        losses = [s for s in unknown if s.loss and s.networks]
         if losses and all(map(self.machine.losses.is_gone, losses)):
             received.discard("loss")
         asked = self.machine.program.parents.get(node) if "loss" in received else None
@@ -475,22 +477,14 @@ class Calling:
                 x.node in self.machine.relevance.backwards for x in self.machine.state.loops
             )
             self.machine.state.unread.append(t.Unread(node, text, frozenset(received), inside))
-        self.machine.engines.handed(everything)
-        found = derived(
-            f"{text}(…)"
-            if any(isinstance(s, Unknown) and s.tensor for s in everything)
-            else p.render(node)
-            if isinstance(node, p.Call)
-            else text,
-            *everything,
-            node=node,
-        )
-        for source in everything:
-            if (
-                isinstance(source, Object)
-                and source.role in ("model", "engine")
-                and source.networks
-            ):
+        self.machine.engines.handed(objects)
+        if any(s.tensor for s in unknown):
+            named = f"{text}(…)"
+        else:
+            named = p.render(node) if isinstance(node, p.Call) else text
+        found = derived(named, *unknown, node=node)
+        for source in objects:
+            if source.role in ("model", "engine") and source.networks:
                 if not self.machine.state.no_grad and not frameworks.is_harmless(text):
                     found.networks = found.networks | source.networks
                     found.forwards = (
@@ -501,17 +495,13 @@ class Calling:
         library = text.startswith(("torch.", "F.")) or (
             isinstance(callee, Unknown) and callee.tensor
         )
-        found.lost = any(
-            isinstance(s, Unknown) and self.machine.tensors.hides(s, library) for s in everything
-        )
-        if any(isinstance(s, Unknown) and s.parameters for s in everything):
+        found.lost = any(self.machine.tensors.hides(s, library) for s in unknown)
+        if any(s.parameters for s in unknown):
             found.parameters = True
-            found.networks = found.networks.union(
-                *(s.networks for s in everything if isinstance(s, Unknown) and s.parameters)
-            )
+            found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
         if self.machine.state.no_grad or names.is_accuracy(last):
             found.networks = frozenset()
-        found.things = tuple(s for s in everything if isinstance(s, Object) and s.role)
+        found.things = tuple(s for s in objects if s.role)
         if last[:1].isupper() and "Output" in last:
             # A model's output holds what it is made of under the names that it is given.
             found.attributes.update((k, v) for k, v in kwargs.items() if isinstance(v, Unknown))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
@@ -23,6 +24,7 @@ from accumlint.tracing.values import (
     Unknown,
     Value,
 )
+from accumlint.tracing.weighing import Weighing
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 MAX_NODES_OF_VALUE = 1_500
 # All such calls of a run together.
 MAX_NODES_OF_VALUES = 60_000
+_NOTHING = relevance(())
 _CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
 _TABLED = (
     frozenset(frameworks.WRAPPERS)
@@ -61,6 +64,11 @@ class Borders:
     refused: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
 
+    @cached_property
+    def weighing(self) -> Weighing:
+        """What the guards of the program hold."""
+        return Weighing(self.program)
+
 
 class Elsewhere:
     """The project's other files, as one machine sees them."""
@@ -87,7 +95,7 @@ class Elsewhere:
 
     def _home(self, module: Module) -> Home:
         if module.source not in self.homes:
-            home = Home(module.source, Frame({}), relevance(()), module)
+            home = Home(module.source, Frame({}), _NOTHING, module)
             home.frame.home = home
             self.homes[module.source] = home
         return self.homes[module.source]

@@ -375,13 +375,12 @@ class Engines:
         accelerator = self.in_force()
         return accelerator is None or not self.gated(optimizer) or accelerator.sync
 
-    def handed(self, values: list[Value]) -> None:
+    def handed(self, things: list[Object]) -> None:
         """Things given to a call that cannot be followed, which may prepare them."""
-        if any(isinstance(v, Object) and v.role == "accelerator" for v in values):
+        if any(thing.role == "accelerator" for thing in things):
             self.handed_any = True
-        for value in values:
-            if isinstance(value, Object):
-                value.handed = True
+        for thing in things:
+            thing.handed = True
 
     def passed(self, args: list[Value]) -> Value:
         if len(args) == 1:

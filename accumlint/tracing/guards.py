@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING
 
+from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance
@@ -19,6 +19,7 @@ from accumlint.tracing.values import (
     Unknown,
     Value,
 )  # fmt: skip
+from accumlint.tracing.weighing import Weighing, flag, stripped
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -28,14 +29,13 @@ _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
 
 _HOLDS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
-_POSITIVE = {"is not": "is", "!=": "=="}
-
 
 class Guards:
     """Decides the guards of one machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, weighing: Weighing) -> None:
         self.machine = machine
+        self.weighing = weighing
         self.decisions: dict[str, Decision] = {}
         self.asked_data: dict[str, int] = {}
         # The side that the guard being evaluated had better take (None: either).
@@ -48,16 +48,10 @@ class Guards:
         self.supposed = False
         # The last unknown that a guard asked for.
         self.latest = ""
-        self._by_test: dict[str, p.If] | None = None
         # Per question about the data: the iteration that it was last asked in, whether there was a reason, the answer.
         self._told: dict[str, tuple[object, bool, bool]] = {}
-        self._wrapping: frozenset[str] | None = None
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
         self._one: dict[p.Node, Number] = {}
-        self._goals: dict[p.Node, bool | None] = {}
-        self._ends: dict[p.Node, bool] = {}
-        # Per counter whose remainder decides a step: where it stands then.
-        self._ending: dict[str, int] | None = None
 
     def refusal(self) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
@@ -82,7 +76,7 @@ class Guards:
 
     def known_truth(self, value: Value) -> bool | None:
         if isinstance(value, Unknown):
-            key, negated = _stripped(value.text)
+            key, negated = stripped(value.text)
             if key in self.decisions and not self.decisions[key].data:
                 self.supposed = True
                 return (self.decisions[key].choice == "true") != negated
@@ -93,27 +87,29 @@ class Guards:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
         if isinstance(value, Unknown):
-            self.latest = _stripped(value.text)[0]
+            self.latest = stripped(value.text)[0]
         self.supposed = self.supposed or isinstance(value, Unknown)
         if known is not None:
             if isinstance(value, Unknown):
-                decision = self.decisions[_stripped(value.text)[0]]
+                decision = self.decisions[stripped(value.text)[0]]
                 decision.matters = decision.matters or self._matters(node)
             return known
         assert isinstance(value, Unknown)
-        key, negated = _stripped(value.text)
+        key, negated = stripped(value.text)
         if names.is_end(p.render(expression)) or names.is_end(key):
             return bool(self.machine.state.last and self.machine.state.last[-1]) != negated
         if value.tensor:
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
             return self._skipped_step(key, expression) != negated
+        if names.is_unscaled(key):
+            return self.machine.state.ledger.is_unscaled != negated
         if (
             self.machine.state.loops
             and self.machine.state.asked
             and f" % {self.machine.scenario.steps} == " in key
         ):
-            return self._boundary(self._ahead(expression)) != negated
+            return self._boundary(self._behind(expression)) != negated
         equality = _equality(key)
         if equality is not None:
             return self._literal(equality[0], equality[1], node, key) != negated
@@ -171,43 +167,25 @@ class Guards:
             case p.Compare(
                 left=p.Name() | p.Attr() as count,
                 rest=[("<" | "<=" | ">" | ">=" as op, p.Name() | p.Attr())],
-            ) if p.dotted(count) in self._wrapping_counts():
+            ) if p.dotted(count) in self.weighing.wrapping_counts:
                 self.supposed = True
                 return self._boundary() != (op in ("<", "<="))
             case _:
                 return None
 
-    def ends_windows(self, node: p.Node | None = None) -> bool:
+    def ends_windows(self, node: p.If | None = None) -> bool:
         """True when a guard (the one being decided, unless told) holds a step and no backward."""
-        relevance, node = self.machine.relevance, node or self.deciding
-        if not isinstance(node, p.If):
-            return False
-        if node not in self._ends:
-            self._ends[node] = any(s in relevance.stepping for s in node.body) and not any(
-                s in relevance.backwards for s in node.body
-            )
-        return self._ends[node]
+        guard = node or self.deciding
+        return isinstance(guard, p.If) and self.weighing.ends_windows(guard, self.machine.relevance)
 
-    def _wrapping_counts(self) -> frozenset[str]:
-        """What is raised by something else than a number, and set to 0 where it is held against a limit."""
-        if self._wrapping is None:
-            program = self.machine.program
-            raised = {
-                p.dotted(n.target)
-                for n in program.of(p.Augment)
-                if n.op == "+" and not isinstance(n.value, p.Const)
-            }
-            emptied = {
-                p.dotted(target)
-                for guard in program.of(p.If)
-                if isinstance(guard.test, p.Compare)
-                for n in p.walk(guard.body, into_functions=False)
-                if isinstance(n, p.Assign) and isinstance(n.value, p.Const) and n.value.value == 0
-                for target in n.targets
-                if p.dotted(target) == p.dotted(guard.test.left)
-            }
-            self._wrapping = frozenset(raised & emptied)
-        return self._wrapping
+    def goal_of(self, node: p.If) -> bool | None:
+        """Which side of a guard has more to do with training, None where neither has."""
+        return self.weighing.goal(node, self.machine.relevance)
+
+    def _weights(self, node: p.If) -> tuple[int, int]:
+        """How much either side of a guard has to do with training."""
+        relevance, weight = self.machine.relevance, self.weighing.weight
+        return weight(node.body, relevance), weight(node.orelse, relevance)
 
     def _boundary(self, ahead: int = 0) -> bool:
         """A counter that began nobody knows where is asked for the window's end: it comes every so often.
@@ -219,18 +197,11 @@ class Guards:
         number = rounds.setdefault(self.machine.iteration(), len(rounds) + 1)
         return (number - ahead) % self.machine.scenario.steps == 0
 
-    def _ahead(self, test: p.Expr) -> int:
-        """How far behind the micro-batch that steps a counter is at what is asked for, 0 where nobody can tell."""
-        asked = _remainder(test)
-        if asked is None or self.ends_windows():
+    def _behind(self, test: p.Expr) -> int:
+        """How many micro-batches behind the window's end a test asks for; the end itself where it ends windows."""
+        if self.ends_windows():
             return 0
-        if self._ending is None:
-            guards = (
-                _remainder(n.test) for n in self.machine.program.of(p.If) if self.ends_windows(n)
-            )
-            self._ending = dict(r for r in guards if r is not None)
-        counter, position = asked
-        return (position - self._ending.get(counter, position)) % self.machine.scenario.steps
+        return self.weighing.ahead(test, self.machine.scenario.steps, self.machine.relevance)
 
     def _skipped_step(self, key: str, expression: p.Expr) -> bool:
         """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
@@ -292,7 +263,7 @@ class Guards:
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
-        then, other = self.weight(node.body), self.weight(node.orelse)
+        then, other = self._weights(node)
         if then < 0 or then < other:
             return False
         return then > other or bool(node.orelse)
@@ -313,19 +284,21 @@ class Guards:
             if key.endswith(" is None"):
                 return False
             return not names.is_off_by_default(key) and not names.is_occasional(key)
-        then, other = self.weight(node.body), self.weight(node.orelse)
+        then, other = self._weights(node)
         if then == other == 0:
             # The same flag may guard more, further on.
-            weighty = self._weighty(node)
+            weighty = self.weighing.weighty(node, self.machine.relevance)
             if weighty is not None:
-                return self._default(value, key, _flag(weighty.test)[1], weighty)
+                return self._default(value, key, flag(weighty.test)[1], weighty)
         if then < 0 or other < 0:
             return (then > other) != negated
         if then != other:
             on = (then > other) != negated
             # A flag whose name says "unusual" stays off unless its other side has no event at all.
             if on and names.is_off_by_default(key):
-                return min(then, other) == 0 and not self._trains_without(key)
+                return min(then, other) == 0 and not self.weighing.trains_without(
+                    key, self.machine.relevance
+                )
             return on
         if then == 0 and node.orelse:
             # Of two losses, the one that everybody knows how to follow.
@@ -348,74 +321,15 @@ class Guards:
             s in self.machine.relevance.backwards for s in (*guard.body, *guard.orelse)
         )
 
-    def _trains_without(self, key: str) -> bool:
-        """True where a flag guards one way to go backward, and another one stands outside of all that it guards."""
-        backwards = self.machine.relevance.backwards
-        guards = [
-            guard
-            for guard in self.machine.program.of(p.If)
-            if _flag(guard.test)[0] == key and not backwards.isdisjoint(guard.body)
-        ]
-        if not guards:
-            return False
-        inside = {n for guard in guards for n in p.walk(guard.body)}
-        program = self.machine.program
-        return any(
-            n in backwards and n not in inside for n in (*program.of(p.Do), *program.of(p.Assign))
-        )
-
-    def _weighty(self, node: p.If) -> p.If | None:
-        """Another guard with the same test, or its opposite, that has to do with training."""
-        if self._by_test is None:
-            self._by_test = {}
-            for guard in self.machine.program.of(p.If):
-                if self.weight(guard.body) > self.weight(guard.orelse):
-                    self._by_test.setdefault(_flag(guard.test)[0], guard)
-        return self._by_test.get(_flag(node.test)[0])
-
-    def goal_of(self, node: p.If) -> bool | None:
-        """Which side of a guard has more to do with training, None where neither has."""
-        if node not in self._goals:
-            then, other = self.weight(node.body), self.weight(node.orelse)
-            self._goals[node] = None if then == other else then > other
-        return self._goals[node]
-
-    def weight(self, block: tuple[p.Stmt, ...]) -> int:
-        """How much a branch has to do with training; below zero for one that gives up."""
-        if not block:
-            return 0
-        if isinstance(block[-1], p.Raise):
-            return -2
-        if (
-            len(block) == 1
-            and isinstance(block[0], p.If)
-            and block[0] not in self.machine.relevance.eventful
-        ):
-            return max(self.weight(block[0].body), self.weight(block[0].orelse))
-        eventful = sum(s in self.machine.relevance.eventful for s in block)
-        backward = sum(s in self.machine.relevance.backwards for s in block)
-        if _exits(block[-1]):
-            return -2
-        if isinstance(block[-1], p.Jump | p.Return) and not backward:
-            return -1
-        return 4 * backward + min(eventful, 3)
-
-    def _usual(self, block: tuple[p.Stmt, ...]) -> int:
-        """How much a branch looks like the ordinary one: what only wipes the gradients is for bad data."""
-        relevance = self.machine.relevance
-        eventful = [s for s in block if s in relevance.eventful]
-        calls = (n for n in p.walk(tuple(eventful)) if isinstance(n, p.Call))
-        if eventful and all(names.is_clearing(p.dotted(n.func).rpartition(".")[2]) for n in calls):
-            return -1
-        return self.weight(block)
-
     def _data_guard(self, value: Unknown, key: str, negated: bool, node: p.Node) -> bool:
         """A guard on the data (is the loss finite?): the ordinary side, except once on an exceptional path."""
         if not isinstance(node, p.If):
             # A part of a test (`a or b`) is decided like the whole.
             return bool(negated) if self.goal is None else self.goal
         where = f"{id(node)}"
-        then, other = self._usual(node.body), self._usual(node.orelse)
+        relevance = self.machine.relevance
+        then = self.weighing.usual(node.body, relevance)
+        other = self.weighing.usual(node.orelse, relevance)
         idle = then == 0 and not _carries(node, self.machine.relevance)
         ordinary = then > other or (then == other and not idle)
         if _carries(node, self.machine.relevance) and then == other == 0:
@@ -461,24 +375,6 @@ class Guards:
         return self._is_exceptional(f"{id(node)}", True)
 
 
-def _stripped(text: str) -> tuple[str, bool]:
-    """A decision's key and whether the text negates it."""
-    negated = False
-    while text.startswith("not "):
-        text = text[4:]
-        negated = not negated
-    return text, negated
-
-
-def _flag(test: p.Expr) -> tuple[str, bool]:
-    """The same for a test as it is written: `x is not None` negates `x is None`, too."""
-    match test:
-        case p.Compare(left=left, rest=[("is not" | "!=" as op, right)]):
-            return f"{p.render(left)} {_POSITIVE[op]} {p.render(right)}", True
-        case _:
-            return _stripped(p.render(test))
-
-
 def _equality(key: str) -> tuple[str, str] | None:
     """The symbol and the string literal of a key like `args.optimizer == 'adam'`."""
     left, found, right = key.partition(" == ")
@@ -487,8 +383,10 @@ def _equality(key: str) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Comparison:
+    """An unknown held against a whole number."""
+
     symbol: str
     operator: str
     limit: int
@@ -519,31 +417,6 @@ def _divides_by_steps(guard: p.If) -> bool:
     return False
 
 
-def _remainder(test: p.Expr) -> tuple[str, int] | None:
-    """The counter in `(counter + 1) % K == 0`, and where it stands then, counted from a multiple of K (-1).
-
-    None for any other test.
-    """
-    match test:
-        case p.Compare(left=p.Binary(op="%", left=counter), rest=[("==", wanted)]):
-            pass
-        case _:
-            return None
-    position = 0
-    match wanted:
-        case p.Const(value=int(number)):
-            position = number
-        case p.Binary(op="-", right=p.Const(value=int(number))):
-            position = -number
-        case _:
-            return None
-    match counter:
-        case p.Binary(op="+", left=left, right=p.Const(value=int(number))):
-            return p.render(left), position - number
-        case _:
-            return p.render(counter), position
-
-
 def _makes_a_known_loss(block: tuple[p.Stmt, ...]) -> bool:
     """True where one of torch's losses is built and kept under a name."""
     return any(
@@ -552,18 +425,6 @@ def _makes_a_known_loss(block: tuple[p.Stmt, ...]) -> bool:
         and p.dotted(s.value.func).rpartition(".")[2] in frameworks.CRITERIA
         for s in block
     )
-
-
-def _exits(statement: p.Stmt) -> bool:
-    if isinstance(statement, p.Do) and isinstance(statement.value, p.Call):
-        return p.dotted(statement.value.func) in (
-            "sys.exit",
-            "exit",
-            "quit",
-            "os._exit",
-            "os.abort",
-        )
-    return False
 
 
 def _skips(block: tuple[p.Stmt, ...]) -> p.Jump | p.Return | None:

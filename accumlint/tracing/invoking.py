@@ -53,7 +53,9 @@ class Invoking:
         if len(measured) == _MEASURED:
             return measured[-1]
         begun, fetched = len(state.events), state.serial
-        found = self._entered(closure, args, kwargs, receiver, node)
+        elsewhere = self.machine.elsewhere
+        run = elsewhere.entered if elsewhere.crosses(closure.function) else self.executed
+        found = run(closure, args, kwargs, receiver, node)
         if state.loops and names.is_evaluation(closure.function.name):
             # It fetches its data itself, and nothing that trains hears of it.
             given = any(
@@ -64,19 +66,6 @@ class Invoking:
             if aside and state.serial > fetched and not given:
                 state.evaluated.setdefault(closure.function, []).append(found)
         return found
-
-    def _entered(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Value:
-        elsewhere = self.machine.elsewhere
-        if elsewhere.crosses(closure.function):
-            return elsewhere.entered(closure, args, kwargs, receiver, node)
-        return self.executed(closure, args, kwargs, receiver, node)
 
     def executed(
         self,

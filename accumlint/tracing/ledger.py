@@ -77,6 +77,11 @@ class Ledger:
     def pending_of(self, optimizer: Object) -> tuple[Contribution, ...]:
         return tuple(self._seen(h) for h in self.of(optimizer) if optimizer not in h.applied_by)
 
+    @property
+    def is_unscaled(self) -> bool:
+        """True where nothing that lies in `.grad` is still multiplied by a scale."""
+        return not any(held.scaled for held in self.lying())
+
     def unscale(self, optimizer: Object | None) -> None:
         for held in self.of(optimizer) if optimizer is not None else self.lying():
             held.scaled = False

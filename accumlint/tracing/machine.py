@@ -81,7 +81,7 @@ class Machine:
         # Python's side of the language …
         self.expressions = Expressions(self)
         self.eval = self.expressions.eval
-        self.guards = Guards(self)
+        self.guards = Guards(self, borders.weighing)
         self.iterating = Iterating(self)
         self.rounds = Rounds(self)
         self.naming = Naming(self)

@@ -58,7 +58,12 @@ def _in_ddp(module: Any) -> Any:
 
 def _trainer(binding: Binding) -> type:
     class Trainer:
-        """Divides by the accumulation steps only where the loss is not told the window's number of items."""
+        """Divides by the accumulation steps only where the loss is not told the window's number of items.
+
+        Unless a subclass says whether its loss needs that.
+        """
+
+        loss_is_scaled_for_ga: bool | None = None
 
         def __init__(self, *_: Any, compute_loss_func: Callable[..., Any] | None = None, **__: Any):
             self.model = binding.model("model")
@@ -111,7 +116,10 @@ def _trainer(binding: Binding) -> type:
             takes = "num_items_in_batch" in inspect.signature(self.compute_loss).parameters
             told = {"num_items_in_batch": num_items_in_batch} if takes else {}
             loss = self.compute_loss(model, inputs, **told)
-            if not self.model_accepts_loss_kwargs and self.compute_loss_func is None:
+            scaled = self.loss_is_scaled_for_ga
+            if scaled is None:
+                scaled = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+            if not scaled:
                 loss = loss / binding.steps_
             self.accelerator.backward(loss)
             return loss.detach()
