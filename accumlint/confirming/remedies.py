@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 
-from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.evidence import Evidence, Undecided, deciding, roots
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
 
@@ -20,6 +20,8 @@ _ROLES = {
     "loader": "a list of micro-batches, of which the loop takes one at a time",
     "optimizer": "an optimizer over the parameters of the model that is given here too",
 }
+# What can show a loss where nothing else is known to be missing.
+_TELLING = {"model", "criterion"}
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
 _CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
@@ -86,23 +88,26 @@ def _wanted(
 ) -> dict[str, int]:
     """The names that are missing, with the lines that ask for them; 0 for a line that is not known."""
     assert plan.job is not None
+    source = plan.job.text
     if reason.names:
-        return dict.fromkeys(map(_given, reason.names), 0)
+        return {one: 0 for name in reason.names for one in _made_of(_given(name), source)}
     first = evidence.raw.get("equal") if evidence else None
     if first is None:
         line = launched.line
-        return dict.fromkeys(_read(line, plan.job.text), line)
-    raised = first["raised"]
-    if raised and (owner := _missed(raised["message"], raised["line"], plan.job.text)):
+        return dict.fromkeys(_read(line, source), line)
+    if first["unbound"]:
+        return {}
+    raised, failures = first["raised"], first["failed"]
+    if raised and (owner := _missed(raised["message"], raised["line"], source)):
         return {owner: raised["line"]}
     if raised and "does not require grad" in raised["message"]:
         # What it was to be computed from has failed before.
-        for line in reversed(_failed(first["failed"], raised["line"])):
-            if found := dict.fromkeys(_read(line, plan.job.text), line):
+        for index, failure in reversed([*enumerate(failures)]):
+            if found := roots(failures, failure["wanted"], index):
                 return found
-    if raised and (criterion := _unmade(raised["line"], plan.job.text)):
+    if raised and (criterion := _unmade(raised["line"], source)):
         return {criterion: raised["line"]}
-    wanted: dict[str, int] = dict(first["wanted"])
+    wanted = roots(failures, first["wanted"], len(failures))
     for touched in first["notes"]["touched"]:
         if name := _given(touched):
             wanted.setdefault(name, 0)
@@ -110,15 +115,26 @@ def _wanted(
         return wanted
     if raised:
         line: int = raised["line"]
-        wanted = dict.fromkeys(_read(line, plan.job.text), line)
-    # The model itself, what computes the loss from its output, or the user's own data would tell.
-    return wanted or {n: 0 for n, role in plan.job.roles.items() if role in _ROLES}
+        wanted = dict.fromkeys(_read(line, source), line)
+    elif failure := deciding(failures):
+        wanted = roots(failures, failure["wanted"], failures.index(failure))
+    # The model itself, or what computes the loss from its output, would tell.
+    return wanted or {n: 0 for n, role in plan.job.roles.items() if role in _TELLING}
 
 
-def _failed(failures: Iterable[str], until: int) -> list[int]:
-    """The lines before another at which statements have failed."""
-    lines = (int(found[1]) for told in failures if (found := re.match(r"line (\d+): ", told)))
-    return sorted({line for line in lines if line < until})
+def _made_of(name: str, source: str) -> list[str]:
+    """What takes the place of a name: of a class of the user's, or a method of one, what is made of it."""
+    cls = name.partition(".")[0]
+    if f"class {cls}" not in source:
+        return [name]
+    made = [
+        ast.unparse(target)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        if ast.unparse(node.value.func) == cls
+        for target in node.targets
+    ]
+    return list(dict.fromkeys(made)) or [name]
 
 
 def _missed(message: str, line: int, text: str) -> str:

@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -231,8 +232,7 @@ class Binding(Things):
         if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
             raise failure
         frame = sys._getframe(1)
-        reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
-        self.failed.append(f"line {frame.f_lineno}: {reason}")
+        self.failures.note(failure, frame.f_lineno, flat(bound))
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.optim.Optimizer):
             # It may do more than step, like reducing what it applies.
@@ -289,7 +289,9 @@ class Binding(Things):
             self.choices.pop(text)
             if known is not None:
                 self.choices[text] = known
-        return refusing
+        # What refuses to run without a GPU is run without.
+        with mock.patch.object(torch.cuda, "is_available", lambda: True):
+            return bool(test())
 
     def truth(self, value: Any) -> bool:
         """What a guard comes to."""
@@ -323,6 +325,8 @@ class Binding(Things):
         try:
             return now()
         except NameError:
+            if failure is not None:
+                self.failures.bind(failure, name)
             return self._missing(name)
 
     def _importing(self, failure: Exception) -> bool:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
+from accumlint.confirming.child.failures import Failures
 from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
@@ -128,7 +129,7 @@ class Things:
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
-        self.failed: list[str] = []
+        self.failures = Failures(recorder.settings.file, self.standins)
         # The keys by which parts of what a name holds are taken.
         self.keyed: dict[str, tuple[str, ...]] = {}
         self.turns = 0
@@ -332,6 +333,7 @@ class Things:
             seed = 17 + len(self.models)
             made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
             self.models[key] = made
+            made.name_ = text
             if not AVERAGE.search(key):
                 self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"

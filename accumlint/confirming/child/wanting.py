@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 import traceback
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import FrameType
+from typing import TypeAlias
 
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
+
+
+# How Python names the type of what could not be done something with.
+_KIND = re.compile(r"'(\w+)' object (is not|has no|does not)|object of type '(\w+)'")
+_Found: TypeAlias = "Iterator[tuple[str, object]]"
 
 
 def missing_names(
@@ -26,49 +35,70 @@ def missing_names(
         looks.insert(0, _unbound)
     if "NoneType" in str(error):
         looks.reverse()
+    said = _KIND.search(str(error))
+    kind = said and (said[1] or said[3])
     for look in (*looks, _argument):
         for frame, line in reversed(steps):
-            found = list(dict.fromkeys(look(frame, line, text, told)))
+            found = dict(look(frame, line, text, told))
+            # What an exception speaks of is of the type that it names.
+            named = [n for n, value in found.items() if type(value).__name__ == kind]
             if found:
-                return [(name, line) for name in found]
+                return [(name, line) for name in named or found]
     return []
 
 
-def _unbound(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+def _unbound(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement around a line reads that its function has not bound."""
     around = [
         n
-        for n in ast.walk(ast.parse(text))
+        for n in ast.walk(_parsed(text))
         if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or line)
     ]
     innermost = min(around, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
     for node in ast.walk(innermost):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             if node.id in frame.f_code.co_varnames and node.id not in frame.f_locals:
-                yield node.id
+                yield node.id, None
 
 
-def _nothing(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+def _nothing(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that is None."""
     for node in _read(line, text):
         if _value(node, frame) is None:
-            yield ast.unparse(node)
+            yield ast.unparse(node), None
 
 
-def _made_up(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+def _made_up(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that is a stand-in, or has come of a network that is one."""
     networks = [n for n, what in told.items() if "a network of" in what]
+    spoken_for: set[ast.expr] = set()
     for node in _read(line, text):
         name = ast.unparse(node)
         value = _value(node, frame)
+        owner = _value(node.value, frame) if isinstance(node, ast.Attribute) else None
+        if node in spoken_for:
+            continue
         if isinstance(value, Output):
             # What a network gives is another one in each micro-batch: the network itself is asked for.
-            yield from networks or (name,)
-        elif isinstance(value, Stub) or name in told:
-            yield name
+            for one in [value.network] if value.network else networks or [name]:
+                yield one, value
+        elif isinstance(owner, Stub | Namespace) and isinstance(node, ast.Attribute):
+            # Of settings it is one that is missing.
+            spoken_for.add(node.value)
+            yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}", value
+        elif isinstance(value, Stub):
+            yield _text(value) or name, value
+        elif name in told:
+            yield name, value
 
 
-def _argument(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> Iterator[str]:
+def _text(value: object) -> str:
+    """The dotted name that a stand-in is known by, "" where it has none."""
+    text = value._text if isinstance(value, Stub) else ""  # pyright: ignore[reportPrivateUsage]
+    return text if all(part.isidentifier() for part in text.split(".")) else ""
+
+
+def _argument(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that its function was called with."""
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -77,9 +107,14 @@ def _argument(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -
             yield node.id
 
 
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def _read(line: int, text: str) -> Iterator[ast.Name | ast.Attribute]:
-    """The names and chains of attributes that are read at a line."""
-    for node in ast.walk(ast.parse(text)):
+    """The names and chains of attributes that are read at a line, what is read of one before that one."""
+    for node in ast.walk(_parsed(text)):
         if isinstance(node, ast.Name | ast.Attribute) and node.lineno == line:
             if isinstance(node.ctx, ast.Load) and ast.unparse(node) not in ("torch", "nn", "F"):
                 yield node
@@ -91,5 +126,7 @@ def _value(node: ast.expr, frame: FrameType) -> object:
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, ...))
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         owner = _value(node.value, frame)
+        if isinstance(owner, Stub | Namespace):
+            return getattr(owner, node.attr, ...)
         return getattr(owner, "__dict__", {}).get(node.attr, ...)
     return ...
