@@ -8,18 +8,23 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, roots
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
+from accumlint.reading import names
 
 # What takes the place of a name in a set-up file, by its role.
 _ROLES = {
-    "model": "a torch.nn.Module",
+    "model": "a small torch.nn.Module, of some thousand parameters",
     "criterion": "a function that gives the loss",
     "loader": "a list of micro-batches, of which the loop takes one at a time",
     "optimizer": "an optimizer over the parameters of the model that is given here too",
 }
+# What is said of a name that a set-up file has given.
+GIVEN = "as the set-up file gives it"
 # What can show a loss where nothing else is known to be missing.
 _TELLING = {"model", "criterion"}
 # Names of modules and of what is the same everywhere.
@@ -56,12 +61,22 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     """A set-up file to fill in with what is missing, "" where no name would help."""
     if plan.job is None or launched.fault:
         return ""
-    wanted = _wanted(plan, launched, evidence, reason)
+    given = _given_already(evidence)
+    source, roles = plan.job.text, plan.job.roles
+    data = _data(evidence, plan)
+    wanted = {
+        name: line
+        for name, line in _wanted(plan, launched, evidence, reason).items()
+        if not {name, f"self.{name}", name.removeprefix("self.")} & given
+    }
     if not wanted:
         return ""
-    source = plan.job.text
+    if any(_role(name, roles, source) == "optimizer" for name in wanted):
+        # What it is over.
+        models = (n for n, role in roles.items() if role == "model" and n not in given)
+        wanted = dict.fromkeys(islice(models, 1), 0) | wanted
     entries = [
-        f"        {json.dumps(name)}: ...,  # {_meant(name, line, plan.job.roles, source)}"
+        f"        {json.dumps(name)}: ...,  # {_meant(name, line, roles, source, data)}"
         for name, line in wanted.items()
     ]
     return "\n".join(
@@ -83,6 +98,13 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     )
 
 
+def _given_already(evidence: Evidence | None) -> set[str]:
+    """The names that a set-up file has given in the run."""
+    first = evidence.raw.get("equal") if evidence else None
+    standins: Mapping[str, str] = first["standins"] if first else {}
+    return {name for name, what in standins.items() if what == GIVEN}
+
+
 def _wanted(
     plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided
 ) -> dict[str, int]:
@@ -97,13 +119,14 @@ def _wanted(
         return dict.fromkeys(_read(line, source), line)
     if first["unbound"]:
         return {}
-    raised, failures = first["raised"], first["failed"]
+    raised = first["raised"]
+    failures: list[Mapping[str, Any]] = first["failed"]
     if raised and (owner := _missed(raised["message"], raised["line"], source)):
         return {owner: raised["line"]}
     if raised and "does not require grad" in raised["message"]:
         # What it was to be computed from has failed before.
-        for index, failure in reversed([*enumerate(failures)]):
-            if found := roots(failures, failure["wanted"], index):
+        for index in reversed(range(len(failures))):
+            if found := roots(failures, failures[index]["wanted"], index):
                 return found
     if raised and (criterion := _unmade(raised["line"], source)):
         return {criterion: raised["line"]}
@@ -184,8 +207,8 @@ def _read(line: int, text: str) -> Iterator[str]:
         for n in nodes
         if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
     ]
-    for names in (map(_called, called), read):
-        if found := [name for name in dict.fromkeys(names) if _is_free(name)]:
+    for told in (map(_called, called), read):
+        if found := [name for name in dict.fromkeys(told) if _is_free(name)]:
             yield from found
             return
 
@@ -207,15 +230,33 @@ def _is_free(name: str) -> bool:
     return dotted and (name.startswith("self.") or name.partition(".")[0] not in _KNOWN)
 
 
-def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
-    """What is to stand for a name: what its role asks for, and where it is read."""
-    role = roles.get(name) or ("criterion" if _CRITERION.search(name.rpartition(".")[2]) else "")
+def _data(evidence: Evidence | None, plan: Plan) -> str:
+    """What a network gets in a run whose micro-batches are made on the spot, "" where that is not known."""
+    first = evidence.raw.get("equal") if evidence else None
+    if first is None or plan.job is None:
+        return ""
+    if first["kind"] == "tokens":
+        return (
+            f"; it gets rows of token ids below 11 and labels, of which {plan.job.ignored} is none"
+        )
+    return "; it gets rows of 5 numbers" if first["kind"] in ("rows", "values") else ""
+
+
+def _role(name: str, roles: Mapping[str, str], source: str) -> str:
+    """The role of what is to be given under a name, "" for none."""
     last = name.rpartition(".")[2]
-    if not role and last.lower().endswith("loss") and re.search(rf"\b{last}\(", source):
-        # What is called is no loss yet.
-        role = "criterion"
-    said = [_ROLES[role]] if role in _ROLES else []
-    if _CONFIGURATION.search(name):
+    if role := roles.get(name):
+        return role
+    # What is called is no loss yet.
+    called = last.lower().endswith("loss") and re.search(rf"\b{last}\(", source)
+    return "criterion" if called or _CRITERION.search(last) else names.role_of(last)
+
+
+def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: str) -> str:
+    """What is to stand for a name: what its role asks for, and where it is read."""
+    role = _role(name, roles, source)
+    said = [_ROLES[role] + (data if role == "model" else "")] if role in _ROLES else []
+    if not said and _CONFIGURATION.search(name):
         said.append("a types.SimpleNamespace with what its name does not tell")
     # What is imported is read without the package that it is from.
     parts = name.split(".")
@@ -225,9 +266,9 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str) -> str:
     return "; ".join(said) or "whatever the loop needs"
 
 
-def _first_use(names: Iterable[str], source: str) -> int:
+def _first_use(names_: Iterable[str], source: str) -> int:
     """The first line that reads one of some names, 0 for none."""
-    known = set(names)
+    known = set(names_)
     uses = (
         node.lineno
         for node in ast.walk(ast.parse(source))

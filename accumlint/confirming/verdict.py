@@ -239,6 +239,7 @@ def _because(first: Mapping[str, Any]) -> str:
 
 def _raised(raised: Mapping[str, Any]) -> str:
     where = f" at line {raised['line']}" if raised["line"] else ""
+    where += f" ({raised['beside']})" if raised["beside"] else ""
     return f"{raised['kind']}{where}: {raised['message']}".removesuffix(": ")
 
 

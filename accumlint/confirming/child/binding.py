@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -20,7 +21,7 @@ import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Loader
-from accumlint.confirming.child.given import Kept
+from accumlint.confirming.child.given import Kept, wraps
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.looking import (
     holds_batch,
@@ -80,7 +81,8 @@ class Binding(Things):
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
         if bound in self.given:
-            return self.take(bound)
+            own = self.take(bound)
+            return value if wraps(value, own) else own
         if isinstance(value, Batch):
             return value.use()
         if value is None and (
@@ -131,6 +133,8 @@ class Binding(Things):
                 map(names.is_configuration, (bound, value._text))
             ):
                 return self._piece(bound)
+        if is_settings(bound) or dataclasses.is_dataclass(value):
+            self._ask_for_steps(bound, value)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             if not AVERAGE.search(f"{bound} {type(value).__name__}"):
                 self.own(value)
@@ -140,6 +144,13 @@ class Binding(Things):
             if isinstance(given, Output) and value is given.logits:
                 return given.loss
         return value
+
+    def _ask_for_steps(self, bound: str, value: Any) -> None:
+        """Has settings that another module has made ask for the accumulation steps of the run."""
+        for name, own in list(vars(value).items()) if hasattr(value, "__dict__") else ():
+            if type(own) is int and own == 1 and names.is_steps(name) and self.steps_ > 1:
+                self.tell(f"{bound}.{name}", f"the accumulation steps, {self.steps_}")
+                setattr(value, name, self.steps_)
 
     def _piece(self, bound: str) -> Any:
         """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
@@ -290,7 +301,7 @@ class Binding(Things):
             if known is not None:
                 self.choices[text] = known
         # What refuses to run without a GPU is run without.
-        with mock.patch.object(torch.cuda, "is_available", lambda: True):
+        with mock.patch.object(torch.cuda, "is_available", return_value=True):
             return bool(test())
 
     def truth(self, value: Any) -> bool:

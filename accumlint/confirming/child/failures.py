@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import sys
+import inspect
 import traceback
 from collections.abc import Iterable, Mapping
 from types import FrameType
@@ -41,8 +41,9 @@ class Failures:
             if len(self._noted) >= _MOST:
                 return
             wanted = missing_names(error, self._file, self._text, self._told)
+            inside = self._is_inside(inspect.currentframe())
             known = self._noted[line, reason] = {
-                "line": line, "reason": reason, "names": [], "wanted": wanted, "inside": self._is_inside(sys._getframe(1)),
+                "line": line, "reason": reason, "names": [], "wanted": wanted, "inside": inside,
             }  # fmt: skip
         known["names"] = list(dict.fromkeys([*known["names"], *names]))
         self._latest = (error, known)

@@ -327,6 +327,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.sharding = sharding
         self.promised = binding.promised = contracts.names(binding)
         self.made: list[str] = []
+        # Parts that packages of other versions have.
+        self.partly: set[str] = set()
         self.last = _Last(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
@@ -353,7 +355,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             )
         top = spec.name.split(".")[0]
         module = _StubModule(spec.name, self.binding)
-        if spec.name in _REMOVED or _is_partly_here(spec.name):
+        if spec.name in self.partly:
             self.binding.tell(spec.name, "a stand-in, since this version has none")
             module.__dict__.update(_REMOVED.get(spec.name, {}))
         elif top in contracts.PACKAGES:
@@ -383,10 +385,13 @@ class _Last(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         top = fullname.split(".")[0]
         parent = sys.modules.get(top)
-        if "." in fullname and not isinstance(parent, _StubModule) and _is_expected_to_fail():
+        partly = "." in fullname and not isinstance(parent, _StubModule)
+        if partly and _is_expected_to_fail() and fullname not in _REMOVED:
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if partly:
+            self.finder.partly.add(fullname)
         if top in contracts.PACKAGES:
             return self.finder.spec(fullname)
         if fullname in _RENAMED:
@@ -395,12 +400,6 @@ class _Last(importlib.abc.MetaPathFinder):
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)
-
-
-def _is_partly_here(name: str) -> bool:
-    """Whether a module is a part of a package that is installed."""
-    top, dot, _ = name.partition(".")
-    return bool(dot) and top in sys.modules and not isinstance(sys.modules[top], _StubModule)
 
 
 def _is_expected_to_fail() -> bool:

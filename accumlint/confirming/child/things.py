@@ -363,10 +363,11 @@ class Things:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
         self.tell(text, "SGD over the stand-in's parameters")
-        # Those that a set-up file gives, where there are no others.
-        models = list(self.models.values() or self.recorder.models) or [self.model("model")]
-        params = [p for m in models for p in m.parameters()]
-        made: torch.optim.Optimizer = Optimizer(params, self.found)
+        # Those that a set-up file gives come first, since others may be parts of theirs.
+        given = [v for v in self.given.values() if isinstance(v, nn.Module)]
+        models = [*given, *self.models.values()] or self.recorder.models or [self.model("model")]
+        params = dict.fromkeys(p for m in models for p in m.parameters())
+        made: torch.optim.Optimizer = Optimizer(list(params), self.found)
         if self.accelerators and (text.startswith("self.") or not self.prepares):
             # What hands it out has prepared it.
             made = self.accelerators[-1].prepare_optimizer(made)

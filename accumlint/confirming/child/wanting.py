@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-import traceback
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from traceback import extract_tb, walk_tb
 from types import FrameType
 from typing import TypeAlias
 
+from torch import nn
+
+from accumlint.confirming.child.batches import Loader
+from accumlint.confirming.child.given import Fed
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
-
 
 # How Python names the type of what could not be done something with.
 _KIND = re.compile(r"'(\w+)' object (is not|has no|does not)|object of type '(\w+)'")
@@ -24,9 +27,11 @@ def missing_names(
     error: BaseException, file: str, text: str, told: Mapping[str, str]
 ) -> list[tuple[str, int]]:
     """The names that a set-up file could give to get past an exception, each with its line; `told` have stand-ins."""
+    walked = [*walk_tb(error.__traceback__)]
+    told_of = extract_tb(error.__traceback__)
     steps = [
-        (frame, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
+        (frame, range(line, (getattr(summary, "end_lineno", None) or line) + 1))
+        for (frame, line), summary in zip(walked, told_of, strict=True)
         if frame.f_code.co_filename == file
     ]
     # What is None and was to be something else is asked for first where it is what failed.
@@ -38,21 +43,26 @@ def missing_names(
     said = _KIND.search(str(error))
     kind = said and (said[1] or said[3])
     for look in (*looks, _argument):
-        for frame, line in reversed(steps):
-            found = dict(look(frame, line, text, told))
+        for frame, lines in reversed(steps):
+            found = dict(look(frame, lines, text, told))
             # What an exception speaks of is of the type that it names.
             named = [n for n, value in found.items() if type(value).__name__ == kind]
+            if not named and frame is not walked[-1][0]:
+                # What is called went wrong with one of the things that it was given.
+                named = [
+                    n for n, value in found.items() if isinstance(value, nn.Module | Loader | Fed)
+                ]
             if found:
-                return [(name, line) for name in named or found]
+                return [(name, lines.start) for name in named or found]
     return []
 
 
-def _unbound(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
+def _unbound(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement around a line reads that its function has not bound."""
     around = [
         n
         for n in ast.walk(_parsed(text))
-        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or line)
+        if isinstance(n, ast.stmt) and n.lineno <= lines.start <= (n.end_lineno or n.lineno)
     ]
     innermost = min(around, key=lambda n: (n.end_lineno or n.lineno) - n.lineno)
     for node in ast.walk(innermost):
@@ -61,18 +71,18 @@ def _unbound(frame: FrameType, line: int, text: str, told: Mapping[str, str]) ->
                 yield node.id, None
 
 
-def _nothing(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
+def _nothing(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that is None."""
-    for node in _read(line, text):
+    for node in _read(lines, text):
         if _value(node, frame) is None:
             yield ast.unparse(node), None
 
 
-def _made_up(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
+def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that is a stand-in, or has come of a network that is one."""
     networks = [n for n, what in told.items() if "a network of" in what]
     spoken_for: set[ast.expr] = set()
-    for node in _read(line, text):
+    for node in _read(lines, text):
         name = ast.unparse(node)
         value = _value(node, frame)
         owner = _value(node.value, frame) if isinstance(node, ast.Attribute) else None
@@ -80,8 +90,8 @@ def _made_up(frame: FrameType, line: int, text: str, told: Mapping[str, str]) ->
             continue
         if isinstance(value, Output):
             # What a network gives is another one in each micro-batch: the network itself is asked for.
-            for one in [value.network] if value.network else networks or [name]:
-                yield one, value
+            givers = [value.network] if value.network else networks or [name]
+            yield from ((giver, value) for giver in givers)
         elif isinstance(owner, Stub | Namespace) and isinstance(node, ast.Attribute):
             # Of settings it is one that is missing.
             spoken_for.add(node.value)
@@ -98,13 +108,13 @@ def _text(value: object) -> str:
     return text if all(part.isidentifier() for part in text.split(".")) else ""
 
 
-def _argument(frame: FrameType, line: int, text: str, told: Mapping[str, str]) -> _Found:
+def _argument(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
     """What the statement at a line reads that its function was called with."""
     code = frame.f_code
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    for node in _read(line, text):
+    for node in _read(lines, text):
         if isinstance(node, ast.Name) and node.id in names and node.id != "self":
-            yield node.id
+            yield node.id, _value(node, frame)
 
 
 @lru_cache(maxsize=4)
@@ -112,10 +122,10 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
-def _read(line: int, text: str) -> Iterator[ast.Name | ast.Attribute]:
-    """The names and chains of attributes that are read at a line, what is read of one before that one."""
+def _read(lines: range, text: str) -> Iterator[ast.Name | ast.Attribute]:
+    """The names and chains of attributes that are read at some lines, what is read of one before that one."""
     for node in ast.walk(_parsed(text)):
-        if isinstance(node, ast.Name | ast.Attribute) and node.lineno == line:
+        if isinstance(node, ast.Name | ast.Attribute) and node.lineno in lines:
             if isinstance(node.ctx, ast.Load) and ast.unparse(node) not in ("torch", "nn", "F"):
                 yield node
 
