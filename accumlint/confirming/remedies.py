@@ -27,6 +27,20 @@ _ROLES = {
 GIVEN = "as the set-up file gives it"
 # What can show a loss where nothing else is known to be missing.
 _TELLING = {"model", "criterion"}
+# How reasons begin that are about what the loss is computed with.
+_COMPUTED = ("a stand-in reached the loss", "no loss was seen")
+# How a reason begins where data made on the spot is too much alike.
+_ALIKE = "every micro-batch counted as many targets"
+# What is said of tensors that do not fit each other.
+_SIZES = re.compile(
+    r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
+    r"|[Dd]imension out of range|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
+)
+# What is done with a tensor, by which nothing else goes.
+_OF_TENSORS = {
+    "size", "shape", "to", "view", "reshape", "item", "detach", "float", "long", "bool", "cpu", "cuda", "device",
+    "dtype", "unsqueeze", "squeeze", "flatten", "expand", "clone", "mean", "sum",
+}  # fmt: skip
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
 _CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
@@ -117,7 +131,13 @@ def _wanted(
     if first is None:
         line = launched.line
         return dict.fromkeys(_read(line, source), line)
-    if first["unbound"]:
+    if str(reason).startswith(_ALIKE):
+        # The user's own micro-batches may differ.
+        loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
+        own = [n for n in loaders if _role(n, plan.job.roles, source) == "loader"]
+        return dict.fromkeys(own[:1], 0)
+    if first["unbound"] or any(one["inside"] for one in first["notes"]["refused"]):
+        # What is refused happens before anything that is given could take its place.
         return {}
     raised = first["raised"]
     failures: list[Mapping[str, Any]] = first["failed"]
@@ -130,11 +150,18 @@ def _wanted(
                 return found
     if raised and (criterion := _unmade(raised["line"], source)):
         return {criterion: raised["line"]}
+    if raised and _SIZES.search(raised["message"]):
+        # How large a network's outputs are is made up.
+        networks = [n for n, what in first["standins"].items() if "a network of" in what]
+        found = [n for n in networks if plan.job.roles.get(n) == "model"] or networks
+        if found := _mentioned(found, raised["line"], source) or found:
+            return dict.fromkeys((*found, *_shaping(raised["line"], source)), 0)
     wanted = roots(failures, first["wanted"], len(failures))
-    for touched in first["notes"]["touched"]:
-        if name := _given(touched):
-            wanted.setdefault(name, 0)
-    if wanted or any(e["kind"] == "step" for e in first["notes"]["events"]):
+    trained = any(e["kind"] == "step" for e in first["notes"]["events"])
+    if not trained or str(reason).startswith(_COMPUTED):
+        told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
+        wanted = roots(failures, told, len(failures)) | wanted
+    if wanted or trained:
         return wanted
     if raised:
         line: int = raised["line"]
@@ -142,7 +169,38 @@ def _wanted(
     elif failure := deciding(failures):
         wanted = roots(failures, failure["wanted"], failures.index(failure))
     # The model itself, or what computes the loss from its output, would tell.
-    return wanted or {n: 0 for n, role in plan.job.roles.items() if role in _TELLING}
+    return wanted or {
+        name: 0
+        for name, role in plan.job.roles.items()
+        if role in _TELLING and "." not in name.removeprefix("self.")
+    }
+
+
+def _mentioned(names_: Iterable[str], line: int, source: str) -> list[str]:
+    """Those of some names that the statement at a line reads."""
+    around = [
+        n
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
+    read = (
+        {ast.unparse(n) for n in ast.walk(around[-1]) if isinstance(n, ast.expr)}
+        if around
+        else set[str]()
+    )
+    return [name for name in names_ if name in read]
+
+
+def _shaping(line: int, source: str) -> Iterator[str]:
+    """The names by which a statement at a line gives tensors a shape."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=args, lineno=at) if (
+                at == line
+            ):
+                yield from (ast.unparse(a) for a in args if isinstance(a, ast.Name | ast.Attribute))
+            case _:
+                pass
 
 
 def _made_of(name: str, source: str) -> list[str]:
@@ -193,7 +251,8 @@ def _unmade(line: int, text: str) -> str:
 def _given(text: str) -> str:
     """The name under which what a run calls `text` is given: that of what is called, and not of what it gives."""
     found = re.match(r"[A-Za-z_][\w.]*", text)
-    return found[0].rstrip(".") if found else ""
+    owner, _, last = found[0].rstrip(".").rpartition(".") if found else ("", "", "")
+    return owner if owner and last in _OF_TENSORS else f"{owner}.{last}".lstrip(".")
 
 
 def _read(line: int, text: str) -> Iterator[str]:

@@ -45,6 +45,7 @@ DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
+_PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 # The name of a class, which is not the thing that is made of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # Parameters that take whatever is left.
@@ -113,6 +114,9 @@ class Binding(Things):
                 self.tell(bound, f"the accumulation steps, {self.steps_}")
                 return self.steps_
             return value
+        if type(value) is int and value == 0 and _PER_EPOCH.search(last):
+            # Of data that is not here, an epoch has what the run's has.
+            return self.data.length
         if isinstance(value, Stub):
             if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
@@ -216,7 +220,8 @@ class Binding(Things):
         if isinstance(bound, str) and bound in self.given:
             return self.take(bound)
         frame = sys._getframe(1)
-        if any(is_thing(look_up(frame, name)) for name in mentions):
+        is_given = isinstance(bound, str) and f"self.{bound}" in self.kept
+        if is_given or any(is_thing(look_up(frame, name)) for name in mentions):
             return self.entering(bound, later())
         if isinstance(bound, str):
             found = self.value(bound)

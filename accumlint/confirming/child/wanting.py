@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import linecache
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,10 @@ from torch import nn
 
 from accumlint.confirming.child.batches import Loader
 from accumlint.confirming.child.given import Fed
+from accumlint.confirming.child.networks import Criterion
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
+from accumlint.confirming.child.telling import is_project
 
 # How Python names the type of what could not be done something with.
 _KIND = re.compile(r"'(\w+)' object (is not|has no|does not)|object of type '(\w+)'")
@@ -55,6 +58,22 @@ def missing_names(
             if found:
                 return [(name, lines.start) for name in named or found]
     return []
+
+
+def _read_elsewhere(walked: list[tuple[FrameType, int]], file: str) -> set[int]:
+    """What the statement reads at which another file of the project failed."""
+    for frame, line in reversed(walked):
+        other = frame.f_code.co_filename
+        if other == file:
+            return set()
+        if is_project(other):
+            text = "".join(linecache.getlines(other))
+            return {id(_value(node, frame)) for node in _read(range(line, line + 1), text)}
+    return set()
+
+
+def _is_thing(value: object) -> bool:
+    return isinstance(value, nn.Module | Loader | Fed) and not isinstance(value, Criterion)
 
 
 def _unbound(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
@@ -98,7 +117,7 @@ def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str])
             yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}", value
         elif isinstance(value, Stub):
             yield _text(value) or name, value
-        elif name in told:
+        elif name in told or isinstance(value, Loader):
             yield name, value
 
 
