@@ -47,7 +47,8 @@ _CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opt
 _ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 # Names of functions and modules that compute a loss; a loss in lower case is what such a one gives.
 _CRITERION = re.compile(r"^(Loss|(loss|criterion)_?(fn|func|function|module)|criterion)$")
-_ENDED = {
+# What lets a run go on that ended early.
+ENDED = {
     "time": "`--timeout` gives it more time",
     "killed": "`--memory` gives each rank more",
 }
@@ -59,7 +60,7 @@ def advice(plan: Plan, launched: Launched) -> str:
         return "" if plan.rule.unmeasured or plan.reason.startswith("Python") else _by_script(plan)
     if launched.fault:
         return ""
-    hints = [_ENDED[launched.how]] if launched.how in _ENDED else []
+    hints = [ENDED[launched.how]] if launched.how in ENDED else []
     return "; ".join((*hints, _by_script(plan)))
 
 

@@ -51,10 +51,10 @@ def missing_names(
             # What an exception speaks of is of the type that it names.
             named = [n for n, value in found.items() if type(value).__name__ == kind]
             if not named and frame is not walked[-1][0]:
-                # What is called went wrong with one of the things that it was given.
-                named = [
-                    n for n, value in found.items() if isinstance(value, nn.Module | Loader | Fed)
-                ]
+                # What is called went wrong with something that it was given.
+                read = _read_elsewhere(walked, file)
+                named = [n for n, value in found.items() if id(value) in read]
+                named = named or [n for n, value in found.items() if _is_thing(value)]
             if found:
                 return [(name, lines.start) for name in named or found]
     return []
