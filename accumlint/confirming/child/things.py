@@ -94,6 +94,11 @@ class Things:
         self.world = wrapped
         # What is asked for as `model` may be read as `self.model`.
         self.given = {f"self.{n}": v for n, v in given.items() if "." not in n} | given
+        self.set = {
+            name.rpartition(".")[2]: name
+            for name in given
+            if "." in name and names.is_configuration(name)
+        }
         self.kept = [name for name in given if name.startswith("self.")]
         self.copies = copies
         self.driven = driven
@@ -145,9 +150,11 @@ class Things:
 
     def value(self, text: str) -> Any:
         """A value for a dotted name, `UNKNOWN` where its name says nothing."""
-        if text in self.given:
-            return self.take(text)
         last = text.rpartition(".")[2]
+        # Settings go by several names.
+        given = text if text in self.given else self.set.get(last, "")
+        if given == text or (given and names.is_configuration(text)):
+            return self.take(given)
         if text in self.choices:
             choice = self.choices[text]
             return choice == "true" if choice in ("true", "false") else literal(choice)
