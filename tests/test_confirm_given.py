@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from accumlint.config import Settings
+from accumlint.confirming.evidence import deciding, roots
 from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
 from accumlint.confirming.plan import Plan
@@ -86,11 +87,34 @@ GIVEN: dict[str, tuple[str, dict[str, str]]] = {
             "loss": "F.cross_entropy(model(inputs), labels) + table[len(labels)]",
         },
     ),
+    "one of the settings": (
+        '"args.spread": torch.zeros(64)',
+        {
+            "parameter": "args, ",
+            "loss": "F.cross_entropy(model(inputs), labels) + args.spread[len(labels)]",
+        },
+    ),
     "a function": (
         '"likeness": torch.nn.functional.cross_entropy',
         {"imported": "likeness", "loss": "likeness(model(inputs), labels)"},
     ),
 }
+# An optimizer of the project's, which wants matrices.
+OWN_OPTIMIZER = """nothing
+
+
+class Turning(torch.optim.SGD):
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                grad = p.grad
+                turned = turn(grad.transpose(0, 1))
+                p.data.add_(turned.transpose(0, 1), alpha=-group["lr"])
+
+
+def turn(matrix):
+    return matrix / matrix.norm()
+"""
 # Losses that cannot be computed, and the only names that are asked for.
 ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "the object that lacks an attribute": (
@@ -110,6 +134,35 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "a loss that is called": (
         {"imported": "margin_loss", "loss": "margin_loss(model(inputs), labels)"},
         {"kit.margin_loss"},
+    ),
+    "one of the settings": (
+        {
+            "parameter": "args, ",
+            "loss": "F.cross_entropy(model(inputs), labels) + sum(args.vocab_size)",
+        },
+        {"args.vocab_size"},
+    ),
+    "the network whose outputs have no such shape": (
+        {
+            "parameter": "width, ",
+            "loss": "F.cross_entropy(model(inputs).view(-1, width), labels)",
+        },
+        {"model", "width"},
+    ),
+    "what was missing before what failed": (
+        {
+            "parameter": "args, ",
+            "before": "sizes = {name: 1 for name in args.vocab_size}",
+            "loss": "F.cross_entropy(model(inputs), labels) + sizes[0][1].table[len(labels)] / sizes",
+        },
+        {"args.vocab_size"},
+    ),
+    "what is made of a class that does not run": (
+        {
+            "imported": OWN_OPTIMIZER,
+            "before": "optimizer = Turning(model.parameters(), lr=0.1)",
+        },
+        {"model", "optimizer"},
     ),
     "what would have made what is missing": (
         {
@@ -162,6 +215,8 @@ def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
         assert all(re.search(r"read at line \d+: \S", line) for line in lines), one.setup
         told = ["a function that gives the loss" in line for line in lines]
         assert told == ["margin_loss" in line for line in lines], one.setup
+        told = ["a small torch.nn.Module" in line for line in lines]
+        assert told == ['"model"' in line for line in lines], one.setup
 
 
 def asked_for(found: Confirmation) -> set[str]:
@@ -217,6 +272,41 @@ def test_what_is_given_for_an_attribute_stays() -> None:
 
 def made_up() -> Data:
     return Data("rows", lambda _: 4, 8, 0, 0, torch.device("cpu"), torch.float64)
+
+
+def test_a_wrapper_around_what_is_given_stays() -> None:
+    own = torch.nn.Linear(2, 2)
+    wrapped = torch.nn.Sequential(own)
+
+    class Trainer:
+        model = Kept(own)
+
+    trainer = Trainer()
+    trainer.model = torch.nn.Linear(2, 2)
+    assert trainer.model is own
+    trainer.model = wrapped
+    assert trainer.model is wrapped
+
+
+# Statements that failed, each with the names that got stand-ins, what it lacked, and whether the loop was running.
+FAILED = [
+    {"line": 3, "names": ["settings"], "wanted": [("path", 3)], "inside": False},
+    {"line": 5, "names": ["table"], "wanted": [("settings", 5), ("rows", 5)], "inside": False},
+    {"line": 9, "names": ["weight"], "wanted": [("table", 9)], "inside": True},
+    {"line": 11, "names": ["loss"], "wanted": [("weight", 11), ("labels", 11)], "inside": True},
+]
+
+
+def test_what_failed_first_is_what_is_missing() -> None:
+    assert deciding(FAILED) is FAILED[2]
+    assert deciding(FAILED[:2]) is FAILED[1]
+    assert deciding([]) is None
+    assert roots(FAILED, [("weight", 11), ("labels", 11)], 3) == {
+        "path": 3,
+        "rows": 5,
+        "labels": 11,
+    }
+    assert roots(FAILED, [("loss", 13)], 3) == {"loss": 13}
 
 
 def objects(folder: Path, name: str, value: object, data: Data | None = None) -> Any:

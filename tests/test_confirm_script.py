@@ -36,6 +36,11 @@ WAYS = {
         "the script tried what is not allowed here at line 38: writes to '{folder}/left'; --allow writes would let it"
     ),
     "evaluates": "line 18 was not reached: the script ended after 0 updates",
+    "stops short": "the script ended after 3 micro-batches, before its first update",
+    "is interrupted": "the script failed before its first update, with KeyboardInterrupt at line 46",
+    "wants too much": (
+        "the script needs more memory at line 48 than a rank may use; `--memory` gives each rank more"
+    ),
 }
 # Scripts for the kinds of claim, and the verdicts on their findings; those that are run mended too are refuted then.
 CLAIMS = {
@@ -46,6 +51,29 @@ CLAIMS = {
     "sharded": {"ACC309": "parameters are sharded over ranks, whose gradients are not compared"},
     "skipping": {"ACC408": "confirmed"},
 }
+# How many sentences `train.py` has, two of which make a micro-batch, and what is said of the windows at an epoch's end.
+EPOCHS = {
+    "44": "micro-batches 21/22 go backward and leak into update 6 of the next epoch",
+    "40": "an epoch of this data holds 20 micro-batches, which makes whole windows, so nothing could be left",
+    "400": (
+        "no epoch ended within 2 updates; an epoch has 200 micro-batches, and --windows 51 lets its end be seen"
+    ),
+}
+# A script that shows the last micro-batch's share of its loss.
+SHOWN = """\
+import torch
+
+STEPS = 4
+model = torch.nn.Linear(3, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(24):
+    loss = torch.nn.functional.mse_loss(model(torch.randn(2, 3)), torch.randn(2, 3)) / STEPS
+    loss.backward()
+    if (step + 1) % STEPS == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item())
+"""
 # Wrong usage, and what is said of it.
 MISUSES = {
     "--run": "--run wants the script behind --: accumlint confirm --run -- train.py --lr 0.1",
@@ -155,6 +183,25 @@ def test_what_a_script_says_to_each_claim(asked: str, folder: Path) -> None:
     after = {one["verdict"] for (_, arm), one in found.items() if arm == "fixed"}
     assert after == ({"refuted"} if mended else set())
     assert all(one["control"] for one in found.values() if one["verdict"] != "undecided")
+
+
+@pytest.mark.parametrize("sentences", EPOCHS)
+def test_a_short_epoch_is_run_to_its_end(sentences: str, folder: Path) -> None:
+    done = ran(
+        folder, "--output-format", "json", "--select", "ACC501", "--windows", "2",
+        "--run", "--", "train.py", "--sentences", sentences,
+    )  # fmt: skip
+    one = verdicts(done)["ACC501", "found"]
+    assert one["reason"] == EPOCHS[sentences]
+    assert (one["verdict"] == "confirmed") == (sentences == "44")
+
+
+def test_what_no_run_tells_is_not_asked_of_one(folder: Path) -> None:
+    (folder / "shown.py").write_text(SHOWN)
+    done = ran(folder, "--output-format", "json", "--run", "--", "shown.py")
+    one = verdicts(done)["ACC702", "found"]
+    assert (one["verdict"], one["reason"]) == ("undecided", "what is shown is not watched")
+    assert one["passes"] == []
 
 
 @pytest.mark.parametrize("way", WAYS)

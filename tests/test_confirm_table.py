@@ -82,6 +82,13 @@ def test_a_confirmed_finding_tells_its_figures() -> None:
     assert text(confirmed.CLEARED) == CLEARED
 
 
+def test_updates_that_were_shown_are_not_shown_again() -> None:
+    other = replace(confirmed.CLEARED, code="ACC501", verdict=Verdict.UNDECIDED, control=None)
+    told = text(confirmed.CLEARED, other)
+    assert told.count("micro-batches  lost  applied") == 1
+    assert "  4 accumulation steps, 1 rank, equal target counts: as above.\n" in told
+
+
 def test_an_undecided_one_tells_why_and_gives_the_setup_file() -> None:
     assert text(replace(confirmed.UNBOUND, standins=()), look=ASCII) == UNDECIDED
 

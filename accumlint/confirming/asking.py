@@ -201,14 +201,30 @@ def _epochs(evidence: OwnEvidence, key: str) -> None:
     """Raises where no epoch has ended."""
     found = evidence.get(key)
     if not evidence.measured[key].ended_epochs:
-        raised = found.raised is not None
-        more = "which is where the script ended" if raised else "--windows lets more be seen"
-        raise Undecided(f"no epoch ended within {len(found.updates)} updates; {more}")
+        updates, length = len(found.updates), evidence.raw[key]["epoch"]
+        more = "--windows lets more be seen"
+        if length:
+            # One of the next epoch shows what this one has left.
+            enough = -(-length // max(found.steps, 1)) + 1
+            more = f"an epoch has {length:,} micro-batches, and --windows {enough} lets its end be seen"
+        if found.raised is not None:
+            more = "which is where the script ended"
+        raise Undecided(f"no epoch ended within {updates} updates; {more}")
 
 
 def _left(evidence: OwnEvidence, key: str) -> Answer:
     _epochs(evidence, key)
-    return QUESTIONS[Symptom.LEFT](evidence, key)
+    answer = QUESTIONS[Symptom.LEFT](evidence, key)
+    found = evidence.get(key)
+    kinds = [m.kind for m in found.moments]
+    held = len(
+        {m.microbatch for m in found.moments[: kinds.index("epoch")] if m.kind == "backward"}
+    )
+    if key == OWN and not answer.shows and held % max(found.steps, 1) == 0:
+        raise Undecided(
+            f"an epoch of this data holds {held} micro-batches, which makes whole windows, so nothing could be left"
+        )
+    return answer
 
 
 def _partial(evidence: OwnEvidence, key: str) -> Answer:

@@ -21,6 +21,10 @@ LIMITS = {
 }
 
 
+# As many names are easier to give than what was to be made of them.
+_FEW = 2
+
+
 class Undecided(Exception):
     """The run does not answer the claim; the message says why. What `names` stand for would tell."""
 
@@ -143,3 +147,26 @@ _EXPECTED = (
 
 def is_expected(message: str) -> bool:
     return any(words in message for words in _EXPECTED)
+
+
+def deciding(failures: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The failed statement that most likely kept a loop from training: the first inside it, or the last before it."""
+    inside = next((one for one in failures if one["inside"]), None)
+    return inside or (failures[-1] if failures else None)
+
+
+def roots(
+    failures: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[str, int]], at: int
+) -> dict[str, int]:
+    """The names that would have kept a failure from happening, each with its line.
+
+    A name that only got a stand-in since an earlier statement had failed is left to what that one wanted, unless that
+    is much more than the name itself. `at` is the number of failures that came before.
+    """
+    found: dict[str, int] = {}
+    for name, line in wanted:
+        before = next((i for i in range(at - 1, -1, -1) if name in failures[i]["names"]), None)
+        earlier = roots(failures, failures[before]["wanted"], before) if before is not None else {}
+        for one, where in (earlier if 0 < len(earlier) <= _FEW else {name: line}).items():
+            found.setdefault(one, where)
+    return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.asking import OVERFLOW, OWN, OwnEvidence, answered
 from accumlint.confirming.evidence import Undecided, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
+from accumlint.confirming.remedies import ENDED
 from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.script import line_of
 from accumlint.confirming.verdict import confirmation
@@ -26,8 +28,11 @@ _OF_WINDOWS = {Symptom.SIZES, Symptom.STEPS, Symptom.MISSED, Symptom.ATTACHED, S
 def judged(plan: Plan, launched: Sequence[Launched]) -> Confirmation:
     """The confirmation of a plan from what the passes over the script brought, the undisturbed one first."""
     first = launched[0]
+    if plan.rule.unmeasured:
+        return confirmation(plan, Verdict.UNDECIDED, plan.rule.unmeasured)
     if first.failure:
-        return confirmation(plan, Verdict.UNDECIDED, first.failure)
+        made = confirmation(plan, Verdict.UNDECIDED, first.failure)
+        return replace(made, advice=ENDED.get(first.how, ""))
     together = Launched(
         tuple(
             {"passes": [made for one in launched for made in _of(one, rank)]}
@@ -97,6 +102,9 @@ def _usable(evidence: OwnEvidence, plan: Plan) -> None:
     if not backwards:
         raise Undecided("nothing went backward into what an optimizer of torch's steps")
     if not began and plan.symptom is not Symptom.MISSED:
+        if first["how"] == "ended":
+            many = f"{backwards} micro-batch{'' if backwards == 1 else 'es'}"
+            raise Undecided(f"the script ended after {many}, before its first update")
         raise Undecided(f"the optimizer never stepped in {backwards} micro-batches")
     if began and not found.updates:
         raise Undecided(
@@ -138,7 +146,10 @@ def _failed(raised: Mapping[str, Any], said: str, file: str) -> str:
         return f"the script left with code {raised['message']} before its first update{told}"
     if raised["kind"] == "Forbidden":
         return _refusal(raised["message"], where)
-    return f"the script failed before its first update, with {raised['kind']}{where}: {raised['message']}"
+    if raised["kind"] == "MemoryError" or "can't allocate memory" in raised["message"]:
+        return f"the script needs more memory{where} than a rank may use; {ENDED['killed']}"
+    told = f"the script failed before its first update, with {raised['kind']}{where}: {raised['message']}"
+    return told.removesuffix(": ")
 
 
 def _refusal(what: str, where: str) -> str:

@@ -118,8 +118,8 @@ class Run:
     """One pass over a script; plain values, sent as JSON.
 
     `texts` are the files that are given another text or say that lines of theirs are reached: `marks`; at the lines
-    `averages`, which are among them, a running average of the weights moves. `number` is that
-    of the pass in its launch, `first` that of the undisturbed pass of the same texts.
+    `averages`, which are among them, a running average of the weights moves. `number` is that of the pass in its
+    launch, `first` that of the undisturbed pass of the same texts. `whole`: the end of an epoch is to be seen.
     """
 
     file: str
@@ -133,6 +133,7 @@ class Run:
     averages: Mapping[str, tuple[int, ...]]
     totals: tuple[str, ...]
     graphs: bool
+    whole: bool
     allowed: tuple[str, ...]
     number: int
     first: int
@@ -169,7 +170,8 @@ def runs(
             (folder, *roots_of(script.file)) if script.package else (folder,), texts,
             {file: tuple(sorted(lines)) for file, lines in marks.items()},
             {file: tuple(sorted(lines)) for file, lines in averages.items()}, tuple(totals),
-            Symptom.HELD in symptoms, allowed, first + index, first, (spec,),
+            Symptom.HELD in symptoms, bool({Symptom.LEFT, Symptom.PARTIAL} & {*symptoms}),
+            allowed, first + index, first, (spec,),
         )
         for index, spec in enumerate(specs)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from accumlint.confirming.cases import Case, cases, decisive, tally
 from accumlint.confirming.columns import Column, columns, compared
 from accumlint.confirming.fates import story
-from accumlint.confirming.result import Confirmation, Pass, Verdict
+from accumlint.confirming.result import Confirmation, Pass, Update, Verdict
 from accumlint.confirming.words import (
     besides,
     circumstances,
@@ -30,9 +30,11 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
     run = cases(confirmations)
     before: tuple[str, ...] = ()
     given: set[str] = set()
+    # Updates of a whole script are those of all its findings.
+    seen: list[tuple[Update, ...]] = []
     for case in run:
         same = case.found.standins == before
-        yield from _block(case, same, look, max(width, _NARROWEST))
+        yield from _block(case, same, seen, look, max(width, _NARROWEST))
         yield from _missing(case.found, given, look, max(width, _NARROWEST))
         yield ""
         before = case.found.standins
@@ -40,7 +42,9 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
         yield look.paint(line, "bold")
 
 
-def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[str]:
+def _block(
+    case: Case, same_standins: bool, seen: list[tuple[Update, ...]], look: Look, width: int
+) -> Iterator[str]:
     found = case.found
     where = f"{printable_path(found.file)}:{found.line}:{found.column}"
     what = look.paint(f"{printable(found.code)} {printable(found.name)}", "bold")
@@ -50,10 +54,15 @@ def _block(case: Case, same_standins: bool, look: Look, width: int) -> Iterator[
         yield from _wrapped(f"Fixed: {sentence(case.fixed.reason)}", width)
 
     done = decisive(found)
+    again = found.verdict is Verdict.UNDECIDED and done is not None and done.updates in seen
     if done is not None:
         yield ""
-        yield from _measured(done, decisive(case.fixed), look, width)
-    notes = [note for note in _notes(case, done, same_standins) if note[1]]
+        if again:
+            yield from _wrapped(f"{circumstances(done)}: as above.", width, "  ")
+        else:
+            seen.append(done.updates)
+            yield from _measured(done, decisive(case.fixed), look, width)
+    notes = [note for note in _notes(case, done, again, same_standins) if note[1]]
     if notes:
         yield ""
         yield from _labelled(notes, look, width)
@@ -129,9 +138,11 @@ def _told(shown: Sequence[Column], row: int) -> str:
     return ", ".join(told)
 
 
-def _notes(case: Case, done: Pass | None, same_standins: bool) -> Iterator[tuple[str, str]]:
+def _notes(
+    case: Case, done: Pass | None, again: bool, same_standins: bool
+) -> Iterator[tuple[str, str]]:
     found = case.found
-    yield "window", story(done) if done else ""
+    yield "window", story(done) if done and not again else ""
     yield "control", controlled(found)
     yield "control, fixed", controlled(case.fixed) if case.fixed else ""
     standins = ["as above"] if same_standins and found.standins else grouped(found.standins)

@@ -13,7 +13,7 @@ from typing import Any
 from accumlint.confirming import remedies
 from accumlint.confirming.answers import Answer, Question
 from accumlint.confirming.controls import control as controlled
-from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.of_gradients import alone, divided
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
@@ -213,8 +213,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     ):
         raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
     if not notes["losses"]:
-        hint = f" ({'; '.join(first['failed'][:1])})" if first["failed"] else ""
-        raise Undecided(f"no loss was seen{hint}")
+        raise Undecided(f"no loss was seen{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
         raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
     if plan.symptom is not Symptom.RAISES:
@@ -222,7 +221,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
         if not updates and not loud and plan.symptom is not Symptom.MISSED:
-            raise Undecided("the optimizer never stepped")
+            raise Undecided(f"the optimizer never stepped{_because(first)}")
         if updates and all(u.reference < 1e-9 for u in updates):
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
 
@@ -232,8 +231,15 @@ def _refusal(refused: Mapping[str, Any]) -> str:
     return f"the loop tried what is not allowed here{where}: {refused['what']}"
 
 
+def _because(first: Mapping[str, Any]) -> str:
+    """What has failed and may be why a loop did not train."""
+    failure = deciding(first["failed"])
+    return f" (line {failure['line']}: {failure['reason']})" if failure else ""
+
+
 def _raised(raised: Mapping[str, Any]) -> str:
     where = f" at line {raised['line']}" if raised["line"] else ""
+    where += f" ({raised['beside']})" if raised["beside"] else ""
     return f"{raised['kind']}{where}: {raised['message']}".removesuffix(": ")
 
 

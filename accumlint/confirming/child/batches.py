@@ -405,6 +405,8 @@ class Loader(DataLoader[Any]):
         super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
         self.data_ = data
         self.endless_: Iterator[Any] | None = None
+        # Its length, as what wraps a stream calls it.
+        self.num_batches = len(self)
 
     def __next__(self) -> Any:
         while True:
@@ -421,11 +423,6 @@ class Loader(DataLoader[Any]):
         if isinstance(key, slice):
             return [self.data_.fetch().use() for _ in range(*key.indices(self.data_.length))]
         return self.data_.fetch().use()
-
-    @property
-    def num_batches(self) -> int:
-        """Its length, as what wraps a stream calls it."""
-        return len(self)
 
     def __call__(self, *_: Any, **__: Any) -> Loader:
         """Itself, where what gives micro-batches is a method."""

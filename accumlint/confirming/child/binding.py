@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -14,12 +15,13 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Loader
-from accumlint.confirming.child.given import Kept
+from accumlint.confirming.child.given import Kept, wraps
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.looking import (
     holds_batch,
@@ -43,6 +45,7 @@ DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
+_PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 # The name of a class, which is not the thing that is made of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # Parameters that take whatever is left.
@@ -79,7 +82,8 @@ class Binding(Things):
     def _named(self, bound: str, value: Any) -> Any:
         last = bound.rpartition(".")[2]
         if bound in self.given:
-            return self.take(bound)
+            own = self.take(bound)
+            return value if wraps(value, own) else own
         if isinstance(value, Batch):
             return value.use()
         if value is None and (
@@ -110,6 +114,9 @@ class Binding(Things):
                 self.tell(bound, f"the accumulation steps, {self.steps_}")
                 return self.steps_
             return value
+        if type(value) is int and value == 0 and _PER_EPOCH.search(last):
+            # Of data that is not here, an epoch has what the run's has.
+            return self.data.length
         if isinstance(value, Stub):
             if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
@@ -130,6 +137,8 @@ class Binding(Things):
                 map(names.is_configuration, (bound, value._text))
             ):
                 return self._piece(bound)
+        if is_settings(bound) or dataclasses.is_dataclass(value):
+            self._ask_for_steps(bound, value)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             if not AVERAGE.search(f"{bound} {type(value).__name__}"):
                 self.own(value)
@@ -139,6 +148,13 @@ class Binding(Things):
             if isinstance(given, Output) and value is given.logits:
                 return given.loss
         return value
+
+    def _ask_for_steps(self, bound: str, value: Any) -> None:
+        """Has settings that another module has made ask for the accumulation steps of the run."""
+        for name, own in list(vars(value).items()) if hasattr(value, "__dict__") else ():
+            if type(own) is int and own == 1 and names.is_steps(name) and self.steps_ > 1:
+                self.tell(f"{bound}.{name}", f"the accumulation steps, {self.steps_}")
+                setattr(value, name, self.steps_)
 
     def _piece(self, bound: str) -> Any:
         """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
@@ -204,7 +220,8 @@ class Binding(Things):
         if isinstance(bound, str) and bound in self.given:
             return self.take(bound)
         frame = sys._getframe(1)
-        if any(is_thing(look_up(frame, name)) for name in mentions):
+        is_given = isinstance(bound, str) and f"self.{bound}" in self.kept
+        if is_given or any(is_thing(look_up(frame, name)) for name in mentions):
             return self.entering(bound, later())
         if isinstance(bound, str):
             found = self.value(bound)
@@ -231,8 +248,7 @@ class Binding(Things):
         if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
             raise failure
         frame = sys._getframe(1)
-        reason = f"{type(failure).__name__}: {failure}".split("\n")[0][:160]
-        self.failed.append(f"line {frame.f_lineno}: {reason}")
+        self.failures.note(failure, frame.f_lineno, flat(bound))
         owner = frame.f_locals.get("self")
         if isinstance(owner, torch.optim.Optimizer):
             # It may do more than step, like reducing what it applies.
@@ -289,7 +305,9 @@ class Binding(Things):
             self.choices.pop(text)
             if known is not None:
                 self.choices[text] = known
-        return refusing
+        # What refuses to run without a GPU is run without.
+        with mock.patch.object(torch.cuda, "is_available", return_value=True):
+            return bool(test())
 
     def truth(self, value: Any) -> bool:
         """What a guard comes to."""
@@ -323,6 +341,8 @@ class Binding(Things):
         try:
             return now()
         except NameError:
+            if failure is not None:
+                self.failures.bind(failure, name)
             return self._missing(name)
 
     def _importing(self, failure: Exception) -> bool:

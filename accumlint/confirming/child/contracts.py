@@ -266,8 +266,10 @@ def _fabric(binding: Binding) -> type:
                 return nn.utils.clip_grad_value_(module.parameters(), clip_val)
             return nn.utils.clip_grad_norm_(module.parameters(), max_norm)
 
-        def autocast(self) -> Any:
+        def autocast(self, *_: object, **__: object) -> Any:
             return nullcontext()
+
+        init_module = init_tensor = sharded_model = rank_zero_first = autocast
 
         def launch(self, *_: object, **__: object) -> None:
             pass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,7 @@ class Counted:
         # How many backwards there had been when a loader, or its iterator, began to be gone through.
         self._begun: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._is_over = False
+        self._lengths: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     @property
     def fetched(self) -> int:
@@ -83,6 +85,11 @@ class Counted:
         """Whether something went backward since a loader or iterator was begun."""
         return loader is not None and self._begun.get(loader, self._backwards) < self._backwards
 
+    def length(self) -> int:
+        """How many micro-batches an epoch has of the loader that is trained on, 0 where that is not known."""
+        trained = (n for loader, n in list(self._lengths.items()) if self._has_trained(loader))
+        return max(trained, default=0)
+
     def watch(self, patch: Patch) -> None:
         """Counts what every DataLoader gives, which is loaded in this process."""
         feed = self
@@ -105,6 +112,8 @@ class Counted:
             feed.begin(self)
             found = begin(self)
             feed._begun[self] = feed._begun[found] = feed._backwards
+            with suppress(TypeError, NotImplementedError):
+                feed._lengths[self] = len(self)
             return found
 
         def fetching(self: Any) -> Any:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from accumlint.confirming.child.batches import Data
 from accumlint.reading import names
@@ -67,7 +68,15 @@ class Kept:
         return self._value
 
     def __set__(self, owner: object, value: object) -> None:
-        pass
+        if wraps(value, self._value):
+            self._value = value
+
+
+def wraps(value: object, given: object) -> bool:
+    """Whether a value is a given module in a wrapper, as for several ranks."""
+    if not (isinstance(value, nn.Module) and isinstance(given, nn.Module)) or value is given:
+        return False
+    return any(inner is given for inner in value.modules())
 
 
 def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, Any]:

@@ -45,6 +45,8 @@ class Model(nn.Module):
         super().__init__()
         self.data_ = [data]
         self.asked_ = [0, 0]
+        # What the source calls it.
+        self.name_ = ""
         with torch.random.fork_rng(devices=[]):
             seed_with(seed)
             if data.kind == "tokens":
@@ -90,6 +92,7 @@ class Model(nn.Module):
         beside = data.labels_of(inputs) if labels is None else labels
         output = Output(logits, lambda: self._loss(logits, beside, items), has_loss)
         output.of_classes = data.kind == "rows"
+        output.network = self.name_
         data.last = output
         return output
 

@@ -42,6 +42,8 @@ class Settings:
     poison: int = 0
     graphs: bool = False
     as_is: bool = False
+    # Whether the end of an epoch is to be seen.
+    whole: bool = False
     # Micro-batches after which a script has been seen enough, whatever it has done.
     most: int = 0
 

@@ -43,6 +43,8 @@ class Output(Plain):
         self._logits = logits
         self._make = loss
         self.has_loss = has_loss
+        # The name of what has given it.
+        self.network = ""
         self._loss: torch.Tensor | None = None
         # Losses by their names: of several, each is one of its own.
         self._each: dict[str, torch.Tensor] = {}

@@ -29,6 +29,8 @@ from accumlint.reading import names
 # Up to the first, every parameter is compared; beyond it, about as many as the second says.
 _WHOLE, _SAMPLE = 20_000, 8192
 _EVEN = 1e-3
+# An epoch of so many micro-batches is run to its end where a finding is about that.
+_SHORT = 128
 _OURS = str(Path(__file__).parents[2])
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<", _OURS)
 _INSTALLED = ("site-packages", "dist-packages")
@@ -44,6 +46,9 @@ class OwnRecorder(Recorder):
         super().__init__(self.feed, settings)
         self.stop = stop
         self.epoch = 1
+        # Micro-batches of an epoch, as far as loaders tell, and the updates before the latest one ended.
+        self.longest = 0
+        self._stepped_before = 0
         # Why nothing can be compared, "" where all can be.
         self.unfit = ""
         self.asked_steps = 0
@@ -95,14 +100,26 @@ class OwnRecorder(Recorder):
             self.step_now()
         self.note("epoch")
         self.epoch += 1
+        self._stepped_before = self.stepped
 
     def _is_pending(self) -> bool:
         kinds = (event["kind"] for event in reversed(self.notes.events))
         return next((kind for kind in kinds if kind in ("step", "backward")), "") == "backward"
 
     def turn(self) -> None:
-        if self.stepped >= self.settings.updates or self.feed.current >= self.settings.most:
+        self.longest = max(self.longest, self.feed.length())
+        if self.feed.current >= self.settings.most:
             self.stop()
+        if self.stepped >= self.settings.updates and not self._goes_on():
+            self.stop()
+
+    def _goes_on(self) -> bool:
+        """Whether an epoch is about to end that the run is to see, with the first update of the next."""
+        if not self.settings.whole or self.longest > _SHORT:
+            return False
+        if self.epoch > 1:
+            return self.stepped <= self._stepped_before
+        return bool(self.longest)
 
     # The sample
 

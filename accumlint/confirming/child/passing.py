@@ -116,7 +116,7 @@ def make(
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
-        "failed": list(dict.fromkeys(binding.failed))[:8], "pressure": pressure if spec.get("pressure") else 0.0,
+        "failed": binding.failures.plain(), "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,

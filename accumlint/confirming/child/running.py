@@ -54,6 +54,7 @@ def _code(job: Any, binding: Binding) -> Any:
 
 def _look(job: Any, binding: Binding) -> None:
     """Tells the binding which attributes the source reads, and which of them it calls."""
+    binding.failures.read(job["text"], job["line"])
     if "called" not in job:
         nodes = list(ast.walk(ast.parse(job["text"])))
         called = (n.func for n in nodes if isinstance(n, ast.Call))

@@ -80,7 +80,7 @@ def run(
         file=job["file"], line=0, device=device, dtype=torch.float32,
         pressure=pressure if spec["pressure"] else None, updates=spec["updates"], most=_PATIENCE * spec["updates"],
         steps=steps or 1, totals=tuple(job["totals"]), sabotage=spec["sabotage"], graphs=job["graphs"], as_is=True,
-        inject=_placed(spec["inject"], steps), poison=_placed(spec["poison"], steps),
+        whole=job["whole"], inject=_placed(spec["inject"], steps), poison=_placed(spec["poison"], steps),
     )  # fmt: skip
     said = _Said()
     reached: set[tuple[str, int]] = set()
@@ -94,7 +94,7 @@ def run(
                     "spec": spec, "raised": raised, "how": how, "said": said.last, "standins": told,
                     "pressure": pressure if spec["pressure"] else 0.0, "dtype": _dtype(recorder),
                     "sampled": recorder.sampled(), "unfit": recorder.unfit, "asked": recorder.asked_steps,
-                    "reached": sorted(reached),
+                    "reached": sorted(reached), "epoch": recorder.longest,
                     "notes": {
                         "events": notes.events, "losses": notes.losses, "scales": notes.scales,
                         "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "refused": notes.refused,

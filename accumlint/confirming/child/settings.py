@@ -23,7 +23,7 @@ LOSS_LIKE = re.compile(
 
 _NOW_AND_THEN = (
     r"(log|eval|save|print|ckpt|checkpoint|sample|valid|test|display|summary|report|vis)\w*_?"
-    r"(every|interval|freq|steps?|iters?|epochs?|period)|every_n|_every$|_interval$"
+    r"(every|interval|freq(uency)?|steps?|(?<!wr)iters?|epochs?|period)(?![a-z])|every_n|_every$|_interval$"
 )
 _LONG = (
     r"(max|num|total|train|n)_?\w*(steps|iters|iterations|updates|batches)$"

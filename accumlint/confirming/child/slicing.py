@@ -159,6 +159,8 @@ class Slice:
                 handler.body = self.block(handler.body) or [ast.Pass()]
             for case in getattr(statement, "cases", ()):
                 case.body = self.block(case.body) or [ast.Pass()]
+            if isinstance(statement, ast.Try) and not (statement.handlers or statement.finalbody):
+                statement.finalbody = [ast.Pass()]
             kept.append(statement)
         return kept
 
@@ -221,6 +223,9 @@ def _read_inside(statement: ast.stmt) -> Iterator[str]:
     for node in ast.walk(statement):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
+        elif isinstance(node, ast.Nonlocal):
+            # Python wants them bound where the function is.
+            yield from node.names
 
 
 # Methods by which a statement changes the thing it calls them on.

@@ -114,7 +114,7 @@ class Stub:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         source, _, method = self._text.rpartition(".")
-        if args and isinstance(args[0], type) and method in ("cli", "parse"):
+        if args and isinstance(args[0], type) and method.lower() in ("cli", "parse"):
             # Settings by a class of the user's, with its defaults.
             return self._settings(args[0])
         if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):

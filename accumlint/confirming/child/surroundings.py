@@ -7,15 +7,20 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import builtins
+import collections.abc
 import importlib.abc
 import importlib.machinery
+import linecache
+import math
 import os
 import pickle
 import sys
 import types
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import lru_cache
 from typing import Any
 from unittest import mock
 
@@ -43,6 +48,13 @@ _RENAMED = {
     "importlib_metadata": "importlib.metadata",
     "importlib_resources": "importlib.resources",
 }
+# What torch had once, and much code still takes from it.
+_REMOVED: dict[str, dict[str, Any]] = {
+    "torch._six": {
+        "inf": math.inf, "nan": math.nan, "string_classes": (str, bytes), "int_classes": int,
+        "container_abcs": collections.abc, "PY3": True, "PY37": True,
+    },
+}  # fmt: skip
 # Frameworks that drive a loop: without them there is nothing to measure.
 DRIVERS = {
     "accelerate",
@@ -74,7 +86,8 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
             lambda model=None, *_, **__: model if model is not None else (lambda m: m),
         )
         patch(torch, "save", _saving(torch.save))
-        patch(sys, "argv", ["train.py"])
+        # Some scripts read their own text.
+        patch(sys, "argv", [binding.recorder.settings.file])
         patch(builtins, "__import__", _importing(binding, stack))
         stack.callback(_forget, frozenset(sys.modules))
         patch(builtins, "open", _opening(builtins.open))
@@ -283,6 +296,10 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
     """An argument's value: what the finding's path decided, what its name says, else its default."""
     from accumlint.reading import names
 
+    for text in binding.given:
+        owner, _, last = text.rpartition(".")
+        if last == name and names.is_configuration(f"{owner}."):
+            return binding.take(text)
     for text, choice in binding.choices.items():
         if text.rpartition(".")[2] == name and choice in ("true", "false"):
             return choice == "true"
@@ -310,6 +327,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.sharding = sharding
         self.promised = binding.promised = contracts.names(binding)
         self.made: list[str] = []
+        # Parts that packages of other versions have.
+        self.partly: set[str] = set()
         self.last = _Last(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
@@ -336,7 +355,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             )
         top = spec.name.split(".")[0]
         module = _StubModule(spec.name, self.binding)
-        if top in contracts.PACKAGES:
+        if spec.name in self.partly:
+            self.binding.tell(spec.name, "a stand-in, since this version has none")
+            module.__dict__.update(_REMOVED.get(spec.name, {}))
+        elif top in contracts.PACKAGES:
             self.binding.tell(top, "what it promises about the gradient")
             module.__dict__.update(self.promised)
         else:
@@ -363,10 +385,13 @@ class _Last(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         top = fullname.split(".")[0]
         parent = sys.modules.get(top)
-        if "." in fullname and not isinstance(parent, _StubModule):
+        partly = "." in fullname and not isinstance(parent, _StubModule)
+        if partly and _is_expected_to_fail() and fullname not in _REMOVED:
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if partly:
+            self.finder.partly.add(fullname)
         if top in contracts.PACKAGES:
             return self.finder.spec(fullname)
         if fullname in _RENAMED:
@@ -375,6 +400,30 @@ class _Last(importlib.abc.MetaPathFinder):
         if top in DRIVERS:
             raise Unbound(f"{top} drives this loop and is not installed here")
         return self.finder.spec(fullname)
+
+
+def _is_expected_to_fail() -> bool:
+    """True where an import is tried, as between versions of a package, or is not the project's."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    if frame is None or not _is_project(frame.f_code.co_filename):
+        return True
+    return any(frame.f_lineno in lines for lines in _tries(frame.f_code.co_filename))
+
+
+@lru_cache(maxsize=256)
+def _tries(file: str) -> tuple[range, ...]:
+    """The lines of a file in which what fails is caught."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    return tuple(
+        range(node.lineno, (node.body[-1].end_lineno or node.lineno) + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and node.handlers
+    )
 
 
 def _asked_by_the_user(file: str) -> bool:

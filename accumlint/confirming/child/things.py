@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
+from accumlint.confirming.child.failures import Failures
 from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
@@ -93,6 +94,11 @@ class Things:
         self.world = wrapped
         # What is asked for as `model` may be read as `self.model`.
         self.given = {f"self.{n}": v for n, v in given.items() if "." not in n} | given
+        self.set = {
+            name.rpartition(".")[2]: name
+            for name in given
+            if "." in name and names.is_configuration(name)
+        }
         self.kept = [name for name in given if name.startswith("self.")]
         self.copies = copies
         self.driven = driven
@@ -128,7 +134,7 @@ class Things:
         self.optimizers: list[torch.optim.Optimizer] = []
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
-        self.failed: list[str] = []
+        self.failures = Failures(recorder.settings.file, self.standins)
         # The keys by which parts of what a name holds are taken.
         self.keyed: dict[str, tuple[str, ...]] = {}
         self.turns = 0
@@ -144,9 +150,11 @@ class Things:
 
     def value(self, text: str) -> Any:
         """A value for a dotted name, `UNKNOWN` where its name says nothing."""
-        if text in self.given:
-            return self.take(text)
         last = text.rpartition(".")[2]
+        # Settings go by several names.
+        given = text if text in self.given else self.set.get(last, "")
+        if given == text or (given and names.is_configuration(text)):
+            return self.take(given)
         if text in self.choices:
             choice = self.choices[text]
             return choice == "true" if choice in ("true", "false") else literal(choice)
@@ -332,6 +340,7 @@ class Things:
             seed = 17 + len(self.models)
             made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
             self.models[key] = made
+            made.name_ = text
             if not AVERAGE.search(key):
                 self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"
@@ -361,10 +370,11 @@ class Things:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
         self.tell(text, "SGD over the stand-in's parameters")
-        # Those that a set-up file gives, where there are no others.
-        models = list(self.models.values() or self.recorder.models) or [self.model("model")]
-        params = [p for m in models for p in m.parameters()]
-        made: torch.optim.Optimizer = Optimizer(params, self.found)
+        # Those that a set-up file gives come first, since others may be parts of theirs.
+        given = [v for v in self.given.values() if isinstance(v, nn.Module)]
+        models = [*given, *self.models.values()] or self.recorder.models or [self.model("model")]
+        params = dict.fromkeys(p for m in models for p in m.parameters())
+        made: torch.optim.Optimizer = Optimizer(list(params), self.found)
         if self.accelerators and (text.startswith("self.") or not self.prepares):
             # What hands it out has prepared it.
             made = self.accelerators[-1].prepare_optimizer(made)
