@@ -120,7 +120,7 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "the object that lacks an attribute": (
         {
             "before": "limits = Limits()",
-            "loss": "F.cross_entropy(model(inputs), labels) + limits.height",
+            "loss": "F.cross_entropy(model(inputs), labels) + limits.height / num_items",
         },
         {"self.height"},
     ),

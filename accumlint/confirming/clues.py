@@ -75,6 +75,21 @@ def _bounds(program: Program) -> Iterator[tuple[str, str]]:
                     yield whole, "window"
 
 
+def masks(program: Program) -> dict[str, str]:
+    """The role of names that functions of the file are given as their mask."""
+    functions = {f.name: [param.name for param in f.params] for f in program.of(p.Function)}
+    found: dict[str, str] = {}
+    for call in program.of(p.Call):
+        params = functions.get(p.dotted(call.func) or "", [])
+        for place, name in enumerate(params):
+            given = call.positional(place) if name == "mask" else None
+            while isinstance(given, p.Item):
+                given = given.base
+            if isinstance(given, p.Name) and given.id != name:
+                found[given.id] = "mask"
+    return found
+
+
 _LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
 
 
@@ -230,8 +245,16 @@ _PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
 
 
 def pads(program: Program) -> bool:
-    """Whether what is padding is told by comparing tokens with it."""
-    return bool(_PADDED.search(program.text))
+    """Whether what is padded is told by comparing tokens with it, or by a loss that leaves it out."""
+    return bool(_PADDED.search(program.text)) or any(map(_PADDING.search, _left_out(program)))
+
+
+def _left_out(program: Program) -> Iterator[str]:
+    """The names that losses are given for the label that they leave out."""
+    for call in program.of(p.Call):
+        given = call.keyword("ignore_index")
+        if isinstance(given, p.Name | p.Attr):
+            yield p.dotted(given) or ""
 
 
 # What makes pieces of a batch: torch's functions for that, and slices from a start that moves.
@@ -241,6 +264,61 @@ _CUTS = re.compile(r"\.(split|chunk|tensor_split)\([A-Za-z]|range\(0, .+, .+\)|\
 def cuts(program: Program) -> bool:
     """Whether a source cuts something into pieces, which may be its batches."""
     return bool(_CUTS.search(program.text))
+
+
+_LOSS_LIKE = re.compile(r"loss|nll|objective|elbo|cost")
+_COUNTED = re.compile(r"num_items|n_items|items_in_")
+
+
+def knows_window(program: Program) -> bool:
+    """Whether what a source computes its loss from may know the window: it is told, or divides what it computes.
+
+    A loss that has its name is divided by another statement, which is run whatever the loss is.
+    """
+    return any(_COUNTED.search(name.id) for name in program.of(p.Name)) or any(
+        not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program)
+    )
+
+
+def divides(program: Program) -> bool:
+    """Whether a source divides a loss by the window's size anywhere."""
+    return any(_divided(program))
+
+
+def _divided(program: Program) -> Iterator[p.Expr]:
+    """What is divided by accumulation steps, or by the number that a test of the window is written with, for a loss."""
+    sizes = {
+        node.right.value
+        for node in program.of(p.Binary)
+        if node.op == "%" and isinstance(node.right, p.Const)
+    }
+
+    def is_size(by: p.Expr) -> bool:
+        return any(
+            (isinstance(n, p.Const) and n.value in sizes)
+            or (isinstance(n, p.Name | p.Attr) and names.is_steps(_last(n)))
+            for n in p.walk_expr(by)
+        )
+
+    for node in program.nodes:
+        if not isinstance(node, p.Assign | p.Augment | p.Return | p.Do):
+            continue
+        parts = [*p.walk((node,))]
+        for part in parts if any(map(_is_of_a_loss, parts)) else ():
+            match part:
+                case p.Augment(op="/" | "*", target=whole, value=by) if is_size(by):
+                    yield whole
+                case p.Binary(op="/" | "//" | "*", left=whole, right=by) if is_size(by):
+                    yield whole
+                case p.Call(func=p.Attr(name="div" | "mul" | "div_" | "mul_", base=whole)):
+                    if any(is_size(argument.value) for argument in part.args):
+                        yield whole
+                case _:
+                    pass
+
+
+def _is_of_a_loss(node: p.Node) -> bool:
+    return isinstance(node, p.Name | p.Attr) and bool(_LOSS_LIKE.search(_last(node).lower()))
 
 
 def pieces(program: Program) -> dict[str, str]:
@@ -253,15 +331,20 @@ def pieces(program: Program) -> dict[str, str]:
             found.append(_last(length))
         elif name == "split" and start is not None:
             found.append(_last(start))
+    # From the piece's number times its length on.
+    for node in program.of(p.Item):
+        for part in (node.index, *p.walk_expr(node.index)):
+            if isinstance(part, p.Slice) and isinstance(part.lower, p.Binary):
+                if part.lower.op == "*" and isinstance(part.upper, p.Binary):
+                    found.append(_last(part.lower.right))
     # As many rows as a loader gives at once are no piece of them.
     return {name: "piece" for name in found if name and not re.fullmatch(r"batch_?size", name)}
 
 
 def ignored(program: Program) -> int:
     """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
-    given = (n.keyword("ignore_index") for n in program.of(p.Call))
-    named = (p.dotted(e) or "" for e in given if isinstance(e, p.Name | p.Attr))
-    if pads(program) and (any(map(_PADDING.search, named)) or _PADDED_LABELS.search(program.text)):
+    of_padding = any(map(_PADDING.search, _left_out(program)))
+    if pads(program) and (of_padding or _PADDED_LABELS.search(program.text)):
         return 0
     constants = {
         target.id: statement.value.value

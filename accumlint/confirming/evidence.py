@@ -48,9 +48,13 @@ class Evidence:
         self.summed = False
         # Whole numbers above 1 that the source is written with.
         self.numbers = frozenset[int]()
+        # The source asks for windows of several micro-batches.
+        self.asks = True
         # What is not here and could put right what is asked about.
         self.handed: set[str] = set()
         self.wrapped: set[str] = set()
+        # What is not here and went backward for an optimizer that it was given.
+        self.managed: set[str] = set()
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
@@ -58,6 +62,7 @@ class Evidence:
             self.raw[key] = ranks[0]
             self.handed |= {text for r in ranks for text in r["notes"]["handed"]}
             self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
+            self.managed |= {text for r in ranks for text in r["notes"]["managed"]}
             self.summed |= any(r["notes"]["summed"] for r in ranks)
             self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:

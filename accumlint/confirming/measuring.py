@@ -215,15 +215,19 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
             elif event["kind"] == "step" and event["optimizer"] == optimizer:
                 kept.setdefault(optimizer, set()).update(pending)
     given: dict[int, set[int]] = {}
-    for event in events:
+    places: dict[int, list[int]] = {}
+    for place, event in enumerate(events):
         if event["kind"] == "backward":
             given.setdefault(event["line"], set()).add(event["microbatch"])
+            places.setdefault(event["line"], []).append(place)
     return {
         optimizer: frozenset(
             line
             for line in lines - (kept.get(optimizer) or lines)
-            # Of one optimizer, only what goes backward beside what it applies.
-            if len(optimizers) > 1 or any(given[line] & given[own] for own in kept[optimizer])
+            # Of one optimizer, only what goes backward beside what it applies, or is a probe before all of it.
+            if len(optimizers) > 1
+            or any(given[line] & given[own] for own in kept[optimizer])
+            or all(max(places[line]) < min(places[own]) for own in kept[optimizer])
         )
         for optimizer, lines in seen.items()
     }

@@ -185,6 +185,10 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
+    if shows and evidence.made_up and not off.factor and key == "equal":
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
     if shows and key == "equal":
         if meant := _meant(updates, evidence, ("",)):
             return meant
@@ -263,12 +267,15 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
 
 
 def _differ(evidence: Evidence) -> bool:
-    """Whether a loss counted different numbers of targets on the first rank, since ranks may make up for each other."""
-    counts: dict[int, set[int]] = {}
-    for event in evidence.raw["ragged"]["notes"]["events"]:
-        for part in event.get("contributions", ()):
-            counts.setdefault(part["loss"], set()).add(part["count"])
-    return any(len(found) > 1 for found in counts.values())
+    """Whether a term counted different numbers of targets in one window of the first rank, since ranks may make up for
+    each other."""
+    for window in windows(evidence.raw["ragged"]["notes"]["events"]):
+        counts: dict[int, set[int]] = {}
+        for part in window.parts.values():
+            counts.setdefault(part.term, set()).add(part.count)
+        if any(len(found) > 1 for found in counts.values()):
+            return True
+    return False
 
 
 def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:

@@ -89,6 +89,8 @@ def sizes(evidence: Evidence, key: str = "equal") -> Answer:
         for u in updates_of(found)
         if u.epoch <= 1 or found.updates[-1].epoch == 0
     ]
+    if not evidence.asks:
+        return _of_another_size(sizes, key)
     odd = next((s for s in sizes if s != found.steps), None)
     shows = odd is not None
     sentence = (
@@ -97,6 +99,19 @@ def sizes(evidence: Evidence, key: str = "equal") -> Answer:
         else f"every window holds {found.steps} micro-batches"
     )
     return Answer(shows, float(shows), sentence, {"window sizes": ", ".join(map(str, sizes))})
+
+
+def _of_another_size(sizes: Sequence[int], key: str) -> Answer:
+    """Whether the first window has another size than the rest, where nothing says what size that should be."""
+    if len(sizes) < 3 and key != "equal regular":
+        raise Undecided("too few windows were seen")
+    first, later = sizes[0], set(sizes[1:])
+    shows = len(later) == 1 and first not in later
+    if not shows and key == "equal":
+        raise Undecided("nothing in the loop asks for windows of several micro-batches")
+    told = ", ".join(map(str, sizes))
+    sentence = f"windows hold {told} micro-batches" if shows else "windows hold as many throughout"
+    return Answer(shows, float(shows), sentence, {"window sizes": told})
 
 
 def steps(evidence: Evidence, key: str = "equal") -> Answer:

@@ -30,6 +30,8 @@ OF_ORDER = frozenset({
     Symptom.RAISES, Symptom.SPREAD, Symptom.REDUCTIONS, Symptom.LEFT, Symptom.SIZES, Symptom.STEPS,
     Symptom.SCHEDULES, Symptom.AVERAGES, Symptom.STUCK,
 })  # fmt: skip
+# Those that show in how large a gradient is, whatever its loss, as long as all of that loss is computed here.
+OF_SIZE = frozenset({Symptom.SCALE, Symptom.SKIPPED})
 OF_AMOUNT = frozenset({Symptom.GRADIENT, Symptom.SCALE})
 OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Symptom.PARTIAL})
 
@@ -50,9 +52,10 @@ class Job:
     `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
     that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched. `accumulates`:
     windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
-    since the finding is about when things happen. `stepless`: an optimizer that never steps may be what was found.
-    `scripted`: an engine steps whenever it is asked to. `steppers`: names of what steps and clears. `scaled`: a
-    GradScaler multiplies the loss on the path of the finding.
+    since the finding is about when things happen; `exact`: how large a loss is counts, and nothing that it is computed
+    from knows of a window; `undivided`: nor is it divided by a window's size under its name. `stepless`: an optimizer
+    that never steps may be what was found. `scripted`: an engine steps whenever it is asked to. `steppers`: names of
+    what steps and clears. `scaled`: a GradScaler multiplies the loss on the path of the finding.
     """
 
     file: str
@@ -81,6 +84,8 @@ class Job:
     reduces: bool
     accumulates: bool
     lenient: bool
+    exact: bool
+    undivided: bool
     stepless: bool
     scripted: bool
     steppers: tuple[str, ...]
@@ -193,6 +198,7 @@ def _plan(
     counting = _counting(entry, program)
     if counting is not None:
         entry["counting"] = counting.name
+    exact = symptom in OF_SIZE and not clues.knows_window(program)
     job = Job(
         file=target.file,
         text=text,
@@ -219,7 +225,8 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.pieces(program)
+        roles=clues.masks(program)
+        | clues.pieces(program)
         | clues.windows(program)
         | clues.roles(events)
         | clues.engines(events)
@@ -245,7 +252,9 @@ def _plan(
         # FSDP reduces on an accelerator only.
         reduces=clues.reduces(events, symptom in OF_AMOUNT) and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
-        lenient=symptom in OF_ORDER | OF_DIRECTION,
+        lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
+        exact=exact,
+        undivided=exact and not clues.divides(program),
         stepless=symptom is Symptom.MISSED,
         scripted=clues.is_scripted(events, text),
         steppers=tuple(sorted(clues.steppers(program))),

@@ -16,7 +16,7 @@ from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.of_gradients import alone, divided
-from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, Plan
+from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
 from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
 from accumlint.reading import names
@@ -34,6 +34,7 @@ def judged(
         return _undecided(plan, launched, Undecided(launched.failure or plan.reason))
     evidence = Evidence(launched, plan.job.line, dtype)
     evidence.numbers = _numbers(plan.job.text)
+    evidence.asks = _asks(plan.job.text) or "steps" in plan.job.roles.values()
     before = Evidence(shown, plan.job.line, dtype) if shown else None
     try:
         answer, control = _answered(evidence, plan, before)
@@ -97,8 +98,11 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
         raise Undecided(
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
-    if evidence.made_up and plan.symptom in OF_DIRECTION and not shown:
+    if evidence.made_up and plan.symptom in OF_DIRECTION | OF_SIZE and not shown:
         raise Undecided("a stand-in reached the loss, and with another one the defect may show")
+    if evidence.managed and plan.symptom in _OF_GRADIENTS - {Symptom.SCALE} and not shown:
+        text = min(evidence.managed)
+        raise Undecided(f"`{text}` goes backward, and what else it does does not run here", (text,))
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
@@ -112,20 +116,21 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
     """
     if plan.job is None:
         return
-    sized = {"window sizes", "micro-batches per update"} & answer.figures.keys()
-    if sized and not _asks(plan.job.text) and "steps" not in plan.job.roles.values():
+    if "micro-batches per update" in answer.figures and not evidence.asks:
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
     if plan.symptom not in _OF_GRADIENTS:
         return
+    cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     unknown = evidence.handed
     if plan.symptom is Symptom.SPREAD:
         unknown = unknown | evidence.wrapped
+    if plan.symptom is not Symptom.SCALE or not cleared:
+        unknown = unknown | evidence.managed
     if unknown:
         text = min(unknown)
         raise Undecided(
             f"{answer.sentence}, unless `{text}` sees to it, which does not run here", (text,)
         )
-    cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     if plan.job.entry["calls"] == "microbatch" and not cleared and "zero_grad(" in plan.job.text:
         raise Undecided(
             f"{answer.sentence}, with nothing cleared where it is cleared by the caller"

@@ -32,6 +32,13 @@ _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
 )
 _MASK = re.compile(r"mask")
+# What a function makes of the data: with other tokens or values in the places of targets, each with a chance.
+_NOISY = re.compile(r"^(nois(y|ed)|corrupt(ed)?|perturb(ed)?|masked)(_|$)")
+_CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
+# One number for each target, as a rollout holds.
+_NUMBERS = re.compile(
+    r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
+)
 # A mask to pick elements by.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
@@ -109,13 +116,23 @@ class Data:
         batch = self.batches.get(self.current)
         if batch is None or inputs.dim() < 2 or len(inputs) >= batch.rows:
             return
-        place = int(inputs.storage_offset())
+        place = self._place(batch, inputs)
         if self.spent and self.piece not in (-1, place):
             self.fetched += 1
             self.spent = False
             batch.number = self.current = self.fetched
             self.batches[self.current] = batch
         self.piece = place
+
+    def _place(self, batch: Batch, inputs: torch.Tensor) -> int:
+        """Where a piece begins in its micro-batch, also where its rows were picked one by one."""
+        whole = batch.inputs
+        if inputs.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr():
+            return int(inputs.storage_offset())
+        if inputs.shape[1:] != whole.shape[1:] or inputs.dtype != whole.dtype:
+            return 0
+        rows = (whole == inputs[0]).flatten(1).all(1).nonzero()
+        return int(rows[0]) * int(whole.stride(0)) if len(rows) else 0
 
     def labels_of(self, inputs: torch.Tensor) -> torch.Tensor:
         """The labels of the rows that a network is given: of a piece of the micro-batch in hand, those beside it."""
@@ -150,6 +167,12 @@ class Data:
         if self.current not in self.batches:
             self.current = self.fetch().number
         return self.batches[self.current]
+
+
+def is_beside(name: str) -> bool:
+    """True for what is made of data, or stands beside it: other tokens, chances, numbers for each target."""
+    low = name.lower()
+    return any(pattern.search(low) for pattern in (_NOISY, _CHANCE, _NUMBERS))
 
 
 class Enough(BaseException):
@@ -195,6 +218,9 @@ class Batch(Plain, dict[Any, Any]):
             labels = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
             # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
             order = [(r, c) for c in range(LENGTH - 1, -1, -1) for r in range(rows)]
+            if data.cut_rows:
+                # Each row has one; the first rows have the rest, so that pieces differ however rows are mixed.
+                order[rows:] = sorted(order[rows:], key=lambda place: place[0])
             ignored = torch.zeros(rows, LENGTH, dtype=torch.bool)
             for r, c in order[min(count, rows * (LENGTH - 1)) :]:
                 ignored[r, c] = True
@@ -256,6 +282,12 @@ class Batch(Plain, dict[Any, Any]):
             return False
         if _ROUND.search(low):
             return self.number - 1
+        if _NOISY.search(low) and not TARGET.search(low):
+            return self.noisy()
+        if _CHANCE.search(low):
+            return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
+        if _NUMBERS.search(low) and not TARGET.search(low):
+            return self.numbers(low)
         if _MASK.search(low):
             return self.mask
         if _PICKING.search(low):
@@ -270,6 +302,24 @@ class Batch(Plain, dict[Any, Any]):
             return self.mask.sum(-1) if self.mask.dim() > 1 else self.mask
         return self.labels if position == 1 else self.inputs
 
+    def noisy(self) -> torch.Tensor:
+        """Its inputs with something else in the places of targets."""
+        if self.inputs.is_floating_point():
+            return self.inputs + self.numbers("noise", self.inputs.shape)
+        other = self.inputs % (VOCABULARY - 1) + 1
+        return torch.where(self.mask.bool(), other, self.inputs)
+
+    def numbers(self, name: str, shape: Any = None) -> torch.Tensor:
+        """Small numbers by a name, one for each target where nothing else is said."""
+        data = self.data_
+        seed = data.seed * 7919 + data.rank * 104729 + self.number + 31 * sum(map(ord, name))
+        made = torch.randn(
+            shape or self.mask.shape,
+            generator=torch.Generator().manual_seed(seed),
+            dtype=torch.float64,
+        )
+        return (made / 10).to(data.device, data.dtype)
+
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch taken apart into as many names as there are."""
         flat = [n for n in names if isinstance(n, str)]
@@ -280,6 +330,9 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
+            elif position and name.lower() == "prompts" and self.data_.kind == "tokens":
+                # Beside the tokens, those of them that are no target.
+                made.append(1 - self.mask)
             elif name.lower() in _WHOLE:
                 # Beside what only names its samples.
                 made.append(self.use())
@@ -429,6 +482,9 @@ class Loader(DataLoader[Any]):
         return self
 
     def __getattr__(self, name: str) -> Any:
+        if name == "num_batches":
+            # As what wraps a stream calls its length; a script may put another there.
+            return len(self)
         return unknown_attribute(self, name, self.data_.unknown)
 
 

@@ -14,13 +14,14 @@ import traceback
 import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import nn
 
-from accumlint.confirming.child.batches import Batch, Loader
+from accumlint.confirming.child.batches import Batch, Loader, is_beside
 from accumlint.confirming.child.given import Kept, wraps
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.looking import (
@@ -30,6 +31,7 @@ from accumlint.confirming.child.looking import (
     is_thing,
     look_up,
     make_module,
+    may_mend,
 )
 from accumlint.confirming.child.networks import Criterion, Member, Model, regression
 from accumlint.confirming.child.outputs import Output
@@ -52,6 +54,10 @@ _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+# Where accumlint itself is.
+_OWN = str(Path(__file__).parents[2])
+
+
 # A loop that prepares something goes on for no longer.
 _MOST_ROUNDS = 2000
 
@@ -66,6 +72,10 @@ class Binding(Things):
         if isinstance(bound, str):
             return self._named(bound, value)
         return self._taken_apart(bound, value)
+
+    def quotient(self, bound: Pattern, value: Any) -> Any:
+        """As `entering`, for a quotient: settings that nobody knows may leave 0, which is no counter's start."""
+        return self.entering(bound, 1 if type(value) is int and value == 0 else value)
 
     def item(self, bound: Pattern, value: Any) -> Any:
         """What a loop gives its target: a count of rounds is no setting, whatever its name."""
@@ -121,16 +131,20 @@ class Binding(Things):
             if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
                 return self.stub(bound)
-            if self.lenient and _LOSS.search(last.lower()):
+            if self.lenient and self._is_plain(value) and _LOSS.search(last.lower()):
                 found = self.own_loss()
                 if found is not None:
                     return found
             if value._text.endswith(ITEM):
                 return self._unknown(bound, value)
+            if value._of_data and is_beside(last):
+                return self._made_of_data(last)
             found = self.value(bound)
             if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
                 # It may have put the model in a wrapper that reduces.
                 self.recorder.notes.wrapped.append(value._text)
+            if isinstance(found, torch.optim.Optimizer):
+                self.managers.rename(value._text, "optimizer")
             if found is not UNKNOWN:
                 return found
             if DATA.search(last.lower()) and not any(
@@ -192,11 +206,30 @@ class Binding(Things):
     def _unknown(self, bound: Pattern, value: Stub) -> Any:
         """Names for an unknown value: what `next` takes from an unknown source is a micro-batch."""
         if not value._text.endswith(ITEM):
+            if value._of_data:
+                return self._made_of_data(bound)
             found = self._trained(bound, value)
-            return self._missing(bound) if found is None else found
+            return self._missing(bound, self._is_plain(value)) if found is None else found
         self.tell(value._text.removesuffix(ITEM), "micro-batches made on the spot")
         batch = self._batch(bound).use()
         return batch if isinstance(bound, str) else batch.parts(bound)
+
+    def _made_of_data(self, bound: Pattern) -> Any:
+        """Names for what an unknown function made of the micro-batch in hand."""
+        if isinstance(bound, tuple):
+            return tuple(map(self._made_of_data, bound))
+        if not self._beside(bound) and not DATA.search(bound.lower()):
+            return self._missing(bound)
+        self.tell(bound, "made on the spot of the micro-batch in hand")
+        name = self._as_data(bound)
+        return self.data.now().tensor(name if isinstance(name, str) else bound)
+
+    def _beside(self, name: str) -> bool:
+        return is_beside(name) or self.roles.get(name) == "mask"
+
+    def _as_data(self, name: Pattern) -> Pattern:
+        """A name of data as a micro-batch knows it."""
+        return "mask" if isinstance(name, str) and self.roles.get(name) == "mask" else name
 
     def _trained(self, bound: Pattern, value: Stub) -> Any:
         """Names for what an unknown call gave, of which one is a loss: that of the network that is trained."""
@@ -250,8 +283,7 @@ class Binding(Things):
         frame = sys._getframe(1)
         self.failures.note(failure, frame.f_lineno, flat(bound))
         owner = frame.f_locals.get("self")
-        if isinstance(owner, torch.optim.Optimizer):
-            # It may do more than step, like reducing what it applies.
+        if isinstance(owner, torch.optim.Optimizer) and may_mend(type(owner)):
             name = f"{type(owner).__name__}.{frame.f_code.co_name}"
             self.recorder.notes.handed.append(name)
         if isinstance(bound, str) and bound in self.given:
@@ -273,16 +305,35 @@ class Binding(Things):
         """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
         if is_misuse(failure):
             raise failure
+        if self.exact and self._elsewhere(failure):
+            # What another file computes may know the window.
+            return self._missing(bound)
         if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
             found = self.own_loss()
             if found is not None:
                 return found
-        return self._missing(bound)
+        return self._missing(bound, failed=True)
 
     def root(self, value: Any) -> Any:
         """What goes backward; a loss where that came to a plain number or to nothing that is known."""
-        if not isinstance(value, int | float | Stub | None):
+        if self.exact or not isinstance(value, int | float | Stub | None):
             return value
+        return self._lost(value)
+
+    def given_loss(self, value: Any) -> Any:
+        """What a method gives a framework as its loss; another one where that has no gradient, if one may be."""
+        moves = isinstance(value, torch.Tensor) and value.requires_grad
+        unknown = isinstance(value, Stub) and not self._is_plain(value)
+        unknown = unknown or (self.exact and not self.undivided)
+        return value if moves or unknown or not self.lenient else self._lost(value)
+
+    def _is_plain(self, value: Stub) -> bool:
+        """Whether another loss may take the place of what is unknown: where it counts how large it is, what is not here
+        and gives a loss may have divided it."""
+        return not self.exact or not value._text.endswith((")", "]"))
+
+    def _lost(self, value: Any) -> Any:
+        """Another loss in the place of what is none."""
         found = self.own_loss()
         if found is None and self.world == 1:
             # Where ranks have nothing to tell each other, it does not matter where the network was called.
@@ -351,14 +402,30 @@ class Binding(Things):
         frames = traceback.extract_tb(failure.__traceback__)
         return any(f.name == "<module>" and f.filename != own for f in frames)
 
-    def _missing(self, bound: Pattern) -> Any:
+    def _elsewhere(self, failure: Exception) -> bool:
+        """True where a failure comes from another file of the project."""
+        frames = traceback.extract_tb(failure.__traceback__)
+        files = {f.filename for f in frames} - {self.recorder.settings.file}
+        return any(
+            "site-packages" not in file and "/lib/python" not in file and _OWN not in file
+            for file in files
+        )
+
+    def _missing(self, bound: Pattern, failed: bool = False) -> Any:
+        """Stand-ins for names that are not here, or whose statement has `failed`."""
         if isinstance(bound, tuple):
             texts = [n for n in bound if isinstance(n, str)]
-            if texts and all(DATA.search(n.lower()) for n in texts if n != "_"):
+            known = [n for n in texts if DATA.search(n.lower())]
+            if texts and all(n in known or n == "_" or self._beside(n) for n in texts):
                 self.tell(", ".join(texts), "micro-batches made on the spot")
-                return self._batch(bound).use().parts(bound)
-            return tuple(self._missing(n) for n in bound)
-        if self.lenient and _LOSS.search(bound.rpartition(".")[2].lower()):
+                batch = self._batch(bound) if known or not any(texts) else self.data.now()
+                return batch.use().parts(tuple(map(self._as_data, bound)))
+            return tuple(self._missing(n, failed) for n in bound)
+        if (
+            self.lenient
+            and (failed or not self.exact)
+            and _LOSS.search(bound.rpartition(".")[2].lower())
+        ):
             own = self.own_loss()
             if own is not None:
                 return own
@@ -373,8 +440,10 @@ class Binding(Things):
             return self._piece(bound)
         return self.stub(bound)
 
-    def iterate(self, iterable: Any, text: str, bound: Pattern) -> Iterator[Any]:
-        """What a loop goes through; of unknown optimizers, one."""
+    def iterate(
+        self, iterable: Any, text: str, bound: Pattern, trains: bool = False
+    ) -> Iterator[Any]:
+        """What a loop goes through, and whether something is trained in it; of unknown optimizers, one."""
         if isinstance(iterable, Stub):
             inner = self.value(iterable._text)
             if isinstance(inner, Loader):
@@ -384,7 +453,8 @@ class Binding(Things):
             elif re.search(r"window|group|chunk", text.lower()):
                 iterable = self.windows(text)
             elif re.search(r"load|data|batch|iter", text.lower()) or (
-                isinstance(bound, tuple) and any(DATA.search(n.lower()) for n in flat(bound))
+                (trains or isinstance(bound, tuple))
+                and any(DATA.search(n.lower()) for n in flat(bound))
             ):
                 iterable = self.loader(text)
             elif isinstance(bound, str) and names.role_of(bound) == "optimizer":

@@ -18,8 +18,11 @@ from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
 _ROUNDS = (
-    "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "global_step",
+    "batch_idx", "batch_index", "batch_id", "step", "step_id", "i", "idx", "it", "iteration", "n_iter", "iter_num",
+    "iter_id", "global_step",
 )  # fmt: skip
+
+_PUT_LATER = ("model", "optimizer", "scheduler", "criterion")
 
 
 class _Parameters(list[Any]):
@@ -84,12 +87,12 @@ def instance(binding: Binding, cls: type) -> Any:
 
 
 def _put_later(binding: Binding, made: Any) -> None:
-    """Networks, optimizers and schedulers that are None at first, and that another method puts there."""
+    """Things with roles that are None at first, and that another method puts there."""
     for name, value in list(vars(made).items()):
         text = f"self.{name}"
         role = binding.roles.get(text) or names.role_of(name)
         known = text in binding.roles or role != "model"
-        if value is None and known and role in ("model", "optimizer", "scheduler"):
+        if value is None and known and role in _PUT_LATER:
             found = binding.value(text)
             if found is not None and found is not UNKNOWN:
                 setattr(made, name, found)

@@ -115,7 +115,7 @@ def _trainer(binding: Binding) -> type:
             # Older ones have nothing to tell.
             takes = "num_items_in_batch" in inspect.signature(self.compute_loss).parameters
             told = {"num_items_in_batch": num_items_in_batch} if takes else {}
-            loss = self.compute_loss(model, inputs, **told)
+            loss = binding.given_loss(self.compute_loss(model, inputs, **told))
             scaled = self.loss_is_scaled_for_ga
             if scaled is None:
                 scaled = self.model_accepts_loss_kwargs or self.compute_loss_func is not None

@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
+import types
 from typing import Any
 
 import torch
@@ -46,6 +48,35 @@ def is_misuse(failure: Exception) -> bool:
     """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
     frames = traceback.extract_tb(failure.__traceback__)
     return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
+
+
+# What an optimizer does besides stepping: it tells ranks apart, or counts what it is given.
+_MORE = re.compile(
+    r"reduce|gather|broadcast|dist$|distributed|process_group|rank|world|sync|accum(?!lint)|micro"
+)
+
+
+def may_mend(cls: type) -> bool:
+    """Whether an optimizer of the user's may do more than step, like reducing what it applies, by the words it uses."""
+    own = (c for c in cls.__mro__ if not c.__module__.startswith(("torch", "builtins")))
+    functions = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+    seen = set[types.CodeType]()
+    while functions:
+        # torch wraps a step in its hooks, which are nobody's.
+        function = inspect.unwrap(functions.pop())
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            if code in seen or "site-packages" in code.co_filename:
+                continue
+            seen.add(code)
+            if any(_MORE.search(name.lower()) for name in (*code.co_names, *code.co_varnames)):
+                return True
+            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+            # Functions of its file that it calls.
+            known = (function.__globals__.get(name) for name in code.co_names)
+            functions += [f for f in known if isinstance(f, types.FunctionType)]
+    return False
 
 
 def look_up(frame: Any, name: str) -> Any:

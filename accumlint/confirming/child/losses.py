@@ -80,6 +80,31 @@ def evaluated(
     return result, elements, counted
 
 
+def flattened(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The arguments of a reduction over several dimensions: rows stand in for images, and have fewer of them."""
+    tensor, *rest = args
+    wanted = kwargs.get("dim", rest[0] if rest else None)
+    if not isinstance(tensor, torch.Tensor) or not isinstance(wanted, list | tuple):
+        return args, kwargs
+    there = [d for d in wanted if isinstance(d, int) and -tensor.dim() <= d < tensor.dim()]
+    if len(there) == len(wanted) or not there:
+        return args, kwargs
+    if "dim" in kwargs:
+        return args, {**kwargs, "dim": there}
+    return (tensor, there, *rest[1:]), kwargs
+
+
+def indexed(tensor: torch.Tensor, key: Any) -> Any:
+    """A key for what has fewer dimensions than the user's: of several candidates or channels there is one."""
+    if not isinstance(key, tuple) or any(k is None or k is ... for k in key):
+        return key
+    extra = len(key) - tensor.dim()
+    if extra <= 0 or not all(type(k) is int or isinstance(k, slice) for k in key):
+        return key
+    numbers = [i for i, k in enumerate(key) if type(k) is int][-extra:]
+    return tuple(k for i, k in enumerate(key) if i not in numbers)
+
+
 def fitted(func: Any, args: Any) -> Any:
     """Targets as the loss wants them: classes as columns, or the last of a row where there is one output for each."""
     if len(args) < 2:

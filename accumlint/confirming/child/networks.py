@@ -307,6 +307,15 @@ class Criterion(nn.Module):
             logits, target = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(logits, target, ignore_index=data.ignored)
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+        # A method by which an object of the user's works it out.
+        return self if "loss" in name else self.data_[0].unknown(f"criterion.{name}")
+
 
 def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
     """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""

@@ -64,3 +64,4 @@ class Notes:
     summed: bool = False
     handed: list[str] = field(default_factory=list[str])
     wrapped: list[str] = field(default_factory=list[str])
+    managed: list[str] = field(default_factory=list[str])

@@ -36,6 +36,22 @@ class Losses(dict[str, torch.Tensor], Plain):
         return getattr(self.plain_(), name)
 
 
+class Distribution(Plain):
+    """A distribution that a network gives, of which every sample is its mean."""
+
+    def __init__(self, mean: torch.Tensor) -> None:
+        self.mean = self.loc = mean
+
+    def sample(self, *_: Any, **__: Any) -> torch.Tensor:
+        """Its mean."""
+        return self.mean
+
+    rsample = mode = sample
+
+    def plain_(self) -> torch.Tensor:
+        return self.mean
+
+
 class Output(Plain):
     """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
 
@@ -178,6 +194,8 @@ class Output(Plain):
         """A loss, a figure that is only looked at, or logits."""
         if "loss" in name.lower():
             return self.named(name)
+        if name.endswith(("_dist", "distribution", "posterior")):
+            return Distribution(self.logits)
         return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
 
     def plain_(self) -> torch.Tensor:
@@ -189,6 +207,11 @@ def _operator(name: str) -> Callable[..., Any]:
         if "truediv" in name and (self.has_loss or isinstance(others[0], int)):
             # What is divided by a count is a loss, and so is what a model gives for labels.
             return getattr(self.loss, name)(*plain(others))
+        other = plain(others[0]) if others else None
+        if isinstance(other, torch.Tensor) and other.is_floating_point():
+            if "sub" in name and other.shape == self.logits.shape[:-1]:
+                # What is compared with a number for each target is one.
+                return getattr(self.chances(()), name)(other)
         return getattr(self.logits, name)(*plain(others))
 
     return operate

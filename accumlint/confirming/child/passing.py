@@ -43,6 +43,12 @@ def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
     return lambda _: cut or 4
 
 
+def _trailing(steps: int, first: int) -> int:
+    """How many micro-batches an epoch has beyond whole windows; other than the first window, which shifts the rest."""
+    usual = max(1, steps - 1)
+    return max(1, steps - 2) if first == usual else usual
+
+
 def make(
     job: Any,
     spec: Any,
@@ -59,7 +65,9 @@ def make(
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
-    length = 2 * steps + (max(1, steps - 1) if spec["regime"] == "trailing" else 0)
+    length = 2 * steps + (
+        _trailing(steps, job.get("first", 0)) if spec["regime"] == "trailing" else 0
+    )
     # Into as many pieces of two rows as there are steps.
     cut = 2 * steps if job["cuts"] else 0
     data = Data(
@@ -90,7 +98,7 @@ def make(
         recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
         contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
         tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"],
+        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"], job["exact"], job["undivided"],
     )  # fmt: skip
     binding.unused = job["unused"]
     wanted: list[tuple[str, int]] = []
@@ -121,6 +129,7 @@ def make(
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
+            "managed": notes.managed,
             "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip

@@ -42,7 +42,9 @@ from accumlint.confirming.child.losses import (
     Loss,
     evaluated,
     fitted,
+    flattened,
     grads_of,
+    indexed,
 )
 from accumlint.confirming.child.notes import Feed, Notes, Settings
 from accumlint.confirming.child.watching import watch
@@ -155,6 +157,10 @@ class Recorder(TorchFunctionMode):
             return args[0]
         if func in ELEMENTWISE:
             return self._loss(func, args, kwargs)
+        if func is torch.Tensor.__getitem__ and not as_is:
+            args = (args[0], indexed(*args))
+        if func in REDUCTIONS and args and not as_is:
+            args, kwargs = flattened(args, kwargs)
         result = func(*args, **kwargs)
         if func in REDUCTIONS:
             self._reduced(func, args, kwargs, result)

@@ -36,9 +36,12 @@ from accumlint.confirming.child.shapes import (
     is_autocast,
     is_made,
     is_of_words,
+    is_quotient,
+    is_start,
     mentioned,
     moved,
     normal,
+    only_schedules,
     open_losses,
     refused_side,
     root,
@@ -244,7 +247,8 @@ class _Rewriter(ast.NodeTransformer):
         text = ast.unparse(node.iter)
         bound = pattern(node.target)
         spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
-        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text), spec])
+        trains = ast.Constant(node in self.eventful)
+        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text), spec, trains])
         self.temporary += 1
         item = f"__item_{self.temporary}"
         entering = runtime("item", [spec, ast.Name(item, ast.Load())])
@@ -286,14 +290,16 @@ class _Rewriter(ast.NodeTransformer):
         text = ast.unparse(node.test)
         refusing = refused_side(node)
         sometimes = bound_in_arms(node) if quiet else []
+        sometimes += [name for name in only_schedules(node) if name not in sometimes]
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if refusing is not None:
             allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
             node.test = placed(allowed, node.test)
-        if quiet:
-            return [self.careful_block(node), *self.otherwise(node, sometimes)]
-        return self.careful_test(node, text) if self.guide.lenient else node
+        made = [self.careful_block(node)] if quiet else [node]
+        if self.guide.lenient and not quiet:
+            made = self.careful_test(node, text)
+        return [*made, *self.otherwise(node, sometimes)]
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
@@ -353,7 +359,7 @@ class _Rewriter(ast.NodeTransformer):
             return placed(runtime("clipping", [ast.Constant(text), clip]), node)
         if text.rpartition(".")[2] in frameworks.LOADERS:
             return placed(runtime("loader", [ast.Constant(text)]), node)
-        if text == "range" and len(node.args) > 1 and isinstance(node.args[0], ast.Attribute):
+        if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
             first, last = copy.deepcopy(node.args[:2])
             node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
         if text == "vars" and len(node.args) == 1:
@@ -428,7 +434,10 @@ class _Rewriter(ast.NodeTransformer):
             else constant(())
         )
         if original is None or not self.builds(bound, original):
-            return placed(runtime("entering", [spec, value]), value)
+            how = (
+                "quotient" if original is not None and is_quotient(bound, original) else "entering"
+            )
+            return placed(runtime(how, [spec, value]), value)
         return placed(runtime("built", [spec, mentions, later(value)]), value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from accumlint.confirming.child.nodes import RUNTIME, placed, runtime
-from accumlint.confirming.child.slicing import SCOPES, own, with_inner
+from accumlint.confirming.child.slicing import SCOPES, Pattern, own, with_inner
 from accumlint.reading import names
 
 
@@ -152,6 +152,13 @@ def bound_inside(node: ast.stmt) -> Iterator[str]:
                     yield inner.id
 
 
+def only_schedules(node: ast.If) -> list[str]:
+    """Schedules that a choice without an else makes: a loop that moves one which is not there runs nowhere."""
+    if node.orelse:
+        return []
+    return sorted({n for n in bound_inside(node) if names.role_of(n) == "scheduler"})
+
+
 def bound_in_arms(node: ast.If) -> list[str]:
     """The names that several arms of a choice bind and not all: which of them runs, settings that nobody has decide."""
     arms: list[list[ast.stmt]] = [node.body]
@@ -215,6 +222,24 @@ def moved(value: ast.expr) -> ast.expr | None:
 
 def is_alias(value: ast.expr, bound: str) -> bool:
     return isinstance(value, ast.Constant) and not names.is_steps(bound.rpartition(".")[2])
+
+
+def is_quotient(bound: Pattern, value: ast.expr) -> bool:
+    """True for accumulation steps that are worked out by a division."""
+    return (
+        isinstance(bound, str)
+        and names.is_steps(bound.rpartition(".")[2])
+        and any(
+            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div | ast.FloorDiv)
+            for n in ast.walk(value)
+        )
+    )
+
+
+def is_start(first: ast.expr) -> bool:
+    """True for a setting that a range begins with, and for what was read from a checkpoint."""
+    named = isinstance(first, ast.Name) and names.is_start(first.id)
+    return named or isinstance(first, ast.Attribute)
 
 
 def is_made(statement: ast.stmt) -> bool:

@@ -93,6 +93,8 @@ class Slice:
                 self.eventful.add(statement)
             if place in self.guide.kept or isinstance(statement, _ALWAYS):
                 self.kept.add(statement)
+            if isinstance(statement, ast.ClassDef):
+                self.kept.update(_beginnings(statement))
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._scope(statement.body)
         # A kept statement's names come from somewhere: whatever gives them is kept too.
@@ -180,6 +182,15 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _statements([child])
             elif isinstance(child, ast.ExceptHandler | ast.match_case):
                 yield from _statements(child.body)
+
+
+def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
+    """Where an optimizer of the user's gives torch's its parameters."""
+    if any(ast.unparse(base).endswith("Optimizer") for base in cls.bases):
+        for method in cls.body:
+            for statement in method.body if isinstance(method, ast.FunctionDef) else ():
+                if ast.unparse(statement).startswith("super().__init__("):
+                    yield statement
 
 
 def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:

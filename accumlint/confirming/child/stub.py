@@ -9,7 +9,7 @@ that every training run has) is answered by the `Answers` given to it; all else 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -34,8 +34,10 @@ class Answers:
         handed: Callable[[str], None],
         took: Callable[[str], None],
         items: Callable[[str], Iterator[Any]],
+        managed: Callable[[str, Sequence[Any], Mapping[str, Any]], bool],
     ) -> None:
         self.items = items
+        self.managed = managed
         self.took = took
         self.handed = handed
         self.trained = trained
@@ -63,6 +65,8 @@ _DATA = re.compile(r"load|batches|iter(ator|able|ate)?(_|$)|_ds_data$")
 _SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
 # What gets one of these may step, scale or clear as it likes.
 _STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
+# What may stand beside a loss, and mostly does not.
+_PENALTY = re.compile(r"regulari[sz]|(^|_)aux(iliary)?_|balanc|commit")
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -78,12 +82,15 @@ class Stub:
     _answers: Answers
     _made: dict[str, Any]
     _counted: bool
+    # Whether an unknown function has made it of data.
+    _of_data: bool
 
     def __init__(self, text: str, answers: Answers) -> None:
         object.__setattr__(self, "_text", text)
         object.__setattr__(self, "_answers", answers)
         object.__setattr__(self, "_made", {})
         object.__setattr__(self, "_counted", False)
+        object.__setattr__(self, "_of_data", False)
 
     def _other(self, text: str) -> Any:
         made = self._made
@@ -99,6 +106,7 @@ class Stub:
 
     def __setattr__(self, name: str, value: object) -> None:
         self._made[f"{self._text}.{name}"] = value
+        self._answers.managed(f"{self._text}.__setattr__", (value,), {name: value})
 
     def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
@@ -128,6 +136,11 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         given = (*args, *kwargs.values())
+        if not _BOOSTER.search(source) and self._answers.managed(self._text, args, kwargs):
+            self._answers.told(
+                source, "goes backward, steps and clears when it is asked to, told of no window"
+            )
+            return None
         if (
             method not in _APEX
             and not _BOOSTER.search(source)
@@ -200,7 +213,10 @@ class Stub:
                 self._answers.handed(self._text)
             # What goes backward is not the user's loss.
             self._answers.backward(source or method)
-        return self._other(f"{self._text}()")
+        made = self._other(f"{self._text}()")
+        if isinstance(made, Stub):
+            object.__setattr__(made, "_of_data", any(map(_is_data, given)))
+        return made
 
     def _settings(self, cls: Any) -> Any:
         """An object of a class of settings, which has those that were left out as well."""
@@ -315,13 +331,21 @@ class Stub:
         tensors = [a for a in given if isinstance(a, torch.Tensor)]
         if not stubs:
             return NotImplemented
-        if any(t.requires_grad for t in tensors):
+        if any(t.requires_grad for t in tensors) and not stubs[0]._adds(func.__name__):
             stubs[0]._answers.touched(stubs[0]._text)
         return tensors[0] if tensors else stubs[0]
 
-    def _operated(self, other: object) -> Any:
+    def _adds(self, operation: str) -> bool:
+        """Whether this is a term beside the loss, and added to it: what is not here has none."""
+        last = self._text.removesuffix("()").rpartition(".")[2].lower()
+        if "add" not in operation or not _PENALTY.search(last):
+            return False
+        self._answers.told(self._text, "no such term beside the loss")
+        return True
+
+    def _operated(self, other: object, operation: str = "") -> Any:
         if isinstance(other, torch.Tensor):
-            if other.requires_grad:
+            if other.requires_grad and not self._adds(operation):
                 self._answers.touched(self._text)
             return other
         if isinstance(other, int | float) and not isinstance(other, bool):
@@ -337,7 +361,7 @@ class Stub:
     def __add__(self, other: object) -> Any:
         if self._counted and type(other) is int:
             return int(self) + other
-        return self._operated(other)
+        return self._operated(other, "add")
 
     __radd__ = __add__
 
@@ -386,6 +410,13 @@ def _held(owner: Any) -> list[torch.Tensor]:
         return [p for group in owner.param_groups for p in group["params"]]
     items: list[Any] = list(owner) if isinstance(owner, list | tuple) else []
     return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def _is_data(value: object) -> bool:
+    """True for data that no network has given."""
+    if isinstance(value, dict):
+        return hasattr(value, "plain_")
+    return isinstance(value, torch.Tensor) and value.dim() > 1 and not value.requires_grad
 
 
 def _is_function(value: object) -> bool:

@@ -18,6 +18,7 @@ from torch import nn
 from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.failures import Failures
 from accumlint.confirming.child.given import Partly
+from accumlint.confirming.child.managers import Managers
 from accumlint.confirming.child.networks import Criterion, Engine, Model
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, ROWS, setting
@@ -58,8 +59,9 @@ class Things:
     """The stand-ins of a pass, made when they are asked for.
 
     `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
-    loop's; `ordinary`: flags that nobody knows are on, unless they read like something seldom; `scaled`: so are those
-    that ask for a GradScaler, since the finding is about one.
+    loop's, from its name on where it is to be `exact`, or from where it is given to a framework where it is
+    `undivided`; `ordinary`: flags that nobody knows are on, unless they read like something seldom; `scaled`: so are
+    those that ask for a GradScaler, since the finding is about one.
     """
 
     def __init__(
@@ -81,6 +83,8 @@ class Things:
         tells_steps: bool = True,
         scaled: bool = False,
         scripted: bool = False,
+        exact: bool = False,
+        undivided: bool = False,
     ) -> None:
         self.recorder = recorder
         self.data = data
@@ -119,19 +123,23 @@ class Things:
         self.accelerators: list[Any] = []
         # What frameworks promise, by the names of their classes.
         self.promised: dict[str, Any] = {}
+        self.exact, self.undivided = exact, undivided
         if lenient:
             data.outputs = {}
-            recorder.own_loss = self.own_loss
+            # What goes backward may have been divided; where that counts, a loss is another from its name on.
+            recorder.own_loss = None if exact else self.own_loss
         recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
         # What got a model and is not here.
         self.takers: set[str] = set()
+        self.managers = Managers(steps, recorder.notes.managed.append)
         self.answers = Answers(
             self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
-            self.takers.add, lambda text: iter(self.loader(text)),
+            self.takers.add, lambda text: iter(self.loader(text)), self.managers.called,
         )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
+        self.optimizer_of: dict[str, torch.optim.Optimizer] = {}
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failures = Failures(recorder.settings.file, self.standins)
@@ -267,7 +275,7 @@ class Things:
 
     def backward(self, text: str) -> None:
         """What goes backward is unknown."""
-        found = self.own_loss() if self.lenient else None
+        found = self.own_loss() if self.lenient and not self.exact else None
         if found is None:
             self.touched(text)
         else:
@@ -369,6 +377,8 @@ class Things:
     def optimizer(self, text: str) -> torch.optim.Optimizer:
         if self.optimizers and not text.endswith("optimizer"):
             return self.optimizers[-1]
+        if text in self.optimizer_of:
+            return self.optimizer_of[text]
         self.tell(text, "SGD over the stand-in's parameters")
         # Those that a set-up file gives come first, since others may be parts of theirs.
         given = [v for v in self.given.values() if isinstance(v, nn.Module)]
@@ -379,6 +389,7 @@ class Things:
             # What hands it out has prepared it.
             made = self.accelerators[-1].prepare_optimizer(made)
         self.optimizers.append(made)
+        self.optimizer_of[text] = made
         return made
 
     def loader(self, text: str) -> Loader:

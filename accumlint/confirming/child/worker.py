@@ -205,6 +205,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         return {"passes": [first]}
     kind = first["kind"]
     passes.append(first)
+    job["first"] = everywhere(prefixed, "first", rank, world, _first_window(first))[0]
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
     cut = first["raised"] is not None
     told = everywhere(prefixed, "tells", rank, world, [_tells(first), cut or has_stepped(first)])
@@ -240,6 +241,12 @@ def _tells(first: dict[str, Any]) -> dict[str, bool]:
         "pressure": clips, "unscaled": scales, "growing": scales, "uneven": len(counts) > 1,
         "leaves": ("backward", "epoch") in itertools.pairwise(kinds),
     }  # fmt: skip
+
+
+def _first_window(first: dict[str, Any]) -> int:
+    """How many micro-batches the first step comes after."""
+    events = itertools.takewhile(lambda e: e["kind"] != "step", first["notes"]["events"])
+    return len({e["microbatch"] for e in events if e["kind"] == "backward"})
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
