@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Replace, Verb
+from accumlint.reading.names import is_length
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -53,7 +54,8 @@ def _window_sizes(program: Program, window: Window) -> Iterator[str]:
         for test in walk_expr(asked):
             match test:
                 case Compare(rest=[("==" | ">=", (Name() | Attr() | Item() | Const()) as size)]):
-                    if render(size) != "0":
+                    # An epoch's end closes its last window, whatever its size.
+                    if render(size) != "0" and not is_length(dotted(size).rpartition(".")[2]):
                         yield program.code(size)
                 case _:
                     pass
