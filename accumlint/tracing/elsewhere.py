@@ -243,13 +243,11 @@ class Elsewhere:
         excerpt = self._followed(definition)
         if excerpt is None:
             return None
-        calling = self.machine.calling
+        invoking = self.machine.invoking
         match excerpt.statement:
             case p.Function() as function if function not in self.borders.refused:
                 before = len(self.machine.state.events)
-                value = calling.machine.invoking.invoke(
-                    Closure(function, None), args, kwargs, None, node
-                )
+                value = invoking.invoke(Closure(function, None), args, kwargs, None, node)
                 done = self.machine.state.events[before:]
                 if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
                     # Nothing is seen of how it clips, by means of its own: its name stands for it.
@@ -260,9 +258,7 @@ class Elsewhere:
                     return (value,)
                 return None
             case p.Class() as cls:
-                return (
-                    calling.machine.invoking.construct(ClassValue(cls, None), args, kwargs, node),
-                )
+                return (invoking.construct(ClassValue(cls, None), args, kwargs, node),)
             case _:
                 return None
 
@@ -298,19 +294,17 @@ class Elsewhere:
     ) -> Value:
         """A call into another file. One that only makes a value is given up when it takes too long or raises."""
         machine = self.machine
-        calling = machine.calling
         function = closure.function
         led_by, self.led_by = self.led_by, node
         try:
             if not self.making and key(function) in machine.relevance.reaching_strong:
-                return self._given(
-                    calling.machine.invoking.executed(closure, args, kwargs, receiver, node), node
-                )
+                value = machine.invoking.executed(closure, args, kwargs, receiver, node)
+                return self._given(value, node)
             if function not in self.borders.refused:
                 return self._given(self._tried(closure, args, kwargs, receiver, node), node)
         finally:
             self.led_by = led_by
-        return calling.unknown_call(function.name, receiver, args, kwargs, node)
+        return machine.unfollowed.call(function.name, receiver, args, kwargs, node)
 
     def _given(self, value: Value, node: p.Node) -> Value:
         """A result on its way into the checked file, where things take the names that they are given there."""
@@ -358,7 +352,7 @@ class Elsewhere:
         if self.spent > MAX_NODES_OF_VALUES:
             raise Stopped("too many steps in other files")
         if closure.function in self.borders.refused:
-            return machine.calling.unknown_call(closure.function.name, receiver, args, kwargs, node)
+            return machine.unfollowed.call(closure.function.name, receiver, args, kwargs, node)
         return value
 
 

@@ -274,7 +274,7 @@ class Invoking:
         special = self.machine.engines.framework_method(receiver, name, args, kwargs, node)
         if special is not None:
             return special[0]
-        return self.machine.calling.unknown_call(f"super().{name}", None, args, kwargs, node)
+        return self.machine.unfollowed.call(f"super().{name}", None, args, kwargs, node)
 
     def lineage(self, cls: p.Class) -> list[p.Class]:
         """The class and its bases as far as they can be read, nearest first."""

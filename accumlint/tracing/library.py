@@ -202,7 +202,7 @@ def _called(
         return _all_reduce(machine, args, kwargs, node, path)
     if _is_number_call(everything) and last in ("int", "float"):
         return numeric(last, args)
-    return machine.calling.unknown_call(path, Library(path), args, kwargs, node)
+    return machine.unfollowed.call(path, Library(path), args, kwargs, node)
 
 
 def _average(values: list[Value], node: p.Node) -> Unknown | None:
@@ -420,7 +420,7 @@ def _torch(
     ):
         return (first,)
     if last in ("eq", "ne", "argmax") and isinstance(first, Unknown):
-        return (machine.calling.unknown_method(first, last, args[1:], kwargs, node),)
+        return (machine.unfollowed.method(first, last, args[1:], kwargs, node),)
     if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
         pieces = machine.iterating.pieces(first, args[1])
         return (pieces,) if pieces is not None else None

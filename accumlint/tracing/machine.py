@@ -31,6 +31,7 @@ from accumlint.tracing.state import MAX_NODES, Loop, Scenario, State
 from accumlint.tracing.syncing import Syncing
 from accumlint.tracing.tensors import Tensors
 from accumlint.tracing.things import Things
+from accumlint.tracing.unfollowed import Unfollowed
 from accumlint.tracing.updating import Updating
 from accumlint.tracing.values import (
     Batch,
@@ -87,6 +88,7 @@ class Machine:
         self.naming = Naming(self)
         self.members = Members(self)
         self.calling = Calling(self)
+        self.unfollowed = Unfollowed(self)
         self.invoking = Invoking(self)
         self.elsewhere = Elsewhere(self, borders)
         # … and training's.
