@@ -99,22 +99,6 @@ GIVEN: dict[str, tuple[str, dict[str, str]]] = {
         {"imported": "likeness", "loss": "likeness(model(inputs), labels)"},
     ),
 }
-# An optimizer of the project's, which wants matrices.
-OWN_OPTIMIZER = """nothing
-
-
-class Turning(torch.optim.SGD):
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                grad = p.grad
-                turned = turn(grad.transpose(0, 1))
-                p.data.add_(turned.transpose(0, 1), alpha=-group["lr"])
-
-
-def turn(matrix):
-    return matrix / matrix.norm()
-"""
 # Losses that cannot be computed, and the only names that are asked for.
 ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "the object that lacks an attribute": (
@@ -138,14 +122,14 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "one of the settings": (
         {
             "parameter": "args, ",
-            "loss": "F.cross_entropy(model(inputs), labels) + sum(args.vocab_size)",
+            "loss": "F.cross_entropy(model(inputs), labels) + sum(args.vocab_size) / num_items",
         },
         {"args.vocab_size"},
     ),
     "the network whose outputs have no such shape": (
         {
             "parameter": "width, ",
-            "loss": "F.cross_entropy(model(inputs).view(-1, width), labels)",
+            "loss": "F.cross_entropy(model(inputs).view(-1, width), labels) + 1 / num_items",
         },
         {"model", "width"},
     ),
@@ -156,13 +140,6 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
             "loss": "F.cross_entropy(model(inputs), labels) + sizes[0][1].table[len(labels)] / sizes",
         },
         {"args.vocab_size"},
-    ),
-    "what is made of a class that does not run": (
-        {
-            "imported": OWN_OPTIMIZER,
-            "before": "optimizer = Turning(model.parameters(), lr=0.1)",
-        },
-        {"model", "optimizer"},
     ),
     "what would have made what is missing": (
         {

@@ -22,7 +22,7 @@ HOSTILE = ROOT / "fixtures" / "hostile"
 TRIED = "the loop tried what is not allowed here at line 13: "
 # Each with the reason that its finding gets.
 ALONE = {
-    "leaves": "the loop did not run with stand-ins: SystemExit at line 13: 0",
+    "leaves": "the loop did not run with stand-ins: SystemExit at line 13 (acts.py:28): 0",
     "vanishes": "the loop ended its process, with code 3",
     "connects": f"{TRIED}connects to '192.0.2.1'",
     "looks_up": f"{TRIED}looks up 'accumlint.invalid'",
@@ -35,14 +35,14 @@ ALONE = {
     "writes_home": f"{TRIED}writes to '{Path.home()}/.accumlint-left'",
     "saves_natively": f"{TRIED}writes to '{{folder}}/left'",
     "removes": f"{TRIED}changes '{{folder}}/kept'",
-    "allocates": "the loop did not run with stand-ins: MemoryError at line 13: a rank may use 16 GiB",
+    "allocates": "the loop did not run with stand-ins: MemoryError at line 13 (acts.py:118): a rank may use 16 GiB",
     "acts_on_import": "the loop tried what is not allowed here at line 4: starts a process",
 }
 TOGETHER = {
     "first_rank_vanishes": "rank 0 ended its process, with code 3",
     "last_rank_kills_itself": "rank 1 ended its process, by SIGKILL",
     "waits_on_one_rank": (
-        "the loop did not run with stand-ins: RuntimeError at line 13: "
+        "the loop did not run with stand-ins: RuntimeError at line 13 (acts.py:51): "
         "a rank waited in a collective for one that never entered it"
     ),
 }

@@ -19,9 +19,10 @@ LOOPS = ROOT / "fixtures" / "setup"
 # Loops that cannot be run with stand-ins alone: the file that gives what is missing, and the name that is asked for.
 WANTING = {
     "train": ("objects", "ranking.rank_loss"),
-    "criterion_from_a_registry": ("criterion_objects", "self.criterion"),
     "penalty_of_an_adapter": ("penalty_objects", "context.adapter.penalty"),
 }
+# What may be given though something stands in for it.
+GIVEN = {**WANTING, "criterion_from_a_registry": ("criterion_objects", "self.criterion")}
 # Set-up files that are not usable, with the reason that the finding gets.
 WRONG = {
     "loss = None": "the set-up file defines no 'setup'",
@@ -54,9 +55,9 @@ def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
         compile(one["setup"], "setup.py", "exec")
 
 
-@pytest.mark.parametrize("loop", WANTING)
+@pytest.mark.parametrize("loop", GIVEN)
 def test_what_is_given_is_used(loop: str) -> None:
-    objects, name = WANTING[loop]
+    objects, name = GIVEN[loop]
     (found,) = confirmed("--setup", str(LOOPS / f"{objects}.py"), str(LOOPS / f"{loop}.py"))
     assert found["verdict"] == "confirmed"
     assert found["measured"]["factor"] == "K"

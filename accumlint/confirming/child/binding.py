@@ -222,6 +222,9 @@ class Binding(Things):
             return self._missing(bound)
         self.tell(bound, "made on the spot of the micro-batch in hand")
         name = self._as_data(bound)
+        if self.data.fed > self.data.current:
+            # The function was given it as the loader gave it, and it went by no name before.
+            self.data.batches[self.data.fed].use()
         return self.data.now().tensor(name if isinstance(name, str) else bound)
 
     def _beside(self, name: str) -> bool:

@@ -76,8 +76,8 @@ def run_first(
         if whole == (lenient, ordinary):
             # It never steps, and would not on other data.
             continue
-        if waits > lenient:
-            # To wait for a rank in vain takes long: where one has, only another loss may help.
+        if waits > (lenient and not job["exact"]):
+            # To wait for a rank in vain takes long: where one has, only another loss may help, whose size is its own.
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         made, told = attempt(kind)
