@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Definition, Excerpt, Module, Project
-from accumlint.reading.relevance import key, relevance
+from accumlint.reading.relevance import Relevance, key, relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.leaving import PythonError, Stopped, TooFar
 from accumlint.tracing.tensors import flat
@@ -92,6 +93,24 @@ class Elsewhere:
     def home_of(self, source: Source) -> Home:
         """The file that a function or class stands in."""
         return self.homes[source]
+
+    def trains(self, function: p.Function) -> bool:
+        """True for a function that goes backward, wherever it stands."""
+        return self._reaches(function, lambda relevance: relevance.reaching_backward)
+
+    def _reaches(
+        self, function: p.Function, reaching: Callable[[Relevance], frozenset[str]]
+    ) -> bool:
+        """Asked of a function's own file: a trainer of another one may have methods of the same names."""
+        if key(function) not in reaching(self.machine.relevance):
+            return False
+        home = self.home_of(function.source)
+        return home is self.machine.main or any(
+            excerpt.is_eventful
+            and excerpt.definition.module is home.module
+            and key(function) in reaching(excerpt.relevance)
+            for excerpt in self.loaded
+        )
 
     def _home(self, module: Module) -> Home:
         if module.source not in self.homes:
@@ -197,7 +216,11 @@ class Elsewhere:
 
     def base(self, name: str, cls: p.Class) -> p.Class | None:
         """A base class by the name that `cls` gives it, where it stands in the project."""
-        home = self.home_of(cls.source)
+        return self.cls(name, cls.source)
+
+    def cls(self, name: str, source: Source) -> p.Class | None:
+        """A class by the name that a file gives it, where it stands in the project."""
+        home = self.home_of(source)
         last = name.rpartition(".")[2].partition("[")[0]
         if home.module is None:
             found = self.machine.program.classes.get(last)
@@ -302,7 +325,7 @@ class Elsewhere:
         function = closure.function
         led_by, self.led_by = self.led_by, node
         try:
-            if not self.making and key(function) in machine.relevance.reaching_strong:
+            if not self.making and self._reaches(function, lambda r: r.reaching_strong):
                 return self._given(
                     calling.machine.invoking.executed(closure, args, kwargs, receiver, node), node
                 )
