@@ -55,7 +55,8 @@ _TABLED = (
 class Borders:
     """What all runs of one program know of the project's other files.
 
-    `refused` are functions that turned out not to be worth following, `leads` the nodes of the program that lead to
+    `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
+    asked for none by a prediction, `leads` the nodes of the program that lead to
     nodes of other files.
     """
 
@@ -63,6 +64,7 @@ class Borders:
     project: Project
     excerpts: tuple[Excerpt, ...]
     refused: set[p.Function] = field(default_factory=set[p.Function])
+    telling: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
 
     @cached_property
@@ -350,7 +352,8 @@ class Elsewhere:
         return function in self.borders.refused
 
     def refuse(self, function: p.Function) -> None:
-        if function.source is not self.machine.program.source:
+        own = function.source is self.machine.program.source
+        if not own and function not in self.borders.telling:
             self.borders.refused.add(function)
 
     def _tried(

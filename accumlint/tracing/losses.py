@@ -101,7 +101,9 @@ class Losses:
             finally:
                 state.inside -= 1
                 self._taken = taken
-            if not _holds_loss(value):
+            if _holds_loss(value):
+                machine.elsewhere.borders.telling.add(method.closure.function)
+            else:
                 # Another file's model is executed for the sake of its loss alone.
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:
