@@ -56,8 +56,7 @@ class Borders:
     """What all runs of one program know of the project's other files.
 
     `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
-    asked for none by a prediction, `leads` the nodes of the program that lead to
-    nodes of other files.
+    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files.
     """
 
     program: Program

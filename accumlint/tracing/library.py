@@ -354,7 +354,9 @@ def _fields(told: Value) -> list[str]:
     """The names that `namedtuple("Output", ["loss", "logits"])` or `namedtuple("Output", "loss logits")` is given."""
     if isinstance(told, str):
         return told.replace(",", " ").split()
-    return [name for name in told if isinstance(name, str)] if isinstance(told, list | tuple) else []
+    return (
+        [name for name in told if isinstance(name, str)] if isinstance(told, list | tuple) else []
+    )
 
 
 def _record(
