@@ -42,6 +42,16 @@ def test_a_project_begins_at_its_repository_or_its_packaging(
     assert found(importer, "outside") is None
 
 
+def test_inside_a_package_its_name_is_no_module_of_that_name(tmp_path: Path) -> None:
+    package = tmp_path / "speech"
+    package.mkdir()
+    (tmp_path / "setup.py").touch()
+    for name in ("__init__.py", "speech.py", "trainer.py"):
+        (package / name).touch()
+    assert found(package / "trainer.py", "speech.speech.Net") == package / "speech.py"
+    assert found(package / "trainer.py", "speech.missing") == package / "__init__.py"
+
+
 @pytest.mark.parametrize(
     ("path", "file"),
     [

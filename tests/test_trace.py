@@ -50,6 +50,41 @@ FLAGS = TAIL.replace("            if (i + 1)", CLIPPED).replace(
     "model, loader", "args, model, loader"
 )
 
+ROW_BY_ROW = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, rows, labels):
+        scores = []
+        for i in range(len(rows)):
+            scores.append(self.head(rows[i]))
+        scores = torch.cat(scores)
+        losses = -(scores.log_softmax(-1) * labels.flatten(0, 1)).sum(1)
+        return losses.mean()
+"""
+ROWS = """\
+import torch
+
+from net import Net
+
+
+def train(loader, accumulation_steps):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, batch in enumerate(loader):
+        loss = model(batch[0], batch[1]) / accumulation_steps
+        loss.backward()
+        if (step + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
 
 def write(folder: Path, source: str, name: str = "train.py") -> None:
     (folder / name).write_text(source)
@@ -100,6 +135,14 @@ STORIES = [
     (CLEARED, "are cleared before any step."),
     (TAIL.replace("                optimizer.zero_grad()\n", ""), "are applied more than once."),
 ]
+
+
+def test_rows_that_a_model_takes_are_no_micro_batches(run: Run, tmp_path: Path) -> None:
+    write(tmp_path, ROW_BY_ROW, "net.py")
+    write(tmp_path, ROWS)
+    shown = run("trace", str(tmp_path / "train.py")).out
+    assert all(f" g{number}" in shown for number in range(1, 5))
+    assert " g8" not in shown
 
 
 @pytest.mark.parametrize(("source", "told"), STORIES)

@@ -46,6 +46,8 @@ class Imports:
         if not os.path.isabs(importer) or parts[0] in MODELLED:
             return None
         for root in self.roots(folder):
+            if self._is_package_of(root, parts[0]):
+                continue
             found = self._below(root, parts) if self._is_module(root, parts[0]) else None
             if found is not None:
                 return found
@@ -98,6 +100,12 @@ class Imports:
                 break
             above = parent
         return top
+
+    def _is_package_of(self, folder: str, name: str) -> bool:
+        """True inside the package `name`, whose own name means it and not the module of that name within."""
+        return os.path.basename(folder) == name and self._is_file(
+            os.path.join(folder, "__init__.py")
+        )
 
     def _is_module(self, folder: str, name: str) -> bool:
         path = os.path.join(folder, name)

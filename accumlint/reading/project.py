@@ -51,7 +51,8 @@ _HINTS = (
     "oss", "ptim", "backward", "step", "grad", "no_sync", "Loader", "Scaler", "cale", "Accelerator", "Fabric",
     "Parallel", "FSDP", "DDP", "entropy", "LR",
 )  # fmt: skip
-_LIKE_A_MODEL = frozenset({"Module", "PreTrainedModel", "ModelMixin", "LightningModule"})
+# What a model's base class is called in the end: `nn.Module`, `BertPreTrainedModel`.
+_LIKE_A_MODEL = ("Module", "PreTrainedModel", "ModelMixin")
 _BOUND = re.compile(r"^(?:(?:(?:async )?def|class) (\w+)|(\w+) *(?::|=(?!=)))", re.MULTILINE)
 _NONE: frozenset[tuple[str, str]] = frozenset()
 _LOSS = re.compile("loss", re.IGNORECASE)
@@ -258,7 +259,7 @@ class Project:
         block = definition.block
         if block.is_class:
             is_loss = bool(_LOSS.search(definition.name))
-            return (is_loss or bool(_LIKE_A_MODEL & block.names)) and _speaks_of_losses(block)
+            return (is_loss or _is_like_a_model(block)) and _speaks_of_losses(block)
         if _LOSS.search(definition.name) or definition.calls & _MAKING:
             return True
         return any(
@@ -409,6 +410,10 @@ def _may_be_strong(module: Module, name: str) -> bool:
 def _means_something(name: str) -> bool:
     """True for names that are worth an outline whatever their file's text says."""
     return names.is_steps(name) or names.is_data(name) or "model" in name.lower()
+
+
+def _is_like_a_model(block: Block) -> bool:
+    return any(name.endswith(_LIKE_A_MODEL) for name in block.names)
 
 
 def _speaks_of_losses(block: Block) -> bool:

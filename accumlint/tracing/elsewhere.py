@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Definition, Excerpt, Module, Project
-from accumlint.reading.relevance import key, relevance
+from accumlint.reading.relevance import Relevance, key, relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.leaving import PythonError, Stopped, TooFar
 from accumlint.tracing.tensors import flat
@@ -54,14 +55,15 @@ _TABLED = (
 class Borders:
     """What all runs of one program know of the project's other files.
 
-    `refused` are functions that turned out not to be worth following, `leads` the nodes of the program that lead to
-    nodes of other files.
+    `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
+    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files.
     """
 
     program: Program
     project: Project
     excerpts: tuple[Excerpt, ...]
     refused: set[p.Function] = field(default_factory=set[p.Function])
+    telling: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
 
     @cached_property
@@ -92,6 +94,24 @@ class Elsewhere:
     def home_of(self, source: Source) -> Home:
         """The file that a function or class stands in."""
         return self.homes[source]
+
+    def trains(self, function: p.Function) -> bool:
+        """True for a function that goes backward, wherever it stands."""
+        return self._reaches(function, lambda relevance: relevance.reaching_backward)
+
+    def _reaches(
+        self, function: p.Function, reaching: Callable[[Relevance], frozenset[str]]
+    ) -> bool:
+        """Asked of a function's own file: a trainer of another one may have methods of the same names."""
+        if key(function) not in reaching(self.machine.relevance):
+            return False
+        home = self.home_of(function.source)
+        return home is self.machine.main or any(
+            excerpt.is_eventful
+            and excerpt.definition.module is home.module
+            and key(function) in reaching(excerpt.relevance)
+            for excerpt in self.loaded
+        )
 
     def _home(self, module: Module) -> Home:
         if module.source not in self.homes:
@@ -197,7 +217,11 @@ class Elsewhere:
 
     def base(self, name: str, cls: p.Class) -> p.Class | None:
         """A base class by the name that `cls` gives it, where it stands in the project."""
-        home = self.home_of(cls.source)
+        return self.cls(name, cls.source)
+
+    def cls(self, name: str, source: Source) -> p.Class | None:
+        """A class by the name that a file gives it, where it stands in the project."""
+        home = self.home_of(source)
         last = name.rpartition(".")[2].partition("[")[0]
         if home.module is None:
             found = self.machine.program.classes.get(last)
@@ -297,7 +321,7 @@ class Elsewhere:
         function = closure.function
         led_by, self.led_by = self.led_by, node
         try:
-            if not self.making and key(function) in machine.relevance.reaching_strong:
+            if not self.making and self._reaches(function, lambda r: r.reaching_strong):
                 value = machine.invoking.executed(closure, args, kwargs, receiver, node)
                 return self._given(value, node)
             if function not in self.borders.refused:
@@ -321,7 +345,8 @@ class Elsewhere:
         return function in self.borders.refused
 
     def refuse(self, function: p.Function) -> None:
-        if function.source is not self.machine.program.source:
+        own = function.source is self.machine.program.source
+        if not own and function not in self.borders.telling:
             self.borders.refused.add(function)
 
     def _tried(

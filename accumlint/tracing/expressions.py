@@ -130,6 +130,8 @@ class Expressions:
             return [*left, *right]
         if op == "+" and isinstance(left, tuple) and isinstance(right, tuple):
             return (*left, *right)
+        if op == "+" and isinstance(left, tuple) and isinstance(right, Unknown):
+            return _in_front(left, right, node)
         if op == "+" and isinstance(left, str) and isinstance(right, str):
             return left + right
         if op == "*" and isinstance(left, list) and isinstance(right, int) and right < 1000:
@@ -531,6 +533,16 @@ def _made_from(own: set[str], loop: p.For) -> set[str]:
         for target in s.targets
         for name in p.target_names(target)
     }
+
+
+def _in_front(first: tuple[Value, ...], rest: Unknown, node: p.Node) -> Unknown:
+    """`(loss,) + outputs[2:]`: what stands in front of a tuple that is not known."""
+    found = derived(p.shown(node), *first, rest, node=node)
+    for name, value in rest.attributes.items():
+        if name[1:-1].isdigit():
+            found.attributes[f"[{int(name[1:-1]) + len(first)}]"] = value
+    found.attributes.update({f"[{i}]": value for i, value in enumerate(first)})
+    return found
 
 
 def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:

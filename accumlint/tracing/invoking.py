@@ -184,7 +184,20 @@ class Invoking:
                 return Unknown(param.name)
         if "loss" in param.name.lower() and not names.is_about_a_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
-        return self.machine.naming.symbol(param.name, param.name, function)
+        found = self.machine.naming.symbol(param.name, param.name, function)
+        if isinstance(found, Object) and found.role == "model" and found.cls is None:
+            self._be_told(found, param.annotation, function)
+        return found
+
+    def _be_told(self, model: Object, annotation: str, function: p.Function) -> None:
+        """A model that its annotation tells to be of a class of the project is what that class makes."""
+        cls = self.machine.elsewhere.cls(annotation, function.source) if annotation else None
+        if cls is None or "forward" not in cls.methods:
+            return
+        model.cls = cls
+        init = self.find_method(cls, "__init__")
+        if init is not None:
+            self.invoke(init, [], {"**": Unknown("kwargs")}, model, function)
 
     def trainer(self, param: p.Param, function: p.Function) -> Value:
         """What a parameter holds that is annotated with a class of the file that trains."""

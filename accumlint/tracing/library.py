@@ -165,6 +165,9 @@ def _called(
         return things.machine.engines.passed(args)
     if last == "partial" and args:
         return Partial(args[0], args[1:], dict(kwargs))
+    if last == "namedtuple" and len(args) > 1:
+        fields = _fields(args[1])
+        return Native(last, lambda given, named: _record(fields, given, named, node))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
         return _copied(machine, first, node)
     if last in (
@@ -345,6 +348,26 @@ def _unwind(stack: Context) -> None:
         last = stack.args.pop()
         if isinstance(last, Native):
             last.call([], {})
+
+
+def _fields(told: Value) -> list[str]:
+    """The names that `namedtuple("Output", ["loss", "logits"])` or `namedtuple("Output", "loss logits")` is given."""
+    if isinstance(told, str):
+        return told.replace(",", " ").split()
+    return (
+        [name for name in told if isinstance(name, str)] if isinstance(told, list | tuple) else []
+    )
+
+
+def _record(
+    fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node
+) -> Unknown:
+    """A named tuple: what it holds goes by a number and by a name."""
+    found = derived("namedtuple(…)", *given, *named.values(), node=node)
+    for position, name in enumerate(fields):
+        value = given[position] if position < len(given) else named.get(name)
+        found.attributes[name] = found.attributes[f"[{position}]"] = value
+    return found
 
 
 def _copied(machine: Machine, value: Value, node: p.Node) -> Value:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from accumlint.frozen import frozen
 from accumlint.reading import parts as p
-from accumlint.reading.relevance import key
 from accumlint.tracing import trace as t
 from accumlint.tracing.shown import is_plain, numbers_shown
 from accumlint.tracing.tensors import derived, flat, own_counts
@@ -87,7 +86,7 @@ class Losses:
         if (
             method is not None
             and state.depth < 6
-            and key(method.closure.function) not in machine.relevance.reaching_backward
+            and not machine.elsewhere.trains(method.closure.function)
             and not machine.elsewhere.refuses(method.closure.function)
         ):
             receiver = (
@@ -102,7 +101,9 @@ class Losses:
             finally:
                 state.inside -= 1
                 self._taken = taken
-            if not _holds_loss(value):
+            if _holds_loss(value):
+                machine.elsewhere.borders.telling.add(method.closure.function)
+            else:
                 # Another file's model is executed for the sake of its loss alone.
                 machine.elsewhere.refuse(method.closure.function)
         if value is None:

@@ -120,8 +120,13 @@ class Machine:
         return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
 
     def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
-        """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two."""
+        """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two.
+
+        What a model takes of its input is a part of that, and no micro-batch of its own.
+        """
         state = self.state
+        if state.inside and parent is not None:
+            return parent
         state.serial += 1
         here = (self.iteration(), source)
         state.fetched[here] = number = state.fetched.get(here, 0) + 1

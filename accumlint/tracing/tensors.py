@@ -176,6 +176,7 @@ def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
 def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     """`value.mean()` or `value.sum()`: what that does to the loss's reduction."""
     known = "none", "unknown"
+    picked = value.varies if value.varies.startswith(t.PICKED) else ""
 
     def atom(old: Unknown) -> Unknown:
         if old.reduction in known and (
@@ -186,7 +187,10 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
 
     def averaged(old: Term) -> Term:
         fresh = atom(old.atom)
-        out = _left_out(old) or old.atom.varies
+        out = _left_out(old) or ("" if picked else old.atom.varies)
+        if picked and reduction == "mean" and fresh is not old.atom:
+            # A mean over what was picked, of whatever that was made of.
+            fresh = replace(fresh, varies=picked)
         if reduction == "mean" and _is_of_rows(old):
             fresh = replace(fresh, varies="")
         elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
