@@ -123,6 +123,7 @@ def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str])
 
 def _text(value: object) -> str:
     """The dotted name that a stand-in is known by, "" where it has none."""
+    # What a stand-in has of its own begins with an underscore, out of the way of the names that a script asks it for.
     text = value._text if isinstance(value, Stub) else ""  # pyright: ignore[reportPrivateUsage]
     return text if all(part.isidentifier() for part in text.split(".")) else ""
 
