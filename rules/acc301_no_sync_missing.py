@@ -130,11 +130,13 @@ class NoSyncMissing(Rule):
             # One backward through several micro-batches reduces once.
             if min(len({c.microbatch for c in added}), len({c.backward for c in added})) < 2:
                 continue
+            # A GAN's discriminator receives the generator's gradients before its own.
+            first = added[0].backward
             by_framework = reduced_by(trace.program, added)
             if not by_framework and (wrapping := wrapped(trace, window, added)) is not None:
                 line = trace.program.place(wrapping).line
                 yield self.at(
-                    window.backwards[0],
+                    first,
                     f"every micro-batch of the window all-reduces its gradients, "
                     f"`{window.step.subject}.step()` needs them reduced once (where the model is "
                     f"wrapped as at line {line})",
@@ -143,7 +145,7 @@ class NoSyncMissing(Rule):
                 )
             elif by_framework or (all(c.synced for c in added) and not waits(trace, window)):
                 yield self.at(
-                    window.backwards[0],
+                    first,
                     f"every micro-batch of the window all-reduces its gradients, "
                     f"`{window.step.subject}.step()` needs them reduced once"
                     + (f" (where {by_framework} runs several processes)" if by_framework else ""),

@@ -9,6 +9,7 @@ from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, S
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
 
 from ._trailing import own_lengths
+from ._weights import divisions
 
 
 class PartialWindowDividedByFullSteps(Rule):
@@ -77,7 +78,7 @@ class PartialWindowDividedByFullSteps(Rule):
         run = trace.main
         for optimizer in run.optimizers:
             steady = run.steady(optimizer)
-            if steady is None or steady.total != 1:
+            if steady is None or not is_mean(trace, steady):
                 continue
             full = len(steady.microbatches)
             by_hand = all(b.divided == 1 for b in steady.backwards)
@@ -85,7 +86,7 @@ class PartialWindowDividedByFullSteps(Rule):
                 length = len(window.microbatches)
                 if (
                     length < full
-                    and window.total == Fraction(length, full)
+                    and is_part(window, steady, Fraction(length, full))
                     and ends_epoch(run, window)
                 ):
                     if any(c.reduction == "window" for c in window.contributions):
@@ -103,6 +104,22 @@ class PartialWindowDividedByFullSteps(Rule):
                             for verbs in own_lengths(trace.program, steady, stepped=True)
                         ],
                     )
+
+
+def is_mean(trace: Trace, steady: Window) -> bool:
+    """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
+    return steady.total == 1 or (
+        len(steady.totals) > 1 and None not in steady.totals.values() and divisions(trace, steady) == 1
+    )
+
+
+def is_part(window: Window, steady: Window, part: Fraction) -> bool:
+    """True for a window that applies that part of what a full one does, of each loss."""
+    whole = steady.totals
+    return window.totals.keys() == whole.keys() and all(
+        total is not None and total == (whole[loss] or 0) * part
+        for loss, total in window.totals.items()
+    )
 
 
 def ends_epoch(run: Run, window: Window) -> bool:

@@ -431,17 +431,23 @@ class Window:
 
         None where losses differ in it, or where they take turns: each makes a part of the window.
         """
+        found = set(self.totals.values())
+        return found.pop() if len(found) == 1 else None
+
+    @cached_property
+    def totals(self) -> dict[tuple[str, str], Fraction | None]:
+        """The summed factor of each loss, by its origin and network; nothing where losses take turns."""
         by_origin: dict[tuple[str, str], dict[int, list[Fraction | None]]] = {}
         for c in self.step.applied:
             factors = by_origin.setdefault((c.origin, c.network), {})
             factors.setdefault(c.microbatch, []).append(c.weight)
         whole = {c.microbatch for c in self.step.applied}
         if any(factors.keys() != whole for factors in by_origin.values()):
-            return None
-        totals = {
-            _sum([w for ws in factors.values() for w in ws]) for factors in by_origin.values()
+            return {}
+        return {
+            loss: _sum([w for ws in factors.values() for w in ws])
+            for loss, factors in by_origin.items()
         }
-        return totals.pop() if len(totals) == 1 else None
 
 
 @frozen
