@@ -7,6 +7,7 @@ followed as source: what stands here is all that a trace knows of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from accumlint.frozen import frozen
 from accumlint.reading import names
@@ -111,6 +112,8 @@ SCHEDULERS = frozenset(
         "get_cosine_with_hard_restarts_schedule_with_warmup",
     }
 )  # fmt: skip
+# What all of torch's schedulers derive from, by its names of today and before.
+_SCHEDULER_BASES = SCHEDULERS | {"LRScheduler", "_LRScheduler"}
 
 # Loss modules and functions of torch by their last name; all of them reduce to a mean unless told otherwise.
 CRITERIA = frozenset(
@@ -249,6 +252,11 @@ def optimizer_kind(path: str) -> str:
     ):
         return last
     return ""
+
+
+def is_scheduler(bases: Iterable[str]) -> bool:
+    """True for a class of the project's that derives from one of torch's schedulers."""
+    return not _SCHEDULER_BASES.isdisjoint(bases)
 
 
 # What a class sets to tell the Trainer of transformers whether to divide its loss, the second since 5.19.

@@ -22,6 +22,12 @@ class Block:
         return isinstance(self.tree, ast.ClassDef)
 
     @property
+    def bases(self) -> frozenset[str]:
+        """The last names of a class's bases."""
+        found = self.tree.bases if isinstance(self.tree, ast.ClassDef) else ()
+        return frozenset(ast.unparse(base).rpartition(".")[2] for base in found)
+
+    @property
     def names(self) -> frozenset[str]:
         """Every plain name and attribute in it."""
         return self._words[0]

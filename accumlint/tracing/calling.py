@@ -200,7 +200,7 @@ class Calling:
             return Unknown("norm")
         if base.role in ("", "model") or base.cls is not None:
             found = self.machine.invoking.method_of(base, name)
-            if found is not None and base.role != "optimizer":
+            if found is not None and base.role not in ("optimizer", "scheduler"):
                 if base.role == "model" and name == "forward":
                     return self.machine.losses.forward(base, args, kwargs, node, found)
                 if base.role == "model" and "loss" in name and _is_left_open(found):

@@ -15,6 +15,7 @@ from accumlint.reading.relevance import Relevance, key, relevance
 from accumlint.tracing import trace as t
 from accumlint.tracing.leaving import PythonError, Stopped, TooFar
 from accumlint.tracing.tensors import flat
+from accumlint.tracing.things import skips_steps
 from accumlint.tracing.values import (
     ClassValue,
     Closure,
@@ -264,6 +265,8 @@ class Elsewhere:
         definition = self.find(callee)
         if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
             return None
+        if definition is not None and _is_scheduler(definition):
+            return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
         excerpt = self._followed(definition)
         if excerpt is None:
             return None
@@ -386,6 +389,16 @@ def _clips_by_own_means(definition: Definition) -> bool:
     if not names.is_clip(definition.name) or definition.block.is_class:
         return False
     return not definition.calls & (frameworks.CLIPS | {"unscale_", "step", "backward"})
+
+
+def _is_scheduler(definition: Definition) -> bool:
+    """True for a class that derives from one of torch's schedulers, and moves whenever it is told to."""
+    if definition.attributes or not definition.name:
+        return False
+    if not frameworks.is_scheduler(definition.block.bases):
+        return False
+    cls = definition.module.part(definition.name)
+    return isinstance(cls, p.Class) and not skips_steps(cls)
 
 
 def _tells(value: Value) -> bool:

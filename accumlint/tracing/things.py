@@ -117,6 +117,8 @@ class Things:
             role = "model"
         elif bases & frameworks.OPTIMIZERS or "Optimizer" in bases:
             role = "optimizer"
+        elif frameworks.is_scheduler(bases) and not skips_steps(cls):
+            role = "scheduler"
         elif bases - {"object"} and _has_forward(cls):
             # A module by way of a base class that cannot be read.
             role = "model"
@@ -341,6 +343,13 @@ class Things:
         if value.thing is None:
             value.thing = t.Thing("", value.text, "", self.machine.program.body[0], False)
         return value.thing
+
+
+def skips_steps(cls: p.Class) -> bool:
+    """True for a scheduler of the project's own that counts its calls and moves at some of them."""
+    step = cls.methods.get("step")
+    guards = (n for n in p.walk(step.body) if isinstance(n, p.If)) if step is not None else ()
+    return any(" % " in p.render(guard.test) for guard in guards)
 
 
 def _has_forward(cls: p.Class) -> bool:

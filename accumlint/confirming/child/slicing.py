@@ -185,12 +185,15 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
-    """Where an optimizer of the user's gives torch's its parameters."""
-    if any(ast.unparse(base).endswith("Optimizer") for base in cls.bases):
-        for method in cls.body:
-            for statement in method.body if isinstance(method, ast.FunctionDef) else ():
-                if ast.unparse(statement).startswith("super().__init__("):
-                    yield statement
+    """Where an optimizer of the user's gives torch's its parameters, and all of a scheduler of the user's."""
+    bases = {ast.unparse(base).rpartition(".")[2] for base in cls.bases}
+    whole = frameworks.is_scheduler(bases)
+    if not whole and not any(base.endswith("Optimizer") for base in bases):
+        return
+    for method in cls.body:
+        for statement in _statements(method.body) if isinstance(method, ast.FunctionDef) else ():
+            if whole or ast.unparse(statement).startswith("super().__init__("):
+                yield statement
 
 
 def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:
