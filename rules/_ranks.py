@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accumlint.reading.program import Program
-from accumlint.tracing.trace import Contribution, Forward, Reduce, Rescale, Window
+from accumlint.tracing.trace import ELEMENTS, Contribution, Forward, Reduce, Rescale, Window
 
 _AVERAGING = {
     "ddp": "DDP",
@@ -83,4 +83,5 @@ def due_ranks(contribution: Contribution) -> int | None:
 
 def has_other_factors(contribution: Contribution) -> bool:
     """True when the loss has factors that nobody knows, besides powers of the world size."""
-    return contribution.weight is None or len(contribution.symbols) != abs(contribution.ranks)
+    factors = [s for s in contribution.symbols if not s.startswith(ELEMENTS)]
+    return contribution.weight is None or len(factors) != abs(contribution.ranks)

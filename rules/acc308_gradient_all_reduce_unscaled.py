@@ -90,7 +90,7 @@ class GradientAllReduceUnscaled(Rule):
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        if trace.main.hides("loss", "model", "gradients", "optimizer") or lists_gradients(trace):
+        if trace.main.hides("loss", "model", "gradients", "optimizer"):
             return
         for window in typical_windows(trace):
             rescales = window.of(Rescale)

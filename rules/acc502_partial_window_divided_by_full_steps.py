@@ -109,7 +109,9 @@ class PartialWindowDividedByFullSteps(Rule):
 def is_mean(trace: Trace, steady: Window) -> bool:
     """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
     return steady.total == 1 or (
-        len(steady.totals) > 1 and None not in steady.totals.values() and divisions(trace, steady) == 1
+        len(steady.totals) > 1
+        and None not in steady.totals.values()
+        and divisions(trace, steady) == 1
     )
 
 

@@ -132,6 +132,11 @@ class Definition:
         return frozenset[str]().union(*(block.names for block in self.blocks))
 
     @property
+    def reduces_gradients(self) -> bool:
+        """True for what sums something over ranks, and speaks of gradients."""
+        return "all_reduce" in self.calls and "grad" in self.names
+
+    @property
     def calls(self) -> frozenset[str]:
         """What its blocks call."""
         return frozenset[str]().union(*(block.calls for block in self.blocks))
@@ -161,7 +166,8 @@ class Excerpt:
                 called = self.definition.calls
                 # A name may hide it (`update_parameters_and_lr`), but what steps and clears takes an optimizer's step.
                 steps = "step" in called and bool(called & names.CLEARS)
-                return strong and (steps or not frameworks.is_harmless(name))
+                reduces = self.definition.reduces_gradients
+                return strong and (steps or reduces or not frameworks.is_harmless(name))
             case p.Class(name=name, methods=methods):
                 reaching = self.relevance.reaching_backward
                 return name in reaching or any(key(m) in reaching for m in methods.values())
@@ -237,6 +243,8 @@ class Project:
         if not definition.name:
             return False
         if definition.module.is_strong and definition.calls & _STRONG:
+            return True
+        if definition.reduces_gradients:
             return True
         worth = _may_be_strong if further == 1 else None
         return further > 0 and any(

@@ -380,7 +380,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     fact.strong |= last in frameworks.STRONG
                 elif not frameworks.is_harmless(last) and _takes_optimizer(node):
                     fact.event = True
-                if names.is_rescaling(last) or names.is_clip(last):
+                if names.is_rescaling(last) or names.is_clip(last) or _reduces_a_gradient(node):
                     fact.event = fact.strong = True
                 if last.startswith("_foreach_"):
                     fact.event = True
@@ -421,6 +421,16 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 fact.writes |= p.target_names(target)
             case _:
                 pass
+
+
+def _reduces_a_gradient(node: p.Call) -> bool:
+    """`dist.all_reduce(parameter.grad)`."""
+    first = node.positional(0)
+    return (
+        usage.last_name(node.func) == "all_reduce"
+        and first is not None
+        and any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(first))
+    )
 
 
 def _is_of_scalers(iterable: p.Expr) -> bool:

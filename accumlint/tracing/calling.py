@@ -206,6 +206,9 @@ class Calling:
                 if base.role == "model" and "loss" in name and _is_left_open(found):
                     # A subclass works the loss out.
                     return self._loss_by(base, args, kwargs, node)
+                if base.role == "" and _is_abstract(found):
+                    text = f"{base.text}.{name}"
+                    return self.machine.unfollowed.call(text, None, args, kwargs, node)
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
@@ -288,6 +291,19 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.machine.unfollowed.call(callee.text, callee, args, kwargs, node)
+
+
+def _is_abstract(method: Bound) -> bool:
+    """True for a method that every subclass has to write anew."""
+    function = method.closure.function
+    if any(d.rpartition(".")[2] == "abstractmethod" for d in function.decorators):
+        return True
+    # A docstring may stand before it.
+    match [s for s in function.body if not isinstance(s, p.Do)]:
+        case [p.Raise(exception=raised)]:
+            return raised.startswith("NotImplementedError")
+        case _:
+            return False
 
 
 def _is_left_open(method: Bound) -> bool:

@@ -449,8 +449,9 @@ def _torch(
         return (pieces,) if pieces is not None else None
     if last in ("div", "mul", "true_divide") and len(args) > 1:
         return (machine.tensors.linear("/" if last != "mul" else "*", first, args[1], node),)
-    if "_foreach_" in last and "norm" not in last and isinstance(first, Unknown):
-        machine.updating.rescaled(first, "…", False, node)
+    if "_foreach_" in last and "norm" not in last:
+        for given in flat([first])[:1]:
+            machine.updating.rescaled(given, "…", False, node)
         return (None,)
     if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
         return (_all_reduce(machine, args, kwargs, node, path),)
@@ -475,8 +476,10 @@ def _all_reduce(
     averaged = how == "mean" or "mean" in path
     gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
     if gradients is not None:
-        # What is done to a buffer or an alias of gradients afterwards is not always seen.
-        direct = any(isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node))
+        # What is done to a buffer of gradients afterwards is not always seen.
+        direct = _is_gradient(gradients) or any(
+            isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node)
+        )
         factor = Fraction(1) if how and direct else None
         machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
         machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))

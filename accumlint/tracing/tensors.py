@@ -407,9 +407,13 @@ class Tensors:
             return self._opaque("/", value, by, node)
         if _is_masked(value, by):
             return self.normalised(value, by, node)
+        if _is_cut_from(value, by):
+            return self.normalised(value, by, node, of_window=True)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
-    def normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+    def normalised(
+        self, value: Unknown, by: Unknown, node: p.Node, of_window: bool = False
+    ) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
             self.read(by, bool(value.networks or value.parameters), node)
@@ -417,7 +421,10 @@ class Tensors:
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
         window = (
-            bool(by.total) or (own and len(whole) > len(own)) or (wider and whole <= own and own)
+            of_window
+            or bool(by.total)
+            or (own and len(whole) > len(own))
+            or (wider and whole <= own and own)
         )
         reduction = "window" if window else "mean"
         masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
@@ -436,9 +443,7 @@ class Tensors:
                 x.factor,
                 tuple(
                     s
-                    for s in (
-                        x.symbols if window or x.atom.reduction == "mean" else _of_elements(x)
-                    )
+                    for s in (x.symbols if x.atom.reduction == "mean" else _of_elements(x))
                     if "mask" not in s and f"* {s[2:]}" not in masks and s != t.OVER_RANKS
                 ),
                 x.ranks,
@@ -534,6 +539,26 @@ def _is_masked(value: Unknown, by: Unknown) -> bool:
         return False
     masks = {f"* {of.text}" for of in by.counted.of}
     return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
+
+
+def _is_cut_from(value: Unknown, by: Unknown) -> bool:
+    """True for a sum over what a mask leaves in of a slice, divided by what it leaves in of all that slices are cut of.
+
+    `(loss * mask[start:end]).sum() / mask.sum()`: what was collected before its micro-batches is a window.
+    """
+    if by.counted is None or by.counted.kind != "some":
+        return False
+    whole = {_root(of.text) for of in by.counted.of if "[…]" not in of.text}
+    return all(
+        x.atom.reduction == "sum"
+        and any("[…]" in s and "mask" in s and _root(s[2:]) in whole for s in x.symbols)
+        for x in value.linear
+    )
+
+
+def _root(text: str) -> str:
+    """The name of what something is a part of: `inputs` for `inputs[…]['mask']`."""
+    return text.removeprefix("not ").partition("[")[0].partition(" ")[0]
 
 
 def _is_own_sum(mask: Unknown, by: Unknown) -> bool:
