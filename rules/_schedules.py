@@ -314,8 +314,14 @@ def _by_rows(quotient: Binary) -> bool:
 
 
 def _is_redefined(program: Program, nodes: list[Node]) -> bool:
-    """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number."""
-    named = {render(node) for node in nodes if isinstance(node, Attr | Name)}
+    """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number.
+
+    A loader that is made of itself (prepared, skipped to where a run resumes) is none of these numbers.
+    """
+    measured = {
+        part for n in nodes if isinstance(n, Call) and _is_length(n) for part in walk_expr(n)
+    }
+    named = {render(n) for n in nodes if isinstance(n, Attr | Name) and n not in measured}
     if any(n.op in "*/" and render(n.target) in named for n in program.of(Augment)):
         return True
     for node in program.of(Assign):

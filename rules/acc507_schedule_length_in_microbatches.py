@@ -8,7 +8,7 @@ from accumlint.reading.names import role_of
 from accumlint.reading.parts import Attr, Call, Expr, For, Function, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Schedule, Thing, Trace, Window
+from accumlint.tracing.trace import Run, Schedule, Thing, Trace, Window
 
 from ._boundaries import loop_of
 from ._schedules import (
@@ -19,7 +19,7 @@ from ._schedules import (
     is_stretched,
     multiplies_the_end,
 )
-from ._windows import accumulating_windows
+from ._windows import length
 
 
 class ScheduleLengthInMicrobatches(Rule):
@@ -103,39 +103,63 @@ class ScheduleLengthInMicrobatches(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
-        for window in accumulating_windows(run):
-            moves: dict[Thing, list[Schedule]] = {}
-            for move in run.of(Schedule):
-                moves.setdefault(move.scheduler, []).append(move)
-            steps = len(run.windows_of(window.step.optimizer))
-            for scheduler, events in moves.items():
-                if len(events) != steps:
+        for optimizer in run.optimizers:
+            window = run.steady(optimizer)
+            if window is not None and length(window) > 1:
+                yield from self.of_windows(trace, window)
+            elif window is not None and length(window) == 1:
+                yield from self.without_windows(trace, window)
+
+    def of_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
+        for scheduler, events in moving_once(trace.main, window):
+            for argument in every_argument(trace.program, scheduler):
+                if not counts_microbatches(trace.program, argument) and not bounds_microbatches(
+                    trace.program, argument, window
+                ):
                     continue
-                for argument in every_argument(trace.program, scheduler):
-                    if counts_microbatches(trace.program, argument) or bounds_microbatches(
-                        trace.program, argument, window
-                    ):
-                        stretched = is_stretched(trace.program, scheduler)
-                        if not stretched and (
-                            is_cut_from_a_batch(trace.program, window)
-                            or is_of_one_batch(trace.program, window)
-                        ):
-                            # There are as many windows as the loader has batches.
-                            continue
-                        gated = any(e.gated for e in events)
-                        unless, sure = "", Confidence.CERTAIN
-                        if gated:
-                            if not counts_before_prepare(trace.program, argument):
-                                unless = " (unless as many processes as accumulation steps move it)"
-                            known = multiplies_the_end(trace.program, argument)
-                            sure = Confidence.LIKELY if known else Confidence.POSSIBLE
-                        yield self.at(
-                            argument,
-                            f"`{render(argument)}` counts micro-batches, and "
-                            f"`{events[0].subject}.step()` runs once per update{unless}",
-                            confidence=sure,
-                            window=window,
-                        )
+                if not is_stretched(trace.program, scheduler) and (
+                    is_cut_from_a_batch(trace.program, window)
+                    or is_of_one_batch(trace.program, window)
+                ):
+                    # There are as many windows as the loader has batches.
+                    continue
+                unless, sure = "", Confidence.CERTAIN
+                if any(e.gated for e in events):
+                    if not counts_before_prepare(trace.program, argument):
+                        unless = " (unless as many processes as accumulation steps move it)"
+                    known = multiplies_the_end(trace.program, argument)
+                    sure = Confidence.LIKELY if known else Confidence.POSSIBLE
+                yield self.at(
+                    argument,
+                    f"`{render(argument)}` counts micro-batches, and "
+                    f"`{events[0].subject}.step()` runs once per update{unless}",
+                    confidence=sure,
+                    window=window,
+                )
+
+    def without_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
+        """A loop that ends after so many updates, and makes one of each micro-batch."""
+        for scheduler, events in moving_once(trace.main, window):
+            for argument in every_argument(trace.program, scheduler):
+                if not multiplies_the_end(trace.program, argument) or any(e.gated for e in events):
+                    continue
+                if counts_microbatches(trace.program, argument):
+                    yield self.at(
+                        argument,
+                        f"`{render(argument)}` counts micro-batches of windows, and "
+                        f"`{events[0].subject}.step()` runs once per update, of one micro-batch",
+                        confidence=Confidence.LIKELY,
+                        window=window,
+                    )
+
+
+def moving_once(run: Run, window: Window) -> Iterator[tuple[Thing, list[Schedule]]]:
+    """The schedulers that move as often as a window's optimizer steps, with their moves."""
+    moves: dict[Thing, list[Schedule]] = {}
+    for move in run.of(Schedule):
+        moves.setdefault(move.scheduler, []).append(move)
+    steps = len(run.windows_of(window.step.optimizer))
+    return ((scheduler, events) for scheduler, events in moves.items() if len(events) == steps)
 
 
 def is_cut_from_a_batch(program: Program, window: Window) -> bool:

@@ -37,8 +37,17 @@ def call_builtin(
             return (tuple(items) if name == "tuple" else items,)
         case "dict":
             found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
-            if isinstance(first, dict):
-                found = {**first, **found}
+            match first:
+                case dict():
+                    found = {**first, **found}
+                case Lazy(kind="zip", args=[list() | tuple() as keys, Unknown() as values]):
+                    for i, key in enumerate(keys):
+                        if isinstance(key, str):
+                            found[key] = derived(f"{values.text}[{i}]", values)
+                case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
+                    return (derived(f"dict({values.text})", values),)
+                case _:
+                    pass
             return (found,)
         case "int" | "float":
             if isinstance(first, Number):

@@ -144,6 +144,8 @@ class Invoking:
                 frame.names[param.name] = left.pop(param.name)
             elif param.default is not None and not isinstance(node, p.Function) and spread is None:
                 frame.names[param.name] = self.machine.elsewhere.default(param.default, home)
+            elif param.default is None and isinstance(spread, Unknown) and spread.batches:
+                frame.names[param.name] = _part(spread, param.name)
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
@@ -331,6 +333,12 @@ def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
         for loop in loops
         for n in p.walk_expr(loop.test)
     )
+
+
+def _part(batch: Unknown, name: str) -> Value:
+    """What a batch gives for a parameter, whose name is the key: `model(**batch)`."""
+    key = f"[{name!r}]"
+    return batch.attributes.setdefault(key, derived(f"{batch.text}{key}", batch))
 
 
 def _holds_back(flag: str, function: p.Function) -> bool:

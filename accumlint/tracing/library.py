@@ -9,6 +9,7 @@ from accumlint.reading import frameworks
 from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.builtin import added_up, call_builtin, iterable, text_of
+from accumlint.tracing.einops import call_einops
 from accumlint.tracing.numeric import NUMERIC, numeric
 from accumlint.tracing.tensors import (
     combined,
@@ -201,6 +202,8 @@ def _called(
         found = _torch(machine, path, last, args, kwargs, node)
         if found is not None:
             return found[0]
+    if (found := call_einops(machine, path, args, kwargs, node)) is not None:
+        return found[0]
     if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
         return _all_reduce(machine, args, kwargs, node, path)
     if _is_number_call(everything) and last in ("int", "float"):
