@@ -257,10 +257,13 @@ class Expressions:
         None for any other comparison; a limit (`i == max_steps`) is far away.
         """
         machine = self.machine
-        if not isinstance(right, Unknown) or right.tensor or not machine.state.loops:
+        if not isinstance(right, Unknown) or not machine.state.loops:
             return None
         inner = machine.state.loops[-1]
         loop = inner.node
+        size = _size_of_pieces(loop)
+        if right.tensor and not (size and right.count):
+            return None
         if not (machine.state.last or inner.rounds):
             return None
         if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
@@ -269,7 +272,7 @@ class Expressions:
             return None
         if machine.guards.deciding is not None and not machine.guards.ends_windows():
             return None
-        own = p.target_names(loop.target)
+        own = p.target_names(loop.target) | size
         read = {n.id for n in p.walk_expr(shown) if isinstance(n, p.Name)}
         if inner.rounds and read.isdisjoint(own):
             # The end of this round's part (`stop = min((i + 1) * size, rows)`) is the loop's own, too.
@@ -521,6 +524,15 @@ class Expressions:
 
 # Whether a comparison of a loop's number with the number of its rounds holds in the last of them.
 _ENDS = {"==": True, ">=": True, "!=": False, "<": False}
+
+
+def _size_of_pieces(loop: p.Node | None) -> set[str]:
+    """The names in what a loop over a batch's pieces goes on by: `rows` of `for start in range(0, end, rows)`."""
+    match loop:
+        case p.For(iterable=p.Call(func=func, args=[_, _, size])) if p.dotted(func) == "range":
+            return {n.id for n in p.walk_expr(size.value) if isinstance(n, p.Name)}
+        case _:
+            return set()
 
 
 def _made_from(own: set[str], loop: p.For) -> set[str]:

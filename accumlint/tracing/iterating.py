@@ -176,7 +176,8 @@ class Iterating:
                 body(first + position * each)
                 position += 1
 
-        return Stream(drive, False, rounds if machine.state.guessed else 0)
+        known = machine.state.guessed or isinstance(step, Unknown)
+        return Stream(drive, False, rounds if known else 0)
 
     def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
         """The names that a loop compares its own number with (`i < cycles - 1`)."""

@@ -184,6 +184,9 @@ class Naming:
             return table
         if names.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
+        if value.batches and not value.networks and self._is_made_before(name, node):
+            # What it is made of was gone through while datasets were set up; it is none of their items.
+            return self.machine.things.symbol("loader", path, node)
         if value.things and not value.batches:
             back = next((x for x in value.things if x.text == path), None)
             if back is not None and (
@@ -277,6 +280,13 @@ class Naming:
         written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
         here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
         return written and here and not machine.state.loops
+
+    def _is_made_before(self, name: str, node: p.Node) -> bool:
+        """True for a loader by its name, that a call makes outside of all training loops."""
+        machine = self.machine
+        called = isinstance(node, p.Assign) and isinstance(node.value, p.Call)
+        training = any(x.node in machine.relevance.backwards for x in machine.state.loops)
+        return called and "loader" in name.lower() and self.role(name) == "loader" and not training
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""

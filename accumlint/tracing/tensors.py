@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 from accumlint.reading import names
 from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.counting import (
+    area,
+    both,
+    divisor,
+    is_cut_from,
+    is_masked,
+    is_own_sum,
+    left_out,
+)
 from accumlint.tracing.numeric import word
 from accumlint.tracing.trace import Divisor
 from accumlint.tracing.values import Batch, Counted, Number, Ranks, Term, Unknown, Value
@@ -187,7 +196,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
 
     def averaged(old: Term) -> Term:
         fresh = atom(old.atom)
-        out = _left_out(old) or ("" if picked else old.atom.varies)
+        out = left_out(old) or ("" if picked else old.atom.varies)
         if picked and reduction == "mean" and fresh is not old.atom:
             # A mean over what was picked, of whatever that was made of.
             fresh = replace(fresh, varies=picked)
@@ -240,11 +249,6 @@ def _of_elements(term: Term) -> tuple[str, ...]:
         f"{t.ELEMENTS}{s[2:]}" if s.startswith("* ") and names.is_elementwise(s[2:]) else s
         for s in term.symbols
     )
-
-
-def _left_out(term: Term) -> str:
-    """The mask that a term is multiplied by, "" without one."""
-    return next((f"`{s[2:]}`" for s in term.symbols if "mask" in s), "")
 
 
 class Tensors:
@@ -330,7 +334,7 @@ class Tensors:
             ):
                 found.total = found.text
             found.count = left.count and right.count
-            found.counted = _both(left.counted, right.counted) if op == "+" else None
+            found.counted = both(left.counted, right.counted) if op == "+" else None
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
         if not isinstance(known, Unknown) or not isinstance(other, Number):
@@ -366,7 +370,7 @@ class Tensors:
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
-        found.counted = _area(value.counted, by.counted)
+        found.counted = area(value.counted, by.counted)
         found.weighs = by.weighs
         return found
 
@@ -389,7 +393,7 @@ class Tensors:
             return scaled(value, Fraction(1) / factor if factor else None, "", node)
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
-        if _is_own_sum(value, by):
+        if not _gradient(value) and is_own_sum(value, by):
             # Weights that make a mean of the sum of what they are multiplied by.
             count = replace(by, text=p.render(node.right)) if isinstance(node, p.Binary) else by
             return replace(value, weighs=count, attributes={})
@@ -405,9 +409,9 @@ class Tensors:
             return self.normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)
-        if _is_masked(value, by):
+        if is_masked(value, by):
             return self.normalised(value, by, node)
-        if _is_cut_from(value, by):
+        if is_cut_from(value, by):
             return self.normalised(value, by, node, of_window=True)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
@@ -435,7 +439,7 @@ class Tensors:
                     reduction=reduction,
                     loss=True,
                     varies=x.atom.varies or f"`{by.text}`",
-                    divisor=_divisor(x, value, by, node),
+                    divisor=divisor(x, value, by, node),
                     attributes={},
                 )
                 if reduction == "window" or x.atom.reduction != "mean"
@@ -531,74 +535,6 @@ class Tensors:
 
 def _is_unreduced(value: Unknown) -> bool:
     return all(x.atom.reduction == "none" for x in value.linear)
-
-
-def _is_masked(value: Unknown, by: Unknown) -> bool:
-    """True for `(loss * mask).sum() / mask.sum()`, wherever the mask comes from."""
-    if by.counted is None or by.counted.kind != "some":
-        return False
-    masks = {f"* {of.text}" for of in by.counted.of}
-    return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
-
-
-def _is_cut_from(value: Unknown, by: Unknown) -> bool:
-    """True for a sum over what a mask leaves in of a slice, divided by what it leaves in of all that slices are cut of.
-
-    `(loss * mask[start:end]).sum() / mask.sum()`: what was collected before its micro-batches is a window.
-    """
-    if by.counted is None or by.counted.kind != "some":
-        return False
-    whole = {_root(of.text) for of in by.counted.of if "[…]" not in of.text}
-    return all(
-        x.atom.reduction == "sum"
-        and any("[…]" in s and "mask" in s and _root(s[2:]) in whole for s in x.symbols)
-        for x in value.linear
-    )
-
-
-def _root(text: str) -> str:
-    """The name of what something is a part of: `inputs` for `inputs[…]['mask']`."""
-    return text.removeprefix("not ").partition("[")[0].partition(" ")[0]
-
-
-def _is_own_sum(mask: Unknown, by: Unknown) -> bool:
-    """True for `mask / mask.sum()`."""
-    if by.counted is None or by.counted.kind != "some" or _gradient(mask):
-        return False
-    of = mask.counted.of if mask.counted is not None else ()
-    return not {mask.text, *(x.text for x in of)}.isdisjoint(x.text for x in by.counted.of)
-
-
-def _divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
-    """What is known of the count `by` as the divisor of a loss's term."""
-    written = node.right if isinstance(node, p.Binary) else None
-    if isinstance(node, p.Augment):
-        written = node.value
-    counted = by.counted
-    target = term.atom.whole
-    return Divisor(
-        p.render(written) if written is not None else by.text,
-        counted.kind if counted is not None else "",
-        by.over,
-        term.atom.varies or _left_out(term),
-        counted is not None and any(of is target for of in counted.of),
-    )
-
-
-def _both(left: Counted | None, right: Counted | None) -> Counted | None:
-    """What a sum of two counts counts."""
-    if left is None or right is None or left.kind != right.kind:
-        return None
-    return Counted(left.kind, (*left.of, *right.of))
-
-
-def _area(left: Counted | None, right: Counted | None) -> Counted | None:
-    """What a product counts: rows times columns are all elements, a mask times a mask is one."""
-    if left is None or right is None:
-        return None
-    if left.kind == right.kind == "rows":
-        return Counted("elements", ())
-    return Counted("some", ()) if left.kind == right.kind == "some" else None
 
 
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
