@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Attr, Comprehension
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
@@ -64,7 +63,7 @@ class GradientAllReduceUnscaled(Rule):
 
     When it stays silent: on `ReduceOp.AVG`; when the loss or the gradients are divided by the world size, before or
     after; on a summed loss, whose sum over ranks is what was asked for, and on one divided by the tokens of all ranks;
-    on a reduction or a factor that could not be followed, among them buffers and lists of gradients; and where a call
+    on a reduction or a factor that could not be followed, among them buffers of gradients; and where a call
     that could not be followed received the model, the gradients or the optimizer. An average that is taken again with
     every micro-batch is right and only costs communication.
 
@@ -116,16 +115,6 @@ class GradientAllReduceUnscaled(Rule):
                 severity=Severity.WARNING if mild else Severity.ERROR,
                 window=window,
             )
-
-
-def lists_gradients(trace: Trace) -> bool:
-    """True when gradients are kept under other names, where they may be divided unseen."""
-    return any(
-        isinstance(node, Comprehension)
-        and isinstance(node.element, Attr)
-        and node.element.name == "grad"
-        for node in trace.program.nodes
-    )
 
 
 def divides_by_a_number(rescale: Rescale) -> bool:

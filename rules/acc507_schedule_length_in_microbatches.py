@@ -79,7 +79,9 @@ class ScheduleLengthInMicrobatches(Rule):
     steps, while that of a loader before `prepare` never fits. Whether the rate was meant to end
     above zero, nobody can tell: the finding is likely where the number of updates at which the loop
     ends is multiplied by the steps, and only possible otherwise. With
-    `step_scheduler_with_optimizer=False` a scheduler moves on every call.
+    `step_scheduler_with_optimizer=False` a scheduler moves on every call. Where the loop makes an
+    update of each micro-batch, only a length that is the number of updates times the steps is
+    reported, and is likely.
 
     When the fix is not offered: without `--unsafe-fixes`. The length is wrong, but the learning
     rate was tuned with it.
