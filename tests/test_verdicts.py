@@ -43,11 +43,8 @@ UNCALLED = "no loop of its file calls its step"
 EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc102/good_divided_by_a_helper": NO_STANDIN,
-    "acc101/bad_picked_channel_by_channel": "its weights' stand-in has no channel",
     "acc101/good_label_of_each_candidate": OTHER_DATA,
     "acc101/good_rows_of_an_unknown_loss": NO_STANDIN,
-    "acc102/bad_updates_by_a_large_number": "its data is shorter than the number",
-    "acc102/bad_updates_by_a_large_number.fixed": "its data is shorter than the number",
     "acc102/good_divided_by_choice_of_reduction": "its settings' stand-in asks for no mean",
     "acc108/good_rows_by_their_own_counts": NO_STANDIN,
     "acc305/good_parameter_of_the_models_name": "the model that its caller gives is not the wrapped one",
