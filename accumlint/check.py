@@ -131,7 +131,7 @@ def _ahead(
     targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
 ) -> dict[Target, Iterator[_Done]]:
     """Where the results of files come from when their turn is there: what a glance told, and what others check."""
-    if not targets:
+    if len(targets) < 2:
         return {}
     from accumlint import spreading
 
