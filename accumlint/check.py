@@ -144,8 +144,8 @@ def _ahead(
     count = spreading.processes(jobs, len(hot))
     if count == 1:
         return ahead
-    # What every process needs is imported before there are several.
-    for name in ("judge", "reading", "tracing"):
+    # What every process needs is imported before there are several; `offers` as soon as one finding may be mended.
+    for name in ("judge", "offers", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
     spread = spreading.Spread(hot, lambda target: _done(target, shared), count, _size)
