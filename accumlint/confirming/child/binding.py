@@ -77,6 +77,11 @@ class Binding(Things):
         """As `entering`, for a quotient: settings that nobody knows may leave 0, which is no counter's start."""
         return self.entering(bound, 1 if type(value) is int and value == 0 else value)
 
+    def share(self, bound: Pattern, value: Any) -> Any:
+        """As `entering`, for how often something goes into data, which is longer than its stand-in."""
+        empty = type(value) is int and value == 0
+        return self.entering(bound, max(1, self.data.length // self.steps_) if empty else value)
+
     def item(self, bound: Pattern, value: Any) -> Any:
         """What a loop gives its target: a count of rounds is no setting, whatever its name."""
         if isinstance(value, int):

@@ -37,6 +37,7 @@ from accumlint.confirming.child.shapes import (
     is_made,
     is_of_words,
     is_quotient,
+    is_share_of_data,
     is_start,
     mentioned,
     moved,
@@ -434,10 +435,7 @@ class _Rewriter(ast.NodeTransformer):
             else constant(())
         )
         if original is None or not self.builds(bound, original):
-            how = (
-                "quotient" if original is not None and is_quotient(bound, original) else "entering"
-            )
-            return placed(runtime(how, [spec, value]), value)
+            return placed(runtime(_entry(bound, original), [spec, value]), value)
         return placed(runtime("built", [spec, mentions, later(value)]), value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
@@ -528,3 +526,12 @@ class _Rewriter(ast.NodeTransformer):
         else:
             mend = ast.Expr(made)
         return placed(tried([node], [mend]), node)
+
+
+def _entry(bound: Pattern, original: ast.expr | None) -> str:
+    """The runtime's function by which a value of this expression enters names."""
+    if original is None:
+        return "entering"
+    if is_quotient(bound, original):
+        return "quotient"
+    return "share" if is_share_of_data(original) else "entering"

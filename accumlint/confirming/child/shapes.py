@@ -236,6 +236,15 @@ def is_quotient(bound: Pattern, value: ast.expr) -> bool:
     )
 
 
+def is_share_of_data(value: ast.expr) -> bool:
+    """True for how often something goes into the data, as in `len(dataset) // batch_size`."""
+    match value:
+        case ast.BinOp(ast.Call(func=ast.Name(id="len")), ast.FloorDiv()):
+            return True
+        case _:
+            return False
+
+
 def is_start(first: ast.expr) -> bool:
     """True for a setting that a range begins with, and for what was read from a checkpoint."""
     named = isinstance(first, ast.Name) and names.is_start(first.id)

@@ -67,6 +67,8 @@ _SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
 _STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
 # What may stand beside a loss, and mostly does not.
 _PENALTY = re.compile(r"regulari[sz]|(^|_)aux(iliary)?_|balanc|commit")
+# How much each of several losses counts: numbers.
+_WEIGHTS = re.compile(r"(^|_)(weights|coefs|coefficients|lambdas)$")
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -236,8 +238,12 @@ class Stub:
         return False
 
     def __iter__(self) -> Iterator[Any]:
-        if _DATA.search(self._text.removesuffix("()").rpartition(".")[2].lower()):
+        last = self._text.removesuffix("()").rpartition(".")[2].lower()
+        if _DATA.search(last):
             return self._answers.items(self._text)
+        if _WEIGHTS.search(last):
+            self._answers.told(self._text, "two numbers, each 1.0")
+            return iter((1.0, 1.0))
         # Enough for any window, and an end for whoever makes a list of it.
         return iter([self._other(f"{self._text}{ITEM}") for _ in range(64)])
 
