@@ -9,7 +9,7 @@ from accumlint.editing import After, Move
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
-from ._boundaries import is_counted_by_the_caller, loop_of
+from ._boundaries import is_counted_by_the_caller, is_told_by_the_caller, loop_of
 from ._weights import mean
 
 
@@ -87,6 +87,8 @@ class StepEveryMicrobatch(Rule):
             if window is None or len(window.backwarded) != 1 or len(window.backwards) != 1:
                 continue
             if is_counted_by_the_caller(trace.program, window.step.node):
+                continue
+            if is_told_by_the_caller(trace.entry.function, window.step.node):
                 continue
             if any(add.total == window.backwards[0].loss for add in window.of(Add)):
                 # A window of losses is added up before its one backward.
