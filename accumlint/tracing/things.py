@@ -43,7 +43,9 @@ _QUIET_METHODS = frozenset(
         "add_module", "set_attn_processor", "enable_xformers_memory_efficient_attention", "save_checkpoint",
         "load_checkpoint", "configure_optimizers", "enable_input_require_grads", "print_trainable_parameters",
         "set_epoch", "update", "reset", "num_parameters", "resize_token_embeddings", "get_input_embeddings",
-        "eval_", "add_adapter", "log", "join",
+        "eval_", "add_adapter", "log", "join", "append", "extend", "insert", "keys", "register_module",
+        "register_forward_pre_hook", "register_full_backward_hook", "register_load_state_dict_post_hook", "to_empty",
+        "tie_weights", "type",
     }
 )  # fmt: skip
 
