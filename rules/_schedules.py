@@ -53,7 +53,7 @@ def horizon(program: Program, scheduler: Thing) -> str:
 
     How many ranks share the data is left out, and how many rows make a micro-batch: what is left over counts those.
     """
-    given = arguments(scheduler)
+    given = lengths(program, scheduler)
     parts = [part for argument in given for part in stands_for(program, argument, number=True)]
     # A helper that gets all the settings takes the length that was put among them.
     settings = {render(argument) for argument in given if isinstance(argument, Name)}
@@ -137,6 +137,22 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
         for argument in made.args
         if argument.value is not first and argument.keyword != "optimizer"
     )
+
+
+def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
+    """The arguments that build a scheduler, and what a function among them reads: it works out the factor with that."""
+    given = arguments(scheduler)
+    named = {argument.id for argument in given if isinstance(argument, Name)}
+    read = {
+        render(node): node
+        for function in program.functions
+        if function.name in named
+        for node in walk(function.body)
+        if isinstance(node, Attr | Name)
+    }
+    # `int(.1 * steps)` counts what `steps` counts.
+    parts = (p for node in read.values() for p in stands_for(program, node, number=True))
+    return (*given, *(n for p in parts for n in walk_expr(p) if isinstance(n, Attr | Name)))
 
 
 def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:

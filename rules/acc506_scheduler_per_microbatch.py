@@ -10,12 +10,12 @@ from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
 from ._schedules import (
-    arguments,
     bounds_microbatches,
     counts_data,
     counts_data_elsewhere,
     horizon,
     is_stretched,
+    lengths,
 )
 from ._windows import accumulating_windows, length
 
@@ -102,7 +102,7 @@ class SchedulerPerMicrobatch(Rule):
                 in_microbatches = counts_data(counts) and "/" not in counts
                 in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
                     bounds_microbatches(trace.program, argument, window)
-                    for argument in arguments(move.scheduler)
+                    for argument in lengths(trace.program, move.scheduler)
                 )
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
                 if moves >= length(window) and not in_microbatches:
