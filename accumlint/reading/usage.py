@@ -155,8 +155,9 @@ def marks(nodes: Iterable[p.Node]) -> bool:
         match node:
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
-            case p.Call(args=args):
-                if any("pad" in a.keyword and p.render(a.value) == "-1" for a in args):
+            case p.Call(func=func, args=args):
+                fills = isinstance(func, p.Attr) and func.name.startswith("masked_fill")
+                if any((fills or "pad" in a.keyword) and p.render(a.value) == "-1" for a in args):
                     return True
             case _:
                 pass
