@@ -443,7 +443,7 @@ class Losses:
 
 
 def _written(node: p.Node, text: str) -> str:
-    """The loss of a backward call as the user wrote it, where that is short."""
+    """The loss of a backward call as the user wrote it; a part of it that is called a loss where the whole is long."""
     shown: p.Expr | None = None
     if isinstance(node, p.Call):
         shown = node.positional(0) or node.keyword("loss")
@@ -451,8 +451,11 @@ def _written(node: p.Node, text: str) -> str:
             shown = node.func.base
             if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
                 shown = shown.positional(0) or shown
-    found = p.render(shown) if shown is not None else text
-    return found if len(found) <= 40 else text
+    if shown is None:
+        return text
+    names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))
+    losses = (n for n in map(p.dotted, names) if "loss" in n.rpartition(".")[2].lower())
+    return next((x for x in (p.render(shown), *losses) if 0 < len(x) <= 40), text)
 
 
 def _spans(atom: Unknown) -> tuple[int, ...]:
