@@ -33,6 +33,8 @@ def receivers(
             ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
             continue
+        # `CrossEntropyLoss().ignore_index` is asked for what shall be left out.
+        ignores |= node.name == "ignore_index" and isinstance(node.base, p.Call)
         receiver = p.dotted(node.base).rpartition(".")[2]
         accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
         if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):

@@ -549,7 +549,7 @@ def _reduction(kwargs: dict[str, Value]) -> str:
 def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
     if name not in frameworks.COUNTED_LOSSES:
         return ""
-    if "ignore_index" not in kwargs and machine.relevance.ignores:
+    if "ignore_index" not in kwargs and machine.ignores:
         return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]

@@ -113,9 +113,12 @@ class Losses:
                 self._labelled(value, "loss", "['loss']", "[0]")
             elif self._is_given_labels(node):
                 # By custom it is their loss that comes out, alone or beside the rest.
-                relevance = machine.relevance
                 value.left_out = (
-                    t.OF_A_MODEL if relevance.ignores else t.MARKED if relevance.marks else ""
+                    t.OF_A_MODEL
+                    if machine.ignores
+                    else t.MARKED
+                    if machine.relevance.marks
+                    else ""
                 )
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
@@ -133,7 +136,7 @@ class Losses:
 
     def _labelled(self, value: Unknown, *where: str) -> None:
         """A model that is given labels returns their loss, by custom a mean over those that are not -100."""
-        if not self.machine.relevance.ignores:
+        if not self.machine.ignores:
             return
         for name in where:
             loss = derived(f"{value.text}.loss", value, node=value.origin)
