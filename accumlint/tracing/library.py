@@ -442,7 +442,7 @@ def _torch(
         and last != "where"
     ):
         return (first,)
-    if last in ("eq", "ne", "argmax") and isinstance(first, Unknown):
+    if last in ("eq", "ne", "argmax", "masked_select") and isinstance(first, Unknown):
         return (machine.unfollowed.method(first, last, args[1:], kwargs, node),)
     if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
         pieces = machine.iterating.pieces(first, args[1])
