@@ -114,11 +114,7 @@ class Losses:
             elif self._is_given_labels(node):
                 # By custom it is their loss that comes out, alone or beside the rest.
                 value.left_out = (
-                    t.OF_A_MODEL
-                    if machine.ignores
-                    else t.MARKED
-                    if machine.relevance.marks
-                    else ""
+                    t.OF_A_MODEL if machine.ignores else t.MARKED if machine.relevance.marks else ""
                 )
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
