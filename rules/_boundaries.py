@@ -32,6 +32,17 @@ def loop_of(program: Program, node: Node) -> For | While | None:
     return next((n for n in program.above(node) if isinstance(n, For | While)), None)
 
 
+def loop_leading_to(program: Program, node: Node, calls: int = 4) -> For | While | None:
+    """The innermost loop around a node, or around what calls the function that it stands in."""
+    loop = loop_of(program, node)
+    function = program.function_around(node)
+    if loop is not None or function is None or not calls:
+        return loop
+    callers = program.calls.get(function.name, ())
+    found = (loop_leading_to(program, call, calls - 1) for call in callers)
+    return next((loop for loop in found if loop is not None), None)
+
+
 def guard_of(program: Program, node: Node) -> If | None:
     """The innermost `if` under whose test a node stands, within its loop."""
     below = node

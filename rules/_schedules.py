@@ -34,7 +34,7 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
-from ._boundaries import remainders
+from ._boundaries import loop_leading_to, remainders
 from ._standing import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
@@ -244,6 +244,25 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     given = {render(part) for part in parts}
     loops = [n for n in program.above(guards[0]) if isinstance(n, For | While)]
     return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
+
+
+def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
+    """True where the loop that leads to the backward counts its rounds up to what a scheduler of that name is given."""
+    loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
+    if loop is None:
+        return False
+    raised = {
+        render(s.target)
+        for s in loop.body
+        if isinstance(s, Augment) and s.op == "+" and render(s.value) == "1"
+    }
+    ends = {render(end) for end in _ends(program, loop, raised)}
+    return any(
+        render(argument.value) in ends
+        for node in program.of(Assign)
+        if isinstance(node.value, Call) and any(_same_name(x, scheduler) for x in node.targets)
+        for argument in node.value.args
+    )
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:

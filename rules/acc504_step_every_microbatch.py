@@ -9,7 +9,12 @@ from accumlint.editing import After, Move
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
-from ._boundaries import is_counted_by_the_caller, is_told_by_the_caller, loop_of
+from ._boundaries import (
+    is_counted_by_the_caller,
+    is_told_by_the_caller,
+    loop_leading_to,
+    loop_of,
+)
 from ._weights import mean
 
 
@@ -118,7 +123,7 @@ def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
     """True where the loop around the backward goes on behind a step, or nobody knows which loop that is."""
     program = trace.program
     for window in trace.main.windows_of(optimizer)[1:]:
-        loop = loop_of(program, window.backwards[0].node) if window.backwards else None
+        loop = loop_leading_to(program, window.backwards[0].node) if window.backwards else None
         if loop is None:
             return True
         function = program.function_around(loop)

@@ -11,6 +11,7 @@ from accumlint.tracing.trace import Schedule, Trace, Window
 from ._calls import accelerators, ends_of_update, taken
 from ._schedules import (
     bounds_microbatches,
+    bounds_rounds,
     counts_data,
     counts_data_elsewhere,
     horizon,
@@ -105,6 +106,7 @@ class SchedulerPerMicrobatch(Rule):
                     for argument in lengths(trace.program, move.scheduler)
                 )
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
+                in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"
