@@ -134,12 +134,12 @@ def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
 
 
 def is_divided(run: Run, optimizer: Thing) -> bool:
-    """True when the code itself divides each loss by the steps."""
+    """True when the code itself divides each loss by the steps; what is weighed by 0 for now is not there."""
     share = Fraction(1, run.literal or run.steps)
+    added = [[c for c in w.contributions if c.weight != 0] for w in run.windows_of(optimizer)]
     return share < 1 and all(
-        window.contributions
-        and all(c.weight == share and c.backward.divided == 1 for c in window.contributions)
-        for window in run.windows_of(optimizer)
+        window and all(c.weight == share and c.backward.divided == 1 for c in window)
+        for window in added
     )
 
 
