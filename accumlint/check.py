@@ -46,6 +46,8 @@ SECONDS = 3.0
 # Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
 # goes through all that is alive as well, so that it costs as much as following a file.
 _PILE = 1_000_000
+# Bytes that are read at a time: most files in one go.
+_PART = 1 << 18
 
 
 @frozen
@@ -89,13 +91,14 @@ def check(
     shared = Shared(illustrate)
     with _without_collector(), cache or nullcontext(), ExitStack() as stack:
         find = cache.find if cache else _nothing
-        early = {target: find(target) for target in spread} if jobs != 1 else {}
-        unknown = [target for target, known in early.items() if not (known or target.stdin)]
+        # By their paths, of which a text knows its own hash.
+        early = {target.file: find(target) for target in spread} if jobs != 1 else {}
+        unknown = [t for t in spread if t.file in early and not (early[t.file] or t.stdin)]
         ahead = _ahead(unknown, shared, jobs, stack)
         for target in targets:
-            known = early[target] if target in early else find(target)
+            known = early[target.file] if target.file in early else find(target)
             if known is None:
-                coming = ahead.get(target)
+                coming = ahead.get(target.file)
                 done = next(coming) if coming else _done(target, shared)
                 known = done.checked
                 if cache:
@@ -129,20 +132,20 @@ def _nothing(_: Target) -> None:
 
 def _ahead(
     targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
-) -> dict[Target, Iterator[_Done]]:
+) -> dict[str, Iterator[_Done]]:
     """Where the results of files come from when their turn is there: what a glance told, and what others check."""
-    if not targets:
+    if len(targets) < 2:
         return {}
     from accumlint import spreading
 
-    glances = {target: _glance(target) for target in targets}
-    ahead = {target: iter([_Done(checked)]) for target, checked in glances.items() if checked}
-    hot = [target for target, checked in glances.items() if not checked]
+    glances = [(target, _glance(target)) for target in targets]
+    ahead = {target.file: iter([_Done(checked)]) for target, checked in glances if checked}
+    hot = [target for target, checked in glances if not checked]
     count = spreading.processes(jobs, len(hot))
     if count == 1:
         return ahead
-    # What every process needs is imported before there are several.
-    for name in ("judge", "reading", "tracing"):
+    # What every process needs is imported before there are several; `offers` as soon as one finding may be mended.
+    for name in ("judge", "offers", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
     spread = spreading.Spread(hot, lambda target: _done(target, shared), count, _size)
@@ -156,7 +159,7 @@ def _ahead(
             else:
                 yield result
 
-    return ahead | dict.fromkeys(hot, told())
+    return ahead | dict.fromkeys((target.file for target in hot), told())
 
 
 def _size(target: Target) -> int:
@@ -272,8 +275,15 @@ def _without_collector() -> Generator[None, None, None]:
 def _bytes(target: Target) -> bytes:
     if target.stdin:
         return sys.stdin.buffer.read()
-    with open(target.file, "rb") as file:
-        return file.read()
+    # Half as many system calls as `open` and `read` of a file object.
+    file = os.open(target.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        parts: list[bytes] = []
+        while part := os.read(file, _PART):
+            parts.append(part)
+    finally:
+        os.close(file)
+    return b"".join(parts)
 
 
 class Shared:

@@ -12,6 +12,7 @@ import click
 
 from accumlint.problem import Misuse
 from accumlint.reporting.look import printable
+from accumlint.stack import with_room
 
 USAGE, INTERRUPTED = 2, 130
 # In the order in which people meet them; each stands in the file of its name.
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A path or a source line may hold what the terminal's encoding cannot write.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    code = _exit_code(arguments)
+    code = with_room(_exit_code, arguments)
     # Python looks for garbage once more as it ends, in trees that the end of the process frees anyway.
     gc.freeze()
     sys.exit(code)

@@ -72,11 +72,12 @@ def add(added: Iterable[Path]) -> None:
     Raises:
         PackError: when one of them is no folder.
     """
-    from hashlib import sha256
-    from importlib.machinery import ModuleSpec
-    from importlib.util import module_from_spec
-
     for folder in map(str, added):
+        # A run without folders of its own need not wait for these.
+        from hashlib import sha256
+        from importlib.machinery import ModuleSpec
+        from importlib.util import module_from_spec
+
         name = f"rules_in_{sha256(folder.encode()).hexdigest()[:16]}"
         if name in _ADDED:
             continue

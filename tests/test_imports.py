@@ -28,6 +28,7 @@ FLOORS = [
         "accumlint.writing",
         "accumlint.progress",
         "accumlint.spreading",
+        "accumlint.stack",
     },
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},

@@ -5,17 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from accumlint import config, keys, packs
-from accumlint.cache import Cache
 from accumlint.commands import checking, options, output
 from accumlint.commands.checking import Delivery, Work
 from accumlint.discovery import find
 from accumlint.problem import Kind
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import repository
+
+if TYPE_CHECKING:
+    from accumlint.cache import Cache
 
 
 def _outputs(
@@ -230,5 +233,12 @@ def command(
     work = Work(
         fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base, jobs
     )
-    cache = None if no_cache else Cache(str(cache_dir or config.cache_dir(here)))
+    cache = None if no_cache else _cache(cache_dir or config.cache_dir(here))
     return max(worst, checking.run(here, targets, work, delivery, cache))
+
+
+def _cache(folder: Path) -> Cache:
+    # Most of what it imports is asked for by nobody else.
+    from accumlint.cache import Cache
+
+    return Cache(str(folder))
