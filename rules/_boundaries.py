@@ -10,10 +10,13 @@ from accumlint.reading.parts import (
     Call,
     Expr,
     For,
+    Function,
     If,
     Name,
     Node,
+    Return,
     Sequence,
+    Unary,
     While,
     render,
     target_names,
@@ -27,6 +30,17 @@ from accumlint.tracing.trace import Window
 def loop_of(program: Program, node: Node) -> For | While | None:
     """The innermost loop around a node."""
     return next((n for n in program.above(node) if isinstance(n, For | While)), None)
+
+
+def loop_leading_to(program: Program, node: Node, calls: int = 4) -> For | While | None:
+    """The innermost loop around a node, or around what calls the function that it stands in."""
+    loop = loop_of(program, node)
+    function = program.function_around(node)
+    if loop is not None or function is None or not calls:
+        return loop
+    callers = program.calls.get(function.name, ())
+    found = (loop_leading_to(program, call, calls - 1) for call in callers)
+    return next((loop for loop in found if loop is not None), None)
 
 
 def guard_of(program: Program, node: Node) -> If | None:
@@ -87,6 +101,28 @@ def is_counted_by_the_caller(program: Program, step: Node) -> bool:
         if isinstance(node, Assign) and isinstance(node.value, Name) and node.value.id in given
         for target in node.targets
     )
+
+
+def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
+    """True for a step behind a flag that is given to the function where the run starts: nobody knows when it is set."""
+    if entry is None:
+        return False
+    flags = {param.name for param in entry.params}
+    behind = False
+    for node in walk(entry.body):
+        if node is step:
+            break
+        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
+            if step in walk(node.body):
+                return True
+            behind = behind or isinstance(node.body[-1], Return)
+    return behind
+
+
+def _flag(test: Expr) -> str:
+    """The name that a test asks for, or for the opposite of."""
+    bare = test.operand if isinstance(test, Unary) else test
+    return bare.id if isinstance(bare, Name) else ""
 
 
 def mentions(expr: Expr, name: str) -> bool:

@@ -65,6 +65,8 @@ def _tells(node: Node, ignored: set[str]) -> bool:
             return any(text == _DEFAULT or not _is_number(text) for text in sides)
         case Binary(op="*", left=Sequence(items=items)):
             return any(_text(item) in ignored for item in items)
+        case Attr(name="ignore_index", base=Call()):
+            return True
         case _:
             return False
 

@@ -34,7 +34,7 @@ from accumlint.reading.parts import (
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
-from ._boundaries import remainders
+from ._boundaries import loop_leading_to, remainders
 from ._standing import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
@@ -53,7 +53,7 @@ def horizon(program: Program, scheduler: Thing) -> str:
 
     How many ranks share the data is left out, and how many rows make a micro-batch: what is left over counts those.
     """
-    given = arguments(scheduler)
+    given = lengths(program, scheduler)
     parts = [part for argument in given for part in stands_for(program, argument, number=True)]
     # A helper that gets all the settings takes the length that was put among them.
     settings = {render(argument) for argument in given if isinstance(argument, Name)}
@@ -137,6 +137,22 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
         for argument in made.args
         if argument.value is not first and argument.keyword != "optimizer"
     )
+
+
+def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
+    """The arguments that build a scheduler, and what a function among them reads: it works out the factor with that."""
+    given = arguments(scheduler)
+    named = {argument.id for argument in given if isinstance(argument, Name)}
+    read = {
+        render(node): node
+        for function in program.functions
+        if function.name in named
+        for node in walk(function.body)
+        if isinstance(node, Attr | Name)
+    }
+    # `int(.1 * steps)` counts what `steps` counts.
+    parts = (p for node in read.values() for p in stands_for(program, node, number=True))
+    return (*given, *(n for p in parts for n in walk_expr(p) if isinstance(n, Attr | Name)))
 
 
 def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
@@ -228,6 +244,25 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     given = {render(part) for part in parts}
     loops = [n for n in program.above(guards[0]) if isinstance(n, For | While)]
     return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
+
+
+def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
+    """True where the loop that leads to the backward counts its rounds up to what a scheduler of that name is given."""
+    loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
+    if loop is None:
+        return False
+    raised = {
+        render(s.target)
+        for s in loop.body
+        if isinstance(s, Augment) and s.op == "+" and render(s.value) == "1"
+    }
+    ends = {render(end) for end in _ends(program, loop, raised)}
+    return any(
+        render(argument.value) in ends
+        for node in program.of(Assign)
+        if isinstance(node.value, Call) and any(_same_name(x, scheduler) for x in node.targets)
+        for argument in node.value.args
+    )
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:

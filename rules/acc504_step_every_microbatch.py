@@ -9,7 +9,12 @@ from accumlint.editing import After, Move
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
-from ._boundaries import is_counted_by_the_caller, loop_of
+from ._boundaries import (
+    is_counted_by_the_caller,
+    is_told_by_the_caller,
+    loop_leading_to,
+    loop_of,
+)
 from ._weights import mean
 
 
@@ -88,6 +93,8 @@ class StepEveryMicrobatch(Rule):
                 continue
             if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
+            if is_told_by_the_caller(trace.entry.function, window.step.node):
+                continue
             if any(add.total == window.backwards[0].loss for add in window.of(Add)):
                 # A window of losses is added up before its one backward.
                 continue
@@ -116,7 +123,7 @@ def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
     """True where the loop around the backward goes on behind a step, or nobody knows which loop that is."""
     program = trace.program
     for window in trace.main.windows_of(optimizer)[1:]:
-        loop = loop_of(program, window.backwards[0].node) if window.backwards else None
+        loop = loop_leading_to(program, window.backwards[0].node) if window.backwards else None
         if loop is None:
             return True
         function = program.function_around(loop)
@@ -127,12 +134,12 @@ def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
 
 
 def is_divided(run: Run, optimizer: Thing) -> bool:
-    """True when the code itself divides each loss by the steps."""
+    """True when the code itself divides each loss by the steps; what is weighed by 0 for now is not there."""
     share = Fraction(1, run.literal or run.steps)
+    added = [[c for c in w.contributions if c.weight != 0] for w in run.windows_of(optimizer)]
     return share < 1 and all(
-        window.contributions
-        and all(c.weight == share and c.backward.divided == 1 for c in window.contributions)
-        for window in run.windows_of(optimizer)
+        window and all(c.weight == share and c.backward.divided == 1 for c in window)
+        for window in added
     )
 
 

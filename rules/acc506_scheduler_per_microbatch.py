@@ -10,12 +10,13 @@ from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
 from ._schedules import (
-    arguments,
     bounds_microbatches,
+    bounds_rounds,
     counts_data,
     counts_data_elsewhere,
     horizon,
     is_stretched,
+    lengths,
 )
 from ._windows import accumulating_windows, length
 
@@ -102,9 +103,10 @@ class SchedulerPerMicrobatch(Rule):
                 in_microbatches = counts_data(counts) and "/" not in counts
                 in_microbatches |= is_stretched(trace.program, move.scheduler) or any(
                     bounds_microbatches(trace.program, argument, window)
-                    for argument in arguments(move.scheduler)
+                    for argument in lengths(trace.program, move.scheduler)
                 )
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
+                in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
                     length_is = "its length counts" if certain else "its length is taken to count"

@@ -154,6 +154,11 @@ def is_occasional(text: str) -> bool:
     return " % " in text and bool(_OCCASIONAL.search(text.lower()))
 
 
+def is_due(name: str) -> bool:
+    """True for a flag by whose name something else than training is due (`is_checkpoint_step`)."""
+    return bool(_OCCASIONAL.search(name.lower()))
+
+
 _EVALUATION = re.compile(r"^(do|run)?_*(eval|valid|val_|test(_|$))")
 
 

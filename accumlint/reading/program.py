@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 from accumlint import source as text
 from accumlint.frozen import frozen
 from accumlint.place import Place
-from accumlint.reading import names
+from accumlint.reading import names, usage
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -120,6 +120,12 @@ class Program:
     def data(self) -> tuple[Stmt, ...]:
         """What other files define of the datasets and collators that this one imports."""
         return tuple(s for name in self.imports if names.is_data(name) for s in self.imported(name))
+
+    @cached_property
+    def data_ignores(self) -> bool:
+        """True where those mark labels with -100, which losses leave out."""
+        *_, ignores = usage.receivers(walk(self.data))
+        return ignores
 
     @property
     def path(self) -> str:

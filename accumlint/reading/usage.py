@@ -33,6 +33,8 @@ def receivers(
             ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
             continue
+        # `CrossEntropyLoss().ignore_index` is asked for what shall be left out.
+        ignores |= node.name == "ignore_index" and isinstance(node.base, p.Call)
         receiver = p.dotted(node.base).rpartition(".")[2]
         accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
         if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
@@ -155,8 +157,9 @@ def marks(nodes: Iterable[p.Node]) -> bool:
         match node:
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
-            case p.Call(args=args):
-                if any("pad" in a.keyword and p.render(a.value) == "-1" for a in args):
+            case p.Call(func=func, args=args):
+                fills = isinstance(func, p.Attr) and func.name.startswith("masked_fill")
+                if any((fills or "pad" in a.keyword) and p.render(a.value) == "-1" for a in args):
                     return True
             case _:
                 pass

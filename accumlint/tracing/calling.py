@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
 _OF_NUMBERS = frozenset({"torch", "math", "np", "numpy"})
+# What torch's modules give themselves back from.
+_MOVING = frozenset({"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "train", "eval"})
 
 
 class Calling:
@@ -223,6 +225,9 @@ class Calling:
         if handled:
             return value
         if base.cls is not None and base.role == "":
+            if name in _MOVING:
+                # A loss of one's own is a module, and the same one elsewhere.
+                return base
             special = self.machine.engines.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]

@@ -445,7 +445,7 @@ def _torch(
         and last != "where"
     ):
         return (first,)
-    if last in ("eq", "ne", "argmax") and isinstance(first, Unknown):
+    if last in ("eq", "ne", "argmax", "masked_select") and isinstance(first, Unknown):
         return (machine.unfollowed.method(first, last, args[1:], kwargs, node),)
     if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
         pieces = machine.iterating.pieces(first, args[1])
@@ -555,7 +555,7 @@ def _reduction(kwargs: dict[str, Value]) -> str:
 def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
     if name not in frameworks.COUNTED_LOSSES:
         return ""
-    if "ignore_index" not in kwargs and machine.relevance.ignores:
+    if "ignore_index" not in kwargs and machine.ignores:
         return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]

@@ -113,9 +113,8 @@ class Losses:
                 self._labelled(value, "loss", "['loss']", "[0]")
             elif self._is_given_labels(node):
                 # By custom it is their loss that comes out, alone or beside the rest.
-                relevance = machine.relevance
                 value.left_out = (
-                    t.OF_A_MODEL if relevance.ignores else t.MARKED if relevance.marks else ""
+                    t.OF_A_MODEL if machine.ignores else t.MARKED if machine.relevance.marks else ""
                 )
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
@@ -133,7 +132,7 @@ class Losses:
 
     def _labelled(self, value: Unknown, *where: str) -> None:
         """A model that is given labels returns their loss, by custom a mean over those that are not -100."""
-        if not self.machine.relevance.ignores:
+        if not self.machine.ignores:
             return
         for name in where:
             loss = derived(f"{value.text}.loss", value, node=value.origin)
@@ -443,7 +442,7 @@ class Losses:
 
 
 def _written(node: p.Node, text: str) -> str:
-    """The loss of a backward call as the user wrote it, where that is short."""
+    """The loss of a backward call as the user wrote it; a part of it that is called a loss where the whole is long."""
     shown: p.Expr | None = None
     if isinstance(node, p.Call):
         shown = node.positional(0) or node.keyword("loss")
@@ -451,8 +450,11 @@ def _written(node: p.Node, text: str) -> str:
             shown = node.func.base
             if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
                 shown = shown.positional(0) or shown
-    found = p.render(shown) if shown is not None else text
-    return found if len(found) <= 40 else text
+    if shown is None:
+        return text
+    names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))
+    losses = (n for n in map(p.dotted, names) if "loss" in n.rpartition(".")[2].lower())
+    return next((x for x in (p.render(shown), *losses) if 0 < len(x) <= 40), text)
 
 
 def _spans(atom: Unknown) -> tuple[int, ...]:

@@ -104,6 +104,11 @@ class Machine:
         """The file whose code is being executed."""
         return self.frame.home or self.main
 
+    @property
+    def ignores(self) -> bool:
+        """True where some labels are -100, which losses leave out: in this file, or where its data comes from."""
+        return self.relevance.ignores or self.program.data_ignores
+
     # Places in time
 
     def emit(self, event: t.Event) -> None:

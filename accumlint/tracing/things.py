@@ -10,6 +10,7 @@ from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat
 from accumlint.tracing.values import (
+    Lazy,
     Object,
     Unknown,
     Value,
@@ -43,7 +44,9 @@ _QUIET_METHODS = frozenset(
         "add_module", "set_attn_processor", "enable_xformers_memory_efficient_attention", "save_checkpoint",
         "load_checkpoint", "configure_optimizers", "enable_input_require_grads", "print_trainable_parameters",
         "set_epoch", "update", "reset", "num_parameters", "resize_token_embeddings", "get_input_embeddings",
-        "eval_", "add_adapter", "log", "join",
+        "eval_", "add_adapter", "log", "join", "append", "extend", "insert", "register_module",
+        "register_forward_pre_hook", "register_full_backward_hook", "register_load_state_dict_post_hook", "to_empty",
+        "tie_weights", "type",
     }
 )  # fmt: skip
 
@@ -289,6 +292,9 @@ class Things:
                     node,
                     self.machine.invoking.method_of(base.inner or base, "forward"),
                 )
+            case "items" | "values" | "keys":
+                # A dictionary of modules, whose name tells of one.
+                return True, Lazy("items" if name == "items" else "iter", [base])
             case "generate" | "sample" | "decode":
                 return True, derived(
                     f"{base.text}.{name}(…)",

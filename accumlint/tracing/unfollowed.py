@@ -57,6 +57,9 @@ class Unfollowed:
             found = derived(base.text, base, node=node)
             found.varies = ""
             return found
+        if name == "masked_select" and args and isinstance(node, p.Call):
+            mask = p.Item(node.at, node.func, node.args[-1].value)
+            return self.machine.members.item(base, args[0], mask)
         if name in frameworks.PASSING:
             return base
         if name in frameworks.DETACHING:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
 
 
+# `grad * trainable_mask`, and not `grad / mask.sum()`.
+_PICKS = re.compile(r"^(?!.*(sum|count|num|len|/)).*mask", re.IGNORECASE)
 # `max_norm * scaler.get_scale()`, either way round.
 _TIMES_SCALE = re.compile(r"\* [\w.]+\.get_scale\(\)$|^[\w.]+\.get_scale\(\) \*")
 
@@ -292,6 +294,9 @@ class Updating:
         ranks: int = 0,
     ) -> None:
         machine = self.machine
+        if not reduced and _PICKS.search(by):
+            # Which elements of a gradient are kept changes nothing between the micro-batches.
+            return
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
         pending = machine.state.ledger.pending(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
