@@ -275,9 +275,20 @@ def knows_window(program: Program) -> bool:
 
     A loss that has its name is divided by another statement, which is run whatever the loss is.
     """
-    return any(_COUNTED.search(name.id) for name in program.of(p.Name)) or any(
-        not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program)
+    return (
+        any(_COUNTED.search(name.id) for name in program.of(p.Name))
+        or any(not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program))
+        or any(_tells(node) for node in program.of(p.Assign))
     )
+
+
+def _tells(node: p.Assign) -> bool:
+    """Whether what gives a loss is given the accumulation steps."""
+    if not any(map(_is_of_a_loss, node.targets)):
+        return False
+    calls = (part for part in p.walk_expr(node.value) if isinstance(part, p.Call))
+    given = (argument.value for call in calls for argument in call.args)
+    return any(isinstance(a, p.Name | p.Attr) and names.is_steps(_last(a)) for a in given)
 
 
 def divides(program: Program) -> bool:

@@ -220,7 +220,9 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
-        raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
+        text = notes["touched"][0]
+        why = ", which is given the accumulation steps" if text in notes["told"] else ""
+        raise Undecided(f"a stand-in reached the loss: `{text}`{why}")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])

@@ -304,11 +304,9 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
         if text.rpartition(".")[2] == name and choice in ("true", "false"):
             return choice == "true"
     if names.is_steps(name) and not isinstance(default, bool | str):
-        return (
-            default
-            if binding.steps_ > 1 and isinstance(default, int) and 2 <= default <= 16
-            else binding.steps_
-        )
+        if default is None or isinstance(default, int):
+            return binding.counted(f"args.{name}", default or 0)
+        return binding.steps_
     if default is False and binding.asks_for_scaler(name):
         return True
     found = binding.value(f"args.{name}")
@@ -434,7 +432,9 @@ def _asked_by_the_user(file: str) -> bool:
         if name == file:
             return True
         if not name.startswith("<frozen importlib") and name != __file__:
-            return _is_project(name)
+            # In a framework's own repository, it looks for packages that it can do without.
+            package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            return _is_project(name) and package not in DRIVERS
         frame = frame.f_back
     return False
 
