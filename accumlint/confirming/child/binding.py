@@ -568,9 +568,13 @@ class Binding(Things):
         batch = next((one for one in given if isinstance(one, Batch)), None) or self.data.now()
         if isinstance(owner, nn.Module):
             return regression(owner, batch.use())
-        held = (v for v in vars(owner).values() if isinstance(v, nn.Module))
-        model = next(held, None) or self.value("self.model")
-        return Criterion(self.data)(model(batch.use()), batch.labels)
+        held = [v for v in vars(owner).values() if isinstance(v, nn.Module)]
+        held += [v for name in self.kept if isinstance(v := self.given[name], nn.Module)]
+        found = held[0] if held else self.value("self.model")
+        if isinstance(found, nn.ModuleDict | nn.ModuleList):
+            # Which of them is called, and with what, subclasses know.
+            return regression(found, batch.use())
+        return Criterion(self.data)(found(batch.use()), batch.labels)
 
     def averaged(self) -> None:
         """The running average of the weights is about to move."""
