@@ -165,7 +165,7 @@ class Binding(Things):
         return value
 
     def _ask_for_steps(self, bound: str, value: Any) -> None:
-        """Has settings that somebody else has made ask for the accumulation steps of the run, and for several epochs."""
+        """Has settings that somebody else has made ask for the run's accumulation steps, and for several epochs."""
         for name, own in list(vars(value).items()) if hasattr(value, "__dict__") else ():
             if type(own) is not int:
                 continue

@@ -151,9 +151,7 @@ def _parameter(binding: Binding, p: inspect.Parameter, cls: type | None) -> Any:
         return found
     if p.default is False and binding.asks_for_scaler(p.name):
         return True
-    if p.default is None and (
-        _CONFIGURATION.search(p.name) or _MAKES_OPTIMIZER.search(p.name)
-    ):
+    if p.default is None and (_CONFIGURATION.search(p.name) or _MAKES_OPTIMIZER.search(p.name)):
         return binding.stub(p.name)
     if p.default is not p.empty and not (
         p.default is None and binding.choices.get(f"{p.name} is None") == "false"

@@ -166,6 +166,24 @@ class Model(nn.Module):
             return _member(self, name)
 
 
+class Modules(nn.ModuleDict):
+    """The networks of an object by their names, of which there is one, whatever it is asked for by."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__({"model": model})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules.get(key, self._modules["model"])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+        return self._modules["model"]
+
+
 class Engine(Model):
     """A stand-in for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
 

@@ -19,7 +19,7 @@ from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.failures import Failures
 from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.managers import Managers
-from accumlint.confirming.child.networks import Criterion, Engine, Model
+from accumlint.confirming.child.networks import Criterion, Engine, Model, Modules
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, ROWS, setting
 from accumlint.confirming.child.slicing import negated
@@ -50,7 +50,6 @@ from accumlint.confirming.child.wording import (
     WINDOW,
 )
 from accumlint.reading import frameworks, names
-
 
 # Windows of more micro-batches take long, and have as many as any other instead.
 _MOST_STEPS = 16
@@ -342,6 +341,8 @@ class Things:
                 return self.model(text, engine=True)
             case "model":
                 made = self.model(text)
+                if text.rpartition(".")[2] == "modules" and "modules" not in self.called:
+                    return Modules(made)
                 return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
