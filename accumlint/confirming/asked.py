@@ -73,6 +73,10 @@ def written(
 def role_of(name: str, roles: Mapping[str, str], source: str) -> str:
     """The role of what is to be given under a name, "" for none."""
     last = name.rpartition(".")[2]
+    if roles.get(name, "settings") == "settings" and re.search(
+        rf"\b{re.escape(name)}\.step\(", source
+    ):
+        return names.role_of(last) or "optimizer"
     if role := roles.get(name):
         return role
     if name in gone_through(source):

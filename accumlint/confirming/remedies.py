@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -140,7 +140,20 @@ def _wanted(
         wanted = dict.fromkeys(_read(line, source), line)
     elif failure := deciding(failures):
         wanted = roots(failures, failure["wanted"], failures.index(failure))
+        if not failure["inside"]:
+            # Settings that others lacked are easily given with it.
+            wanted = _settings(failures) | wanted
     return wanted or _of_the_loop(plan, first, source)
+
+
+def _settings(failures: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The settings that failed statements lacked, in the order in which they failed."""
+    return {
+        name: line
+        for failure in failures
+        for name, line in failure["wanted"]
+        if names.is_configuration(name) and "." in name
+    }
 
 
 def _of_the_loop(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:

@@ -122,6 +122,8 @@ class Things:
         self.scaled = scaled
         # What the source calls by a name is no setting.
         self.called: frozenset[str] = frozenset()
+        # What it goes through is several.
+        self.listed: frozenset[str] = frozenset()
         # Attributes that it reads.
         self.read: frozenset[str] = frozenset()
         # DDP has to find parameters that take no part in a loss.
@@ -226,6 +228,8 @@ class Things:
         if NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
         found = UNKNOWN if last in self.called else setting(low)
+        if last in self.listed and isinstance(found, int | float):
+            return [found]
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
