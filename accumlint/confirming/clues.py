@@ -288,7 +288,7 @@ def _tells(node: p.Assign) -> bool:
         return False
     calls = (part for part in p.walk_expr(node.value) if isinstance(part, p.Call))
     given = (argument.value for call in calls for argument in call.args)
-    return any(isinstance(a, p.Name | p.Attr) and names.is_steps(_last(a)) for a in given)
+    return any(isinstance(a, p.Name | p.Attr) and _may_be_steps(_last(a)) for a in given)
 
 
 def divides(program: Program) -> bool:
@@ -307,7 +307,7 @@ def _divided(program: Program) -> Iterator[p.Expr]:
     def is_size(by: p.Expr) -> bool:
         return any(
             (isinstance(n, p.Const) and n.value in sizes)
-            or (isinstance(n, p.Name | p.Attr) and names.is_steps(_last(n)))
+            or (isinstance(n, p.Name | p.Attr) and _may_be_steps(_last(n)))
             for n in p.walk_expr(by)
         )
 
@@ -326,6 +326,11 @@ def _divided(program: Program) -> Iterator[p.Expr]:
                         yield whole
                 case _:
                     pass
+
+
+def _may_be_steps(name: str) -> bool:
+    """Whether a name may be that of accumulation steps, those of the window in hand included."""
+    return names.is_steps(name) or "accum" in name.lower()
 
 
 def _is_of_a_loss(node: p.Node) -> bool:

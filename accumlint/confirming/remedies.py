@@ -35,6 +35,7 @@ _OF_TENSORS = {
 }  # fmt: skip
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
+_LOSS = re.compile(r"loss")
 _ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 # What lets a run go on that ended early.
 ENDED = {
@@ -114,7 +115,10 @@ def _wanted(
         return {owner: raised["line"]}
     if raised and "does not require grad" in raised["message"]:
         # What it was to be computed from has failed before.
+        behind = _behind_losses(source)
         for index in reversed(range(len(failures))):
+            if not behind & {*failures[index]["names"]}:
+                continue
             if found := roots(failures, failures[index]["wanted"], index):
                 return found
     if raised and (criterion := _unmade(raised["line"], source)):
@@ -200,6 +204,21 @@ def _behind(line: int, source: str) -> set[str]:
         if isinstance(n, ast.Assign) and any(ast.unparse(t) in read for t in n.targets)
     ]
     return read.union(*computed)
+
+
+def _behind_losses(source: str) -> set[str]:
+    """The names that what is called a loss is computed with, in however many statements."""
+    assigned = [
+        ({ast.unparse(t) for t in n.targets}, _texts(n.value))
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Assign)
+    ]
+    found = {t for targets, _ in assigned for t in targets if _LOSS.search(t.lower())}
+    while True:
+        more = {name for targets, read in assigned if targets & found for name in read} - found
+        if not more:
+            return found
+        found |= more
 
 
 def _texts(node: ast.AST) -> set[str]:

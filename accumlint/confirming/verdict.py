@@ -216,7 +216,9 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         and plan.symptom is not Symptom.RAISES
         and not evidence.passes["equal"].updates
     ):
-        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
+        # A loss without a gradient has lost it before.
+        why = _because(first) if "does not require grad" in raised["message"] else ""
+        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:

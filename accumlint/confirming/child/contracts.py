@@ -71,6 +71,7 @@ def _trainer(binding: Binding) -> type:
             # As for every language model whose forward takes keyword arguments.
             self.model_accepts_loss_kwargs = True
             self.label_smoother = None
+            self.current_gradient_accumulation_steps = binding.steps_
             self.args = _Known(
                 binding, "args", gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
                 device=binding.data.device, average_tokens_across_devices=True,
