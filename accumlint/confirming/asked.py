@@ -29,6 +29,8 @@ _OF_MODULES = {
 }  # fmt: skip
 # As wide as a line of the file may be, its indentation left out.
 _WIDTH = 92
+# Of longer lines, the beginning tells enough.
+_LONG = 80
 # What is called or asked for more often is told by its first places.
 _MOST = 6
 
@@ -126,7 +128,8 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: st
         return
     number = _place(name, line, source)
     if number:
-        yield f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}"
+        text = source.splitlines()[number - 1].strip()
+        yield f"read at line {number}: {text if len(text) <= _LONG else text[:_LONG] + '…'}"
     elif role not in _ROLES:
         yield "whatever the loop needs"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -137,6 +137,9 @@ def _wanted(
     if not trained or str(reason).startswith(_COMPUTED):
         told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
         wanted = roots(failures, told, len(failures)) | wanted
+        if wanted:
+            # What else is None and was to be something is asked for at once.
+            wanted |= _nothings(failures, _behind_losses(source))
     if wanted or trained:
         return wanted
     if raised:
@@ -148,6 +151,15 @@ def _wanted(
             # Settings that others lacked are easily given with it.
             wanted = _settings(failures) | wanted
     return wanted or _of_the_loop(plan, first, source)
+
+
+def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[str, int]:
+    """What was None in the loop, for the statements that failed of it and are `behind` the loss."""
+    found: dict[str, int] = {}
+    for index, failure in enumerate(failures):
+        if failure["inside"] and "NoneType" in failure["reason"] and behind & {*failure["names"]}:
+            found |= roots(failures, failure["wanted"], index)
+    return found
 
 
 def _settings(failures: Iterable[Mapping[str, Any]]) -> dict[str, int]:

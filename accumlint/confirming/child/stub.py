@@ -116,7 +116,8 @@ class Stub:
     def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
             return self._other(f"{self._text}.{key}")
-        return self._other(f"{self._text}[{_text(key)}]")
+        place = _text(key) if isinstance(key, int | Stub) else "..."
+        return self._other(f"{self._text}[{place}]")
 
     def __setitem__(self, key: object, value: object) -> None:
         if isinstance(key, str):
