@@ -20,6 +20,8 @@ LOOPS = ROOT / "fixtures" / "setup"
 WANTING = {
     "train": ("objects", "ranking.rank_loss"),
     "penalty_of_an_adapter": ("penalty_objects", "context.adapter.penalty"),
+    "criterion_given_the_steps": ("steps_objects", "criterion"),
+    "steps_on_large_batches": ("batch_objects", "X"),
 }
 # What may be given though something stands in for it.
 GIVEN = {**WANTING, "criterion_from_a_registry": ("criterion_objects", "self.criterion")}
@@ -80,6 +82,25 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     with pytest.raises(GivenError) as told:
         given(str(tmp_path / "objects.py"), data, 1, cpu)
     assert str(told.value) == WRONG[text]
+
+
+def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
+    """What it could do without and is not here is not made up for it; what keeps it from being imported is told."""
+    own = tmp_path / "accelerate"
+    own.mkdir()
+    (own / "__init__.py").write_text(
+        "import importlib.util\n"
+        "if importlib.util.find_spec('a_package_that_is_not_here'):\n"
+        "    raise ImportError('a stand-in was taken for a package')\n"
+        "raise ImportError('built for another Python')\n"
+    )
+    text = (LOOPS / "train.py").read_text().replace("from ranking import", "from accelerate import")
+    text = text.replace("optimizer.zero_grad()\n    for", "accelerator = Accelerator()\n    for")
+    text = text.replace("loss.backward()", "accelerator.backward(loss)")
+    (tmp_path / "train.py").write_text(text)
+    (found,) = confirmed(str(tmp_path / "train.py"))
+    assert "not installed" not in found["reason"]
+    assert "built for another Python" in found["reason"]
 
 
 def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:
