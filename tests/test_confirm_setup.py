@@ -94,10 +94,17 @@ def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
         "    raise ImportError('a stand-in was taken for a package')\n"
         "raise ImportError('built for another Python')\n"
     )
-    text = (LOOPS / "train.py").read_text().replace("from ranking import", "from accelerate import")
-    text = text.replace("optimizer.zero_grad()\n    for", "accelerator = Accelerator()\n    for")
-    text = text.replace("loss.backward()", "accelerator.backward(loss)")
-    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "train.py").write_text(
+        "from accelerate import Accelerator\n\n\n"
+        "def train(model, loader, optimizer, accumulation_steps):\n"
+        "    accelerator = Accelerator()\n"
+        "    for step, batch in enumerate(loader):\n"
+        "        loss = model(**batch).loss\n"
+        "        accelerator.backward(loss)\n"
+        "        if (step + 1) % accumulation_steps == 0:\n"
+        "            optimizer.step()\n"
+        "            optimizer.zero_grad()\n"
+    )
     (found,) = confirmed(str(tmp_path / "train.py"))
     assert "not installed" not in found["reason"]
     assert "built for another Python" in found["reason"]
