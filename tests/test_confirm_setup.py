@@ -53,7 +53,7 @@ def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
     for one in found:
         _, name = WANTING[Path(one["filename"]).stem]
         assert re.search(
-            rf'# (.*; )?read at line \d.*\n( *#.*\n)* *"{name}": \.\.\.,', one["setup"]
+            rf'# (.*; )?(read|called) at line \d.*\n( *#.*\n)* *"{name}": \.\.\.,', one["setup"]
         )
         assert "Without them: " in one["setup"]
         compile(one["setup"], "setup.py", "exec")

@@ -123,7 +123,8 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: st
         yield "a types.SimpleNamespace with what its name does not tell"
     if role == "model" and data:
         yield data
-    if role == "model" and (used := list(_used(name, source))):
+    used = list(_used(name, source, role == "model"))
+    if used:
         yield from used
         return
     number = _place(name, line, source)
@@ -150,8 +151,8 @@ def _place(name: str, line: int, source: str) -> int:
     return min(after or uses, default=line) if uses else line
 
 
-def _used(name: str, source: str) -> Iterator[str]:
-    """How a source first calls a network, and what it asks it for besides what every module has."""
+def _used(name: str, source: str, asks: bool) -> Iterator[str]:
+    """How a source first calls something, and what it `asks` a network for besides what every module has."""
     calls: list[str] = []
     asked: list[str] = []
     for node in ast.walk(ast.parse(source)):
@@ -168,7 +169,7 @@ def _used(name: str, source: str) -> Iterator[str]:
     if "config" in asked and any(one.startswith("config.") for one in asked):
         asked = [one for one in asked if one != "config"]
     yield from (f"called at {call}" for call in calls[:1])
-    if told := list(dict.fromkeys(asked)):
+    if (told := list(dict.fromkeys(asked))) and asks:
         yield f"needs {', '.join(f'.{one}' for one in told[:_MOST])}"
 
 

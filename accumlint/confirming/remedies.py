@@ -70,8 +70,9 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     source, roles = plan.job.text, plan.job.roles
     wanted = {
         name: line
-        for name, line in _wanted(plan, launched, evidence, reason).items()
-        if not {name, f"self.{name}", name.removeprefix("self.")} & given
+        for found, line in _wanted(plan, launched, evidence, reason).items()
+        if (name := _giving(found, source))
+        and not {name, f"self.{name}", name.removeprefix("self.")} & given
     }
     if not wanted:
         return ""
@@ -162,6 +163,24 @@ def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[s
     return found
 
 
+def _giving(name: str, source: str) -> str:
+    """What is given in the place of a name: of a loss, and of what a call gives, what is called."""
+    if "(" in name:
+        return _given(name)
+    if "." in name or not _LOSS.search(name.lower()):
+        return name
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=called)):
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                text = ast.unparse(called)
+                if name in map(ast.unparse, parts) and _is_free(text):
+                    return text
+            case _:
+                pass
+    return name
+
+
 def _settings(failures: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """The settings that failed statements lacked, in the order in which they failed."""
     return {
@@ -179,10 +198,13 @@ def _of_the_loop(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str,
     """
     assert plan.job is not None
     roles = plan.job.roles
+    networks = [n for n, what in first["standins"].items() if "a network of" in what]
     telling = _TELLING | {"optimizer"} if first["notes"]["losses"] else _TELLING
     found = [
         n for n, role in roles.items() if role in telling and "." not in n.removeprefix("self.")
     ]
+    if not any(roles.get(n) in _TELLING for n in found):
+        found = [n for n in networks if n in _behind_losses(source)] or networks[:1]
     if first["notes"]["losses"]:
         if not any(roles.get(n) == "optimizer" for n in found):
             found += _stepping(plan.job.line, source)
