@@ -23,6 +23,8 @@ _TELLING = {"model", "criterion"}
 _COMPUTED = ("a stand-in reached the loss", "no loss was seen")
 # How a reason begins where data made on the spot is too much alike.
 _ALIKE = "every micro-batch counted as many targets"
+# How one begins where networks or losses are too much alike.
+_ZERO = "the large batch's gradient is zero"
 # What is said of tensors that do not fit each other.
 _SIZES = re.compile(
     r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
@@ -141,6 +143,8 @@ def _wanted(
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
+    if str(reason).startswith(_ZERO):
+        return wanted or _of_the_loop(plan, first, source)
     if wanted or trained:
         return wanted
     if raised:
