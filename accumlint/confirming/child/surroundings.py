@@ -388,6 +388,9 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
+        if partly and top in DRIVERS:
+            # It is here; of a name that its version lacks, `importing` makes a stand-in.
+            return None
         if partly:
             self.finder.partly.add(fullname)
         if top in contracts.PACKAGES:
