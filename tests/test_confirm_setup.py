@@ -84,6 +84,17 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     assert str(told.value) == WRONG[text]
 
 
+def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
+    (tmp_path / "objects.py").write_text(
+        "def setup(rank, world, device): return {'rank_loss': lambda scores: scores.mean()}"
+    )
+    (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
+    assert found["verdict"] == "undecided"
+    assert found["setup"] is None
+    assert "takes 1 positional argument but 2 were given" in found["reason"]
+    assert "what the set-up file gives as `rank_loss` does not do" in found["advice"]
+
+
 def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
     """What it could do without and is not here is not made up for it; what keeps it from being imported is told."""
     own = tmp_path / "accelerate"

@@ -25,6 +25,8 @@ _COMPUTED = ("a stand-in reached the loss", "no loss was seen")
 _ALIKE = "every micro-batch counted as many targets"
 # How one begins where networks or losses are too much alike.
 _ZERO = "the large batch's gradient is zero"
+# What is said of a call that its function does not fit.
+_CALLED = re.compile(r"positional argument|keyword argument")
 # What is said of tensors that do not fit each other.
 _SIZES = re.compile(
     r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
@@ -46,13 +48,17 @@ ENDED = {
 }
 
 
-def advice(plan: Plan, launched: Launched) -> str:
+def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided) -> str:
     """What else decides a finding than a set-up file; "" where nothing that is run does."""
     if plan.job is None:
         return "" if plan.rule.unmeasured or plan.reason.startswith("Python") else _by_script(plan)
     if launched.fault:
         return ""
     hints = [ENDED[launched.how]] if launched.how in ENDED else []
+    lacking, given = _lacking(plan, launched, evidence, reason)
+    if given and not lacking:
+        told = " and ".join(f"`{name}`" for name in given)
+        hints.append(f"what the set-up file gives as {told} does not do what the loop asks of it")
     return "; ".join((*hints, _by_script(plan)))
 
 
@@ -68,21 +74,33 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     """A set-up file to fill in with what is missing, "" where no name would help."""
     if plan.job is None or launched.fault:
         return ""
-    given = _given_already(evidence)
-    source, roles = plan.job.text, plan.job.roles
-    wanted = {
-        name: line
-        for found, line in _wanted(plan, launched, evidence, reason).items()
-        if (name := _giving(found, source))
-        and not {name, f"self.{name}", name.removeprefix("self.")} & given
-    }
+    wanted, _ = _lacking(plan, launched, evidence, reason)
     if not wanted:
         return ""
+    source, roles, given = plan.job.text, plan.job.roles, _given_already(evidence)
     if any(asked.role_of(name, roles, source) == "optimizer" for name in wanted):
         # What it is over.
         models = (n for n, role in roles.items() if role == "model" and n not in given)
         wanted = dict.fromkeys(islice(models, 1), 0) | wanted
     return asked.written(wanted, roles, source, _data(evidence, plan), str(reason))
+
+
+def _lacking(
+    plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided
+) -> tuple[dict[str, int], list[str]]:
+    """The names that are missing, with their lines, and those that would be but have been given."""
+    assert plan.job is not None
+    known = _given_already(evidence)
+    wanted: dict[str, int] = {}
+    given: list[str] = []
+    for found, line in _wanted(plan, launched, evidence, reason).items():
+        name = _giving(found, plan.job.text)
+        if {name, f"self.{name}", name.removeprefix("self.")} & known:
+            given.append(name)
+        elif name:
+            wanted.setdefault(name, line)
+    # What is called with something that it does not take is what is at fault.
+    return ({} if given and _CALLED.search(str(reason)) else wanted), given
 
 
 def _given_already(evidence: Evidence | None) -> set[str]:

@@ -263,7 +263,8 @@ def _undecided(
     # Of what ended before any update, the reason tells all.
     passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
     setup = remedies.setup(plan, launched, evidence, reason)
-    return replace(made, passes=passes, setup=setup, advice=remedies.advice(plan, launched))
+    advice = remedies.advice(plan, launched, evidence, reason)
+    return replace(made, passes=passes, setup=setup, advice=advice)
 
 
 def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
