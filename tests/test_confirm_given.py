@@ -122,7 +122,7 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "one of the settings": (
         {
             "parameter": "args, ",
-            "loss": "F.cross_entropy(model(inputs), labels) + sum(args.vocab_size) / num_items",
+            "loss": "F.cross_entropy(model(inputs), labels) + args.vocab_size.table / num_items",
         },
         {"args.vocab_size"},
     ),
@@ -136,7 +136,7 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
     "what was missing before what failed": (
         {
             "parameter": "args, ",
-            "before": "sizes = {name: 1 for name in args.vocab_size}",
+            "before": "sizes = {name: 1 for name in args.vocab_size.names}",
             "loss": "F.cross_entropy(model(inputs), labels) + sizes[0][1].table[len(labels)] / sizes",
         },
         {"args.vocab_size"},
@@ -186,14 +186,13 @@ def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     wanted = {what: names for what, (_, names) in ASKED_FOR.items()}
     assert dict(zip(ASKED_FOR, map(asked_for, found), strict=True)) == wanted
     for one in found:
-        # Each entry says where it is read.
-        lines = [line for line in one.setup.splitlines() if ": ...,  #" in line]
-        assert lines
-        assert all(re.search(r"read at line \d+: \S", line) for line in lines), one.setup
-        told = ["a function that gives the loss" in line for line in lines]
-        assert told == ["margin_loss" in line for line in lines], one.setup
-        told = ["a small torch.nn.Module" in line for line in lines]
-        assert told == ['"model"' in line for line in lines], one.setup
+        # Each entry says where it is read, or called.
+        entries = re.findall(r'((?: *#.*\n)+) *"(\S+)": \.\.\.,', one.setup)
+        assert entries
+        for told, name in entries:
+            assert re.search(r"(read|called)\s+(# )?at\s+(# )?line\s+(# )?\d+: \S", told), one.setup
+            assert ("a function that gives the loss" in told) == ("margin_loss" in name), one.setup
+            assert ("a small torch.nn.Module" in told) == (name == "model"), one.setup
 
 
 def asked_for(found: Confirmation) -> set[str]:

@@ -20,6 +20,8 @@ LOOPS = ROOT / "fixtures" / "setup"
 WANTING = {
     "train": ("objects", "ranking.rank_loss"),
     "penalty_of_an_adapter": ("penalty_objects", "context.adapter.penalty"),
+    "criterion_given_the_steps": ("steps_objects", "criterion"),
+    "steps_on_large_batches": ("batch_objects", "X"),
 }
 # What may be given though something stands in for it.
 GIVEN = {**WANTING, "criterion_from_a_registry": ("criterion_objects", "self.criterion")}
@@ -50,7 +52,9 @@ def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
     )
     for one in found:
         _, name = WANTING[Path(one["filename"]).stem]
-        assert re.search(rf'"{name}": \.\.\.,  # (.*; )?read at line \d', one["setup"])
+        assert re.search(
+            rf'# (.*; )?(read|called) at line \d.*\n( *#.*\n)* *"{name}": \.\.\.,', one["setup"]
+        )
         assert "Without them: " in one["setup"]
         compile(one["setup"], "setup.py", "exec")
 
@@ -78,6 +82,43 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     with pytest.raises(GivenError) as told:
         given(str(tmp_path / "objects.py"), data, 1, cpu)
     assert str(told.value) == WRONG[text]
+
+
+def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
+    (tmp_path / "objects.py").write_text(
+        "def setup(rank, world, device): return {'rank_loss': lambda scores: scores.mean()}"
+    )
+    (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
+    assert found["verdict"] == "undecided"
+    assert found["setup"] is None
+    assert "takes 1 positional argument but 2 were given" in found["reason"]
+    assert "what the set-up file gives as `rank_loss` does not do" in found["advice"]
+
+
+def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
+    """What it could do without and is not here is not made up for it; what keeps it from being imported is told."""
+    own = tmp_path / "accelerate"
+    own.mkdir()
+    (own / "__init__.py").write_text(
+        "import importlib.util\n"
+        "if importlib.util.find_spec('a_package_that_is_not_here'):\n"
+        "    raise ImportError('a stand-in was taken for a package')\n"
+        "raise ImportError('built for another Python')\n"
+    )
+    (tmp_path / "train.py").write_text(
+        "from accelerate import Accelerator\n\n\n"
+        "def train(model, loader, optimizer, accumulation_steps):\n"
+        "    accelerator = Accelerator()\n"
+        "    for step, batch in enumerate(loader):\n"
+        "        loss = model(**batch).loss\n"
+        "        accelerator.backward(loss)\n"
+        "        if (step + 1) % accumulation_steps == 0:\n"
+        "            optimizer.step()\n"
+        "            optimizer.zero_grad()\n"
+    )
+    (found,) = confirmed(str(tmp_path / "train.py"))
+    assert "not installed" not in found["reason"]
+    assert "built for another Python" in found["reason"]
 
 
 def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:

@@ -44,8 +44,6 @@ EXCEPTIONS = {
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc101/good_batch_by_keywords": OTHER_DATA,
     "acc102/good_divided_by_a_helper": NO_STANDIN,
-    "acc102/bad_reduced_by_einops": "the library that reduces is not there",
-    "acc102/bad_reduced_by_einops.fixed": "the library that reduces is not there",
     "acc101/good_label_of_each_candidate": OTHER_DATA,
     "acc101/good_rows_of_an_unknown_loss": NO_STANDIN,
     "acc102/good_divided_by_choice_of_reduction": "its settings' stand-in asks for no mean",

@@ -275,9 +275,20 @@ def knows_window(program: Program) -> bool:
 
     A loss that has its name is divided by another statement, which is run whatever the loss is.
     """
-    return any(_COUNTED.search(name.id) for name in program.of(p.Name)) or any(
-        not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program)
+    return (
+        any(_COUNTED.search(name.id) for name in program.of(p.Name))
+        or any(not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program))
+        or any(_tells(node) for node in program.of(p.Assign))
     )
+
+
+def _tells(node: p.Assign) -> bool:
+    """Whether what gives a loss is given the accumulation steps."""
+    if not any(map(_is_of_a_loss, node.targets)):
+        return False
+    calls = (part for part in p.walk_expr(node.value) if isinstance(part, p.Call))
+    given = (argument.value for call in calls for argument in call.args)
+    return any(isinstance(a, p.Name | p.Attr) and _may_be_steps(_last(a)) for a in given)
 
 
 def divides(program: Program) -> bool:
@@ -296,7 +307,7 @@ def _divided(program: Program) -> Iterator[p.Expr]:
     def is_size(by: p.Expr) -> bool:
         return any(
             (isinstance(n, p.Const) and n.value in sizes)
-            or (isinstance(n, p.Name | p.Attr) and names.is_steps(_last(n)))
+            or (isinstance(n, p.Name | p.Attr) and _may_be_steps(_last(n)))
             for n in p.walk_expr(by)
         )
 
@@ -315,6 +326,11 @@ def _divided(program: Program) -> Iterator[p.Expr]:
                         yield whole
                 case _:
                     pass
+
+
+def _may_be_steps(name: str) -> bool:
+    """Whether a name may be that of accumulation steps, those of the window in hand included."""
+    return names.is_steps(name) or "accum" in name.lower()
 
 
 def _is_of_a_loss(node: p.Node) -> bool:

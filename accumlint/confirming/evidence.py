@@ -8,7 +8,6 @@ from typing import Any
 
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.measuring import Unmeasurable, measured
-from accumlint.confirming.passes import STEPS
 from accumlint.confirming.result import Pass
 
 # Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
@@ -136,7 +135,7 @@ def key_of(spec: Mapping[str, Any]) -> str:
     if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
         words.append("overflow")
     words.extend(name for name in _SAID if spec[name])
-    if spec["poison"] > STEPS - 1:
+    if spec["poison"] >= spec["steps"]:
         words.append("last")
     if spec["sabotage"]:
         words.append(spec["sabotage"])

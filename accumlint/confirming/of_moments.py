@@ -84,11 +84,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
 
 def sizes(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
-    sizes = [
-        len(u.microbatches)
-        for u in updates_of(found)
-        if u.epoch <= 1 or found.updates[-1].epoch == 0
-    ]
+    sizes = [len(u.microbatches) for u in _in_first_epoch(updates_of(found))]
     if not evidence.asks:
         return _of_another_size(sizes, key)
     odd = next((s for s in sizes if s != found.steps), None)
@@ -99,6 +95,13 @@ def sizes(evidence: Evidence, key: str = "equal") -> Answer:
         else f"every window holds {found.steps} micro-batches"
     )
     return Answer(shows, float(shows), sentence, {"window sizes": ", ".join(map(str, sizes))})
+
+
+def _in_first_epoch(updates: Sequence[Update]) -> Sequence[Update]:
+    """The updates of the first epoch that has any; all of them, where windows go on across epochs."""
+    first = [u for u in updates if u.epoch <= max(1, updates[0].epoch)]
+    across = updates[0].epoch > 1 and len({u.epoch for u in updates}) == len(updates)
+    return updates if across else first
 
 
 def _of_another_size(sizes: Sequence[int], key: str) -> Answer:

@@ -54,7 +54,8 @@ def passes(symptom: Symptom, wish: Wish) -> Iterator[Spec]:
     for spec in _usual(symptom):
         steps = wish.steps if spec.steps == STEPS else spec.steps
         updates = wish.updates if spec.updates == UPDATES else spec.updates
-        yield replace(spec, steps=steps, updates=updates)
+        poison = spec.poison and spec.poison + steps - STEPS
+        yield replace(spec, steps=steps, updates=updates, poison=poison)
 
 
 # Arms that break the loop, so that a question which no defect has answered is seen to have another answer.

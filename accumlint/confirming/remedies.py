@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 import re
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from accumlint.confirming import asked
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, roots
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
 from accumlint.reading import names
 
-# What takes the place of a name in a set-up file, by its role.
-_ROLES = {
-    "model": "a small torch.nn.Module, of some thousand parameters",
-    "criterion": "a function that gives the loss",
-    "loader": "a list of micro-batches, of which the loop takes one at a time",
-    "optimizer": "an optimizer over the parameters of the model that is given here too",
-}
 # What is said of a name that a set-up file has given.
 GIVEN = "as the set-up file gives it"
 # What can show a loss where nothing else is known to be missing.
@@ -31,6 +23,10 @@ _TELLING = {"model", "criterion"}
 _COMPUTED = ("a stand-in reached the loss", "no loss was seen")
 # How a reason begins where data made on the spot is too much alike.
 _ALIKE = "every micro-batch counted as many targets"
+# How one begins where networks or losses are too much alike.
+_ZERO = "the large batch's gradient is zero"
+# What is said of a call that its function does not fit.
+_CALLED = re.compile(r"positional argument|keyword argument")
 # What is said of tensors that do not fit each other.
 _SIZES = re.compile(
     r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
@@ -43,10 +39,8 @@ _OF_TENSORS = {
 }  # fmt: skip
 # Names of modules and of what is the same everywhere.
 _KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
-_CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
+_LOSS = re.compile(r"loss")
 _ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
-# Names of functions and modules that compute a loss; a loss in lower case is what such a one gives.
-_CRITERION = re.compile(r"^(Loss|(loss|criterion)_?(fn|func|function|module)|criterion)$")
 # What lets a run go on that ended early.
 ENDED = {
     "time": "`--timeout` gives it more time",
@@ -54,13 +48,17 @@ ENDED = {
 }
 
 
-def advice(plan: Plan, launched: Launched) -> str:
+def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided) -> str:
     """What else decides a finding than a set-up file; "" where nothing that is run does."""
     if plan.job is None:
         return "" if plan.rule.unmeasured or plan.reason.startswith("Python") else _by_script(plan)
     if launched.fault:
         return ""
     hints = [ENDED[launched.how]] if launched.how in ENDED else []
+    lacking, given = _lacking(plan, launched, evidence, reason)
+    if given and not lacking:
+        told = " and ".join(f"`{name}`" for name in given)
+        hints.append(f"what the set-up file gives as {told} does not do what the loop asks of it")
     return "; ".join((*hints, _by_script(plan)))
 
 
@@ -76,41 +74,33 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     """A set-up file to fill in with what is missing, "" where no name would help."""
     if plan.job is None or launched.fault:
         return ""
-    given = _given_already(evidence)
-    source, roles = plan.job.text, plan.job.roles
-    data = _data(evidence, plan)
-    wanted = {
-        name: line
-        for name, line in _wanted(plan, launched, evidence, reason).items()
-        if not {name, f"self.{name}", name.removeprefix("self.")} & given
-    }
+    wanted, _ = _lacking(plan, launched, evidence, reason)
     if not wanted:
         return ""
-    if any(_role(name, roles, source) == "optimizer" for name in wanted):
+    source, roles, given = plan.job.text, plan.job.roles, _given_already(evidence)
+    if any(asked.role_of(name, roles, source) == "optimizer" for name in wanted):
         # What it is over.
         models = (n for n, role in roles.items() if role == "model" and n not in given)
         wanted = dict.fromkeys(islice(models, 1), 0) | wanted
-    entries = [
-        f"        {json.dumps(name)}: ...,  # {_meant(name, line, roles, source, data)}"
-        for name, line in wanted.items()
-    ]
-    return "\n".join(
-        (
-            '"""Objects that `accumlint confirm --setup` cannot make up; this is called for every run of the loop.',
-            "",
-            "\n".join(
-                textwrap.wrap(f"Without them: {reason}".replace('"', "'").replace("\\", "/"), 110)
-            ),
-            '"""',
-            "",
-            "",
-            "def setup(rank, world, device):",
-            "    return {",
-            *entries,
-            "    }",
-            "",
-        )
-    )
+    return asked.written(wanted, roles, source, _data(evidence, plan), str(reason))
+
+
+def _lacking(
+    plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided
+) -> tuple[dict[str, int], list[str]]:
+    """The names that are missing, with their lines, and those that would be but have been given."""
+    assert plan.job is not None
+    known = _given_already(evidence)
+    wanted: dict[str, int] = {}
+    given: list[str] = []
+    for found, line in _wanted(plan, launched, evidence, reason).items():
+        name = _giving(found, plan.job.text)
+        if {name, f"self.{name}", name.removeprefix("self.")} & known:
+            given.append(name)
+        elif name:
+            wanted.setdefault(name, line)
+    # What is called with something that it does not take is what is at fault.
+    return ({} if given and _CALLED.search(str(reason)) else wanted), given
 
 
 def _given_already(evidence: Evidence | None) -> set[str]:
@@ -135,7 +125,7 @@ def _wanted(
     if str(reason).startswith(_ALIKE):
         # The user's own micro-batches may differ.
         loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
-        own = [n for n in loaders if _role(n, plan.job.roles, source) == "loader"]
+        own = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
         return dict.fromkeys(own[:1], 0)
     if first["unbound"] or any(one["inside"] for one in first["notes"]["refused"]):
         # What is refused happens before anything that is given could take its place.
@@ -146,7 +136,10 @@ def _wanted(
         return {owner: raised["line"]}
     if raised and "does not require grad" in raised["message"]:
         # What it was to be computed from has failed before.
+        behind = _behind_losses(source)
         for index in reversed(range(len(failures))):
+            if not behind & {*failures[index]["names"]}:
+                continue
             if found := roots(failures, failures[index]["wanted"], index):
                 return found
     if raised and (criterion := _unmade(raised["line"], source)):
@@ -154,14 +147,22 @@ def _wanted(
     if raised and _SIZES.search(raised["message"]):
         # How large a network's outputs are is made up.
         networks = [n for n, what in first["standins"].items() if "a network of" in what]
-        found = [n for n in networks if plan.job.roles.get(n) == "model"] or networks
-        if found := _mentioned(found, raised["line"], source) or found:
+        lacking = [n for one in failures if one["inside"] for n, _ in one["wanted"]]
+        involved = {*_behind(raised["line"], source), *lacking}
+        found = [n for n in networks if n in involved]
+        found = found or [n for n in networks if plan.job.roles.get(n) == "model"] or networks
+        if found:
             return dict.fromkeys((*found, *_shaping(raised["line"], source)), 0)
     wanted = roots(failures, first["wanted"], len(failures))
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
     if not trained or str(reason).startswith(_COMPUTED):
         told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
         wanted = roots(failures, told, len(failures)) | wanted
+        if wanted:
+            # What else is None and was to be something is asked for at once.
+            wanted |= _nothings(failures, _behind_losses(source))
+    if str(reason).startswith(_ZERO):
+        return wanted or _of_the_loop(plan, first, source)
     if wanted or trained:
         return wanted
     if raised:
@@ -169,27 +170,115 @@ def _wanted(
         wanted = dict.fromkeys(_read(line, source), line)
     elif failure := deciding(failures):
         wanted = roots(failures, failure["wanted"], failures.index(failure))
-    # The model itself, or what computes the loss from its output, would tell.
-    return wanted or {
-        name: 0
-        for name, role in plan.job.roles.items()
-        if role in _TELLING and "." not in name.removeprefix("self.")
+        if not failure["inside"]:
+            # Settings that others lacked are easily given with it.
+            wanted = _settings(failures) | wanted
+    return wanted or _of_the_loop(plan, first, source)
+
+
+def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[str, int]:
+    """What was None in the loop, for the statements that failed of it and are `behind` the loss."""
+    found: dict[str, int] = {}
+    for index, failure in enumerate(failures):
+        if failure["inside"] and "NoneType" in failure["reason"] and behind & {*failure["names"]}:
+            found |= roots(failures, failure["wanted"], index)
+    return found
+
+
+def _giving(name: str, source: str) -> str:
+    """What is given in the place of a name: of a loss, and of what a call gives, what is called."""
+    if "(" in name:
+        return _given(name)
+    if "." in name or not _LOSS.search(name.lower()):
+        return name
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=called)):
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                text = ast.unparse(called)
+                if name in map(ast.unparse, parts) and _is_free(text):
+                    return text
+            case _:
+                pass
+    return name
+
+
+def _settings(failures: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The settings that failed statements lacked, in the order in which they failed."""
+    return {
+        name: line
+        for failure in failures
+        for name, line in failure["wanted"]
+        if names.is_configuration(name) and "." in name
     }
 
 
-def _mentioned(names_: Iterable[str], line: int, source: str) -> list[str]:
-    """Those of some names that the statement at a line reads."""
+def _of_the_loop(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:
+    """What a loop is about, where nothing else tells why it does not train.
+
+    That is its model and what computes the loss from its output; where a loss was seen, its optimizer and its data too.
+    """
+    assert plan.job is not None
+    roles = plan.job.roles
+    networks = [n for n, what in first["standins"].items() if "a network of" in what]
+    telling = _TELLING | {"optimizer"} if first["notes"]["losses"] else _TELLING
+    found = [
+        n for n, role in roles.items() if role in telling and "." not in n.removeprefix("self.")
+    ]
+    if not any(roles.get(n) in _TELLING for n in found):
+        found = [n for n in networks if n in _behind_losses(source)] or networks[:1]
+    if first["notes"]["losses"]:
+        if not any(roles.get(n) == "optimizer" for n in found):
+            found += _stepping(plan.job.line, source)
+        found += sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
+    return dict.fromkeys(found, 0)
+
+
+def _stepping(line: int, source: str) -> list[str]:
+    """What is asked to step nearest to a line, schedulers left out."""
+    found = {
+        ast.unparse(n.func.value): abs(n.lineno - line)
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "step"
+    }
+    free = {n: at for n, at in found.items() if _is_free(n) and names.role_of(n) != "scheduler"}
+    return sorted(free, key=lambda n: free[n])[:1]
+
+
+def _behind(line: int, source: str) -> set[str]:
+    """What the statement at a line reads, and what the names in it were computed with."""
+    nodes = list(ast.walk(ast.parse(source)))
     around = [
         n
-        for n in ast.walk(ast.parse(source))
+        for n in nodes
         if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
     ]
-    read = (
-        {ast.unparse(n) for n in ast.walk(around[-1]) if isinstance(n, ast.expr)}
-        if around
-        else set[str]()
-    )
-    return [name for name in names_ if name in read]
+    read = _texts(around[-1]) if around else set[str]()
+    computed = [
+        _texts(n.value)
+        for n in nodes
+        if isinstance(n, ast.Assign) and any(ast.unparse(t) in read for t in n.targets)
+    ]
+    return read.union(*computed)
+
+
+def _behind_losses(source: str) -> set[str]:
+    """The names that what is called a loss is computed with, in however many statements."""
+    assigned = [
+        ({ast.unparse(t) for t in n.targets}, _texts(n.value))
+        for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Assign)
+    ]
+    found = {t for targets, _ in assigned for t in targets if _LOSS.search(t.lower())}
+    while True:
+        more = {name for targets, read in assigned if targets & found for name in read} - found
+        if not more:
+            return found
+        found |= more
+
+
+def _texts(node: ast.AST) -> set[str]:
+    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
 
 
 def _shaping(line: int, source: str) -> Iterator[str]:
@@ -233,7 +322,7 @@ def _missed(message: str, line: int, text: str) -> str:
         if isinstance(n, ast.Attribute) and n.attr == found[2] and n.lineno == line
     ]
     owner = owners[0] if owners else "self"
-    return owner if _CONFIGURATION.search(owner) else f"self.{found[2]}"
+    return owner if asked.is_configuration(owner) else f"self.{found[2]}"
 
 
 def _unmade(line: int, text: str) -> str:
@@ -242,7 +331,7 @@ def _unmade(line: int, text: str) -> str:
         match node:
             case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=ast.Call()):
                 inside = node.lineno <= line <= (node.end_lineno or line)
-                if inside and _CRITERION.search(ast.unparse(target).rpartition(".")[2]):
+                if inside and asked.is_criterion(ast.unparse(target).rpartition(".")[2]):
                     return ast.unparse(target)
             case _:
                 pass
@@ -296,44 +385,5 @@ def _data(evidence: Evidence | None, plan: Plan) -> str:
     if first is None or plan.job is None:
         return ""
     if first["kind"] == "tokens":
-        return (
-            f"; it gets rows of token ids below 11 and labels, of which {plan.job.ignored} is none"
-        )
-    return "; it gets rows of 5 numbers" if first["kind"] in ("rows", "values") else ""
-
-
-def _role(name: str, roles: Mapping[str, str], source: str) -> str:
-    """The role of what is to be given under a name, "" for none."""
-    last = name.rpartition(".")[2]
-    if role := roles.get(name):
-        return role
-    # What is called is no loss yet.
-    called = last.lower().endswith("loss") and re.search(rf"\b{last}\(", source)
-    return "criterion" if called or _CRITERION.search(last) else names.role_of(last)
-
-
-def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: str) -> str:
-    """What is to stand for a name: what its role asks for, and where it is read."""
-    role = _role(name, roles, source)
-    said = [_ROLES[role] + (data if role == "model" else "")] if role in _ROLES else []
-    if not said and _CONFIGURATION.search(name):
-        said.append("a types.SimpleNamespace with what its name does not tell")
-    # What is imported is read without the package that it is from.
-    parts = name.split(".")
-    number = line or _first_use({".".join(parts[i:]) for i in range(len(parts))}, source)
-    if number:
-        said.append(f"read at line {number}: {source.splitlines()[number - 1].strip()[:80]}")
-    return "; ".join(said) or "whatever the loop needs"
-
-
-def _first_use(names_: Iterable[str], source: str) -> int:
-    """The first line that reads one of some names, 0 for none."""
-    known = set(names_)
-    uses = (
-        node.lineno
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Name | ast.Attribute)
-        and isinstance(node.ctx, ast.Load)
-        and ast.unparse(node) in known
-    )
-    return min(uses, default=0)
+        return f"it gets rows of token ids below 11 and labels, of which {plan.job.ignored} is none"
+    return "it gets rows of 5 numbers" if first["kind"] in ("rows", "values") else ""

@@ -216,11 +216,15 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         and plan.symptom is not Symptom.RAISES
         and not evidence.passes["equal"].updates
     ):
-        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}")
+        # A loss without a gradient has lost it before.
+        why = _because(first) if "does not require grad" in raised["message"] else ""
+        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
-        raise Undecided(f"a stand-in reached the loss: `{notes['touched'][0]}`")
+        text = notes["touched"][0]
+        why = ", which is given the accumulation steps" if text in notes["told"] else ""
+        raise Undecided(f"a stand-in reached the loss: `{text}`{why}")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
@@ -259,7 +263,8 @@ def _undecided(
     # Of what ended before any update, the reason tells all.
     passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
     setup = remedies.setup(plan, launched, evidence, reason)
-    return replace(made, passes=passes, setup=setup, advice=remedies.advice(plan, launched))
+    advice = remedies.advice(plan, launched, evidence, reason)
+    return replace(made, passes=passes, setup=setup, advice=advice)
 
 
 def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:

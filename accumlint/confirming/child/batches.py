@@ -85,6 +85,8 @@ class Data:
     outputs: dict[int, torch.Tensor] | None = None
     last: Plain | None = None
     unknown: Callable[[str], Any] = lambda text: None
+    # Hears of what gives a loss and was given the accumulation steps.
+    told: Callable[[str], None] = lambda text: None
     setting: Callable[[str], Any] = lambda text: None
 
     def fetch(self) -> Batch:

@@ -13,7 +13,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,11 +35,12 @@ from accumlint.confirming.child.looking import (
 )
 from accumlint.confirming.child.networks import Criterion, Member, Model, regression
 from accumlint.confirming.child.outputs import Output
-from accumlint.confirming.child.settings import LOSS_LIKE
+from accumlint.confirming.child.settings import LOSS_LIKE, setting
 from accumlint.confirming.child.slicing import Pattern, flat
 from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
+from accumlint.confirming.child.window import tells_window
 from accumlint.confirming.child.wording import AVERAGE
 from accumlint.reading import frameworks, names
 
@@ -47,6 +48,7 @@ DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
+_EPOCHS = re.compile(r"^((num|n|max|total|train)_(train_)?)?epochs$")
 _PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 # The name of a class, which is not the thing that is made of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
@@ -125,10 +127,7 @@ class Binding(Things):
             if value == 0 and not isinstance(value, Stub):
                 # A counter's start.
                 return value
-            if isinstance(value, Stub) or self.steps_ == 1 or not 2 <= value <= 16:
-                self.tell(bound, f"the accumulation steps, {self.steps_}")
-                return self.steps_
-            return value
+            return self.counted(bound, value)
         if type(value) is int and value == 0 and _PER_EPOCH.search(last):
             # Of data that is not here, an epoch has what the run's has.
             return self.data.length
@@ -150,6 +149,8 @@ class Binding(Things):
                 self.recorder.notes.wrapped.append(value._text)
             if isinstance(found, torch.optim.Optimizer):
                 self.managers.rename(value._text, "optimizer")
+            if isinstance(found, Criterion | Model) and value._told:
+                found.told_ = True
             if found is not UNKNOWN:
                 return found
             if DATA.search(last.lower()) and not any(
@@ -169,11 +170,17 @@ class Binding(Things):
         return value
 
     def _ask_for_steps(self, bound: str, value: Any) -> None:
-        """Has settings that another module has made ask for the accumulation steps of the run."""
+        """Has settings that somebody else has made ask for the run's accumulation steps, and for several epochs."""
         for name, own in list(vars(value).items()) if hasattr(value, "__dict__") else ():
-            if type(own) is int and own == 1 and names.is_steps(name) and self.steps_ > 1:
-                self.tell(f"{bound}.{name}", f"the accumulation steps, {self.steps_}")
-                setattr(value, name, self.steps_)
+            if type(own) is not int:
+                continue
+            if names.is_steps(name):
+                told = self.counted(f"{bound}.{name}", own)
+            else:
+                told = setting(name.lower()) if own == 1 and _EPOCHS.search(name) else own
+            with suppress(AttributeError):
+                # What cannot be changed stays.
+                setattr(value, name, told)
 
     def _piece(self, bound: str) -> Any:
         """Data by its name: of the micro-batch in hand, or of a new one where it begins one."""
@@ -313,8 +320,8 @@ class Binding(Things):
         """As `_missing`, where the loss may be another one; what misuses a scaler or an optimizer raises for good."""
         if is_misuse(failure):
             raise failure
-        if self.exact and self._elsewhere(failure):
-            # What another file computes may know the window.
+        if self.exact and (self._elsewhere(failure) or any(map(callable, self.given.values()))):
+            # What another file computes may know the window, that of a set-up file included, however it fails.
             return self._missing(bound)
         if isinstance(bound, str) and LOSS_LIKE.search(bound.lower()):
             found = self.own_loss()
@@ -559,15 +566,20 @@ class Binding(Things):
 
     def open_loss(self, name: str, owner: Any, *given: Any) -> Any:
         """What a method of an object gives that subclasses are to write: a loss of the network that it has, or is."""
-        self.tell(
-            f"{type(owner).__name__}.{name}", "a loss of its network's, since subclasses write it"
-        )
+        text = f"{type(owner).__name__}.{name}"
+        self.tell(text, "a loss of its network's, since subclasses write it")
+        if tells_window(given, {}):
+            self.told(text)
         batch = next((one for one in given if isinstance(one, Batch)), None) or self.data.now()
         if isinstance(owner, nn.Module):
             return regression(owner, batch.use())
-        held = (v for v in vars(owner).values() if isinstance(v, nn.Module))
-        model = next(held, None) or self.value("self.model")
-        return Criterion(self.data)(model(batch.use()), batch.labels)
+        held = [v for v in vars(owner).values() if isinstance(v, nn.Module)]
+        held += [v for name in self.kept if isinstance(v := self.given[name], nn.Module)]
+        found = held[0] if held else self.value("self.model")
+        if isinstance(found, nn.ModuleDict | nn.ModuleList):
+            # Which of them is called, and with what, subclasses know.
+            return regression(found, batch.use())
+        return Criterion(self.data)(found(batch.use()), batch.labels)
 
     def averaged(self) -> None:
         """The running average of the weights is about to move."""

@@ -17,6 +17,8 @@ from accumlint.confirming.child.things import literal
 from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
+# What makes an optimizer where it is given, and is None for those who give another.
+_MAKES_OPTIMIZER = re.compile(r"^opt(im(izer)?)?_(class|cls|fn|func|factory|type)$")
 _ROUNDS = (
     "batch_idx", "batch_index", "batch_id", "step", "step_id", "i", "idx", "it", "iteration", "n_iter", "iter_num",
     "iter_id", "global_step",
@@ -149,7 +151,7 @@ def _parameter(binding: Binding, p: inspect.Parameter, cls: type | None) -> Any:
         return found
     if p.default is False and binding.asks_for_scaler(p.name):
         return True
-    if p.default is None and _CONFIGURATION.search(p.name):
+    if p.default is None and (_CONFIGURATION.search(p.name) or _MAKES_OPTIMIZER.search(p.name)):
         return binding.stub(p.name)
     if p.default is not p.empty and not (
         p.default is None and binding.choices.get(f"{p.name} is None") == "false"

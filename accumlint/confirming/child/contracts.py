@@ -66,11 +66,12 @@ def _trainer(binding: Binding) -> type:
         loss_is_scaled_for_ga: bool | None = None
 
         def __init__(self, *_: Any, compute_loss_func: Callable[..., Any] | None = None, **__: Any):
-            self.model = binding.model("model")
+            self.model = _model(binding)
             self.compute_loss_func = compute_loss_func
             # As for every language model whose forward takes keyword arguments.
             self.model_accepts_loss_kwargs = True
             self.label_smoother = None
+            self.current_gradient_accumulation_steps = binding.steps_
             self.args = _Known(
                 binding, "args", gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
                 device=binding.data.device, average_tokens_across_devices=True,
@@ -145,6 +146,12 @@ def _trainer(binding: Binding) -> type:
                 optimizer.zero_grad()
 
     return Trainer
+
+
+def _model(binding: Binding) -> Any:
+    """What a Trainer trains: the model that a set-up file gives, or a stand-in."""
+    given = next((n for n in ("model", "self.model") if n in binding.given), None)
+    return binding.model("model") if given is None else binding.take(given)
 
 
 def _lightning_module(binding: Binding) -> type:

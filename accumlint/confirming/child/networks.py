@@ -26,6 +26,7 @@ from accumlint.confirming.child.batches import (
 from accumlint.confirming.child.outputs import Output, tensors
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY, WIDTH, setting
 from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.window import tells_window
 
 # A network is in no more wrappers than that.
 _MOST_WRAPPERS = 100
@@ -45,8 +46,9 @@ class Model(nn.Module):
         super().__init__()
         self.data_ = [data]
         self.asked_ = [0, 0]
-        # What the source calls it.
+        # What the source calls it, and whether it was made with the accumulation steps.
         self.name_ = ""
+        self.told_ = False
         with torch.random.fork_rng(devices=[]):
             seed_with(seed)
             if data.kind == "tokens":
@@ -61,6 +63,7 @@ class Model(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
         data.thaw()
+        told = self.told_ or tells_window(args, kwargs)
         given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         source = self._source(given)
         inputs = data.now().inputs if source is None else source
@@ -90,7 +93,13 @@ class Model(nn.Module):
         has_loss = labels is not None
         items = kwargs.get("num_items_in_batch")
         beside = data.labels_of(inputs) if labels is None else labels
-        output = Output(logits, lambda: self._loss(logits, beside, items), has_loss)
+
+        def loss() -> torch.Tensor:
+            if told:
+                data.told(self.name_)
+            return self._loss(logits, beside, items)
+
+        output = Output(logits, loss, has_loss)
         output.of_classes = data.kind == "rows"
         output.network = self.name_
         data.last = output
@@ -155,6 +164,24 @@ class Model(nn.Module):
             if name in ("device", "dtype"):
                 return getattr(self.data_[0], name)
             return _member(self, name)
+
+
+class Modules(nn.ModuleDict):
+    """The networks of an object by their names, of which there is one, whatever it is asked for by."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__({"model": model})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules.get(key, self._modules["model"])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+        return self._modules["model"]
 
 
 class Engine(Model):
@@ -282,14 +309,19 @@ def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
 class Criterion(nn.Module):
     """The usual loss of the kind of data, a mean over the targets that count."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, name: str = "criterion") -> None:
         super().__init__()
         self.data_ = [data]
+        # What the source calls it, and whether it was made with the accumulation steps.
+        self.name_ = name
+        self.told_ = False
 
     def forward(
         self, output: Any = None, target: Any = None, *others: Any, **named: Any
     ) -> torch.Tensor:
         data = self.data_[0]
+        if self.told_ or tells_window((output, target, *others), named):
+            data.told(self.name_)
         given = [output, target, *others, *named.values()]
         network = next((one for one in given if isinstance(one, nn.Module)), None)
         if network is not None:

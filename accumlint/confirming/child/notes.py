@@ -58,6 +58,8 @@ class Notes:
     scales: list[float] = field(default_factory=list[float])
     initial_scale: float = 0.0
     touched: list[str] = field(default_factory=list[str])
+    # Those of them that were given the accumulation steps.
+    told: list[str] = field(default_factory=list[str])
     refused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     own_loss: bool = False
     tampered: bool = False

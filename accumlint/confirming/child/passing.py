@@ -124,10 +124,12 @@ def make(
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
-        "failed": binding.failures.plain(), "pressure": pressure if spec.get("pressure") else 0.0,
+        "steps": sorted(binding.own_steps), "failed": binding.failures.plain(),
+        "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "graphs": recorder.graphs.most, "initial_scale": notes.initial_scale, "fetched": data.fetched,
+            "told": notes.told, "graphs": recorder.graphs.most,
+            "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
             "managed": notes.managed,
             "wrapped": notes.wrapped, "summed": notes.summed,

@@ -171,11 +171,17 @@ class _Rewriter(ast.NodeTransformer):
             return []
         bound = {name for statement in node.body for name in bound_inside(statement)}
         shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
-        wanted = sorted(self.guide.given & bound - shared)
+        wanted = sorted(self.guide.given & ((bound - shared) | self.fed(node)))
         return [
             placed(ast.Assign([ast.Name(n, ast.Store())], runtime("take", [ast.Constant(n)])), node)
             for n in wanted
         ]
+
+    def fed(self, node: ast.FunctionDef) -> set[str]:
+        """The parameters that a loop of a function which trains goes through."""
+        loops = (n for n in ast.walk(node) if isinstance(n, ast.For) and n in self.eventful)
+        read = {n.id for loop in loops for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
+        return read & {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
 
     def visit_Delete(self, node: ast.Delete) -> ast.AST:
         node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.given]

@@ -9,7 +9,7 @@ import builtins
 import contextlib
 import sys
 import types
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from accumlint.confirming.child import calls, contracts
@@ -19,6 +19,7 @@ from accumlint.confirming.child.rewriting import rewritten
 from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.things import Unbound
 
+_SIDE_BY_SIDE = {"zip", "enumerate", "zip_longest", "itertools.zip_longest"}
 # What Lightning calls at the end of an epoch.
 _ENDS = ("training_epoch_end", "on_train_epoch_end")
 
@@ -61,7 +62,26 @@ def _look(job: Any, binding: Binding) -> None:
         job["called"] = frozenset(f.attr for f in called if isinstance(f, ast.Attribute))
         job["read"] = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute))
         job["keyed"] = _keyed(nodes)
+        job["listed"] = frozenset(_listed(nodes))
+    binding.listed = job["listed"]
     binding.called, binding.read, binding.keyed = job["called"], job["read"], job["keyed"]
+
+
+def _listed(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The last names of what is gone through, side by side with others or alone."""
+    for node in nodes:
+        if isinstance(node, ast.For | ast.comprehension):
+            through = [node.iter]
+            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) in _SIDE_BY_SIDE:
+                through = node.iter.args
+            yield from (one.attr for one in through if isinstance(one, ast.Attribute))
+        match node:
+            case ast.Call(
+                func=ast.Name(id="any" | "all" | "sum" | "len"), args=[ast.Attribute(attr=name)]
+            ):
+                yield name
+            case _:
+                pass
 
 
 def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:

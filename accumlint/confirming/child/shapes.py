@@ -24,7 +24,7 @@ def acts(node: ast.stmt) -> bool:
             return False
 
 
-_GIVES_A_LOSS = re.compile(r"(^|_)(loss|objective)(es)?($|_of|_for|_func?tion)")
+_GIVES_A_LOSS = re.compile(r"(^|_)(loss(es)?|objectives?)($|_of|_for|_func?tion)")
 
 
 def open_losses(tree: ast.Module) -> set[ast.FunctionDef]:

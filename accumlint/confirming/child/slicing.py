@@ -97,6 +97,9 @@ class Slice:
                 self.kept.update(_beginnings(statement))
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._scope(statement.body)
+            if isinstance(statement, ast.ClassDef) and _is_enumeration(statement):
+                # Members are read by way of their class.
+                self.kept.update(statement.body)
         # A kept statement's names come from somewhere: whatever gives them is kept too.
         while True:
             wanted = {
@@ -194,6 +197,10 @@ def _beginnings(cls: ast.ClassDef) -> Iterator[ast.stmt]:
         for statement in _statements(method.body) if isinstance(method, ast.FunctionDef) else ():
             if whole or ast.unparse(statement).startswith("super().__init__("):
                 yield statement
+
+
+def _is_enumeration(cls: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith(("Enum", "Flag")) for base in cls.bases)
 
 
 def with_inner(statement: ast.stmt) -> Iterator[ast.stmt]:

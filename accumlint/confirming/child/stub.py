@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from accumlint.confirming.child.window import tells_window
 from accumlint.reading import names
 from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS, WRAPPING_ITERABLES
 
@@ -35,7 +36,9 @@ class Answers:
         took: Callable[[str], None],
         items: Callable[[str], Iterator[Any]],
         managed: Callable[[str, Sequence[Any], Mapping[str, Any]], bool],
+        windowed: Callable[[str], None],
     ) -> None:
+        self.windowed = windowed
         self.items = items
         self.managed = managed
         self.took = took
@@ -84,8 +87,9 @@ class Stub:
     _answers: Answers
     _made: dict[str, Any]
     _counted: bool
-    # Whether an unknown function has made it of data.
+    # Whether an unknown function has made it of data, or was given the accumulation steps.
     _of_data: bool
+    _told: bool
 
     def __init__(self, text: str, answers: Answers) -> None:
         object.__setattr__(self, "_text", text)
@@ -93,6 +97,7 @@ class Stub:
         object.__setattr__(self, "_made", {})
         object.__setattr__(self, "_counted", False)
         object.__setattr__(self, "_of_data", False)
+        object.__setattr__(self, "_told", False)
 
     def _other(self, text: str) -> Any:
         made = self._made
@@ -113,7 +118,8 @@ class Stub:
     def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
             return self._other(f"{self._text}.{key}")
-        return self._other(f"{self._text}[{_text(key)}]")
+        place = _text(key) if isinstance(key, int | Stub) else "..."
+        return self._other(f"{self._text}[{place}]")
 
     def __setitem__(self, key: object, value: object) -> None:
         if isinstance(key, str):
@@ -138,6 +144,7 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         given = (*args, *kwargs.values())
+        told = self._told or tells_window(args, kwargs)
         if not _BOOSTER.search(source) and self._answers.managed(self._text, args, kwargs):
             self._answers.told(
                 source, "goes backward, steps and clears when it is asked to, told of no window"
@@ -184,6 +191,8 @@ class Stub:
             for p in held:
                 p.grad = None
             return None
+        if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
+            self._answers.windowed(self._text)
         if model is not None and _CHANCES.search(method):
             self._answers.told(self._text, "the chances that the stand-in model gives")
             return model(*args[1:]).chances(args[1:])
@@ -218,6 +227,7 @@ class Stub:
         made = self._other(f"{self._text}()")
         if isinstance(made, Stub):
             object.__setattr__(made, "_of_data", any(map(_is_data, given)))
+            object.__setattr__(made, "_told", told)
         return made
 
     def _settings(self, cls: Any) -> Any:

@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader
 from accumlint.confirming.child import contracts, sharded
 from accumlint.confirming.child.batches import is_library
 from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.patterns import EINOPS
 from accumlint.confirming.child.processes import processes
 from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
@@ -304,11 +305,9 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
         if text.rpartition(".")[2] == name and choice in ("true", "false"):
             return choice == "true"
     if names.is_steps(name) and not isinstance(default, bool | str):
-        return (
-            default
-            if binding.steps_ > 1 and isinstance(default, int) and 2 <= default <= 16
-            else binding.steps_
-        )
+        if default is None or isinstance(default, int):
+            return binding.counted(f"args.{name}", default or 0)
+        return binding.steps_
     if default is False and binding.asks_for_scaler(name):
         return True
     found = binding.value(f"args.{name}")
@@ -361,6 +360,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif top in contracts.PACKAGES:
             self.binding.tell(top, "what it promises about the gradient")
             module.__dict__.update(self.promised)
+        elif spec.name == "einops":
+            self.binding.tell(top, "means and sums of rows; data keeps its shape")
+            module.__dict__.update(EINOPS)
         else:
             self.binding.tell(top, "a package made of stand-ins")
         return module
@@ -389,6 +391,9 @@ class _Last(importlib.abc.MetaPathFinder):
         if partly and _is_expected_to_fail() and fullname not in _REMOVED:
             return None
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
+            return None
+        if partly and top in DRIVERS:
+            # It is here; of a name that its version lacks, `importing` makes a stand-in.
             return None
         if partly:
             self.finder.partly.add(fullname)
@@ -434,7 +439,9 @@ def _asked_by_the_user(file: str) -> bool:
         if name == file:
             return True
         if not name.startswith("<frozen importlib") and name != __file__:
-            return _is_project(name)
+            # In a framework's own repository, it looks for packages that it can do without.
+            package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+            return _is_project(name) and package not in DRIVERS
         frame = frame.f_back
     return False
 

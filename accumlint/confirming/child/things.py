@@ -19,12 +19,13 @@ from accumlint.confirming.child.batches import Batch, Data, Loader, is_library
 from accumlint.confirming.child.failures import Failures
 from accumlint.confirming.child.given import Partly
 from accumlint.confirming.child.managers import Managers
-from accumlint.confirming.child.networks import Criterion, Engine, Model
+from accumlint.confirming.child.networks import Criterion, Engine, Model, Modules
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, ROWS, setting
 from accumlint.confirming.child.slicing import negated
 from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
+from accumlint.confirming.child.window import Steps
 from accumlint.confirming.child.wording import (
     ALONE,
     AVERAGE,
@@ -49,6 +50,9 @@ from accumlint.confirming.child.wording import (
     WINDOW,
 )
 from accumlint.reading import frameworks, names
+
+# Windows of more micro-batches take long, and have as many as any other instead.
+_MOST_STEPS = 16
 
 
 class Unbound(Exception):
@@ -89,8 +93,10 @@ class Things:
         self.recorder = recorder
         self.data = data
         data.models = recorder.models
-        data.unknown, data.setting = self.found, self.known
-        self.steps_ = steps
+        data.unknown, data.setting, data.told = self.found, self.known, self.told
+        self.steps_ = Steps(steps)
+        # Numbers of accumulation steps that the source is written with.
+        self.own_steps: set[int] = set()
         self.roles = roles
         # What is found out on the way is this run's own.
         self.choices = dict(choices)
@@ -116,6 +122,8 @@ class Things:
         self.scaled = scaled
         # What the source calls by a name is no setting.
         self.called: frozenset[str] = frozenset()
+        # What it goes through is several.
+        self.listed: frozenset[str] = frozenset()
         # Attributes that it reads.
         self.read: frozenset[str] = frozenset()
         # DDP has to find parameters that take no part in a loss.
@@ -135,7 +143,7 @@ class Things:
         self.managers = Managers(steps, recorder.notes.managed.append)
         self.answers = Answers(
             self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
-            self.takers.add, lambda text: iter(self.loader(text)), self.managers.called,
+            self.takers.add, lambda text: iter(self.loader(text)), self.managers.called, self.told,
         )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -220,6 +228,8 @@ class Things:
         if NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
         found = UNKNOWN if last in self.called else setting(low)
+        if last in self.listed and isinstance(found, int | float):
+            return [found]
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
@@ -273,6 +283,22 @@ class Things:
         if text not in self.recorder.notes.touched:
             self.recorder.notes.touched.append(text)
 
+    def told(self, text: str) -> None:
+        """What gives the loss was given the accumulation steps, and may divide by them."""
+        self.recorder.notes.told.append(text)
+        self.touched(text)
+
+    def counted(self, text: str, steps: Any) -> Any:
+        """A number of accumulation steps: as the source has it where it is small, else the run's."""
+        if isinstance(steps, Stub) or self.steps_ == 1 or not 2 <= steps <= _MOST_STEPS:
+            self.tell(text, f"the accumulation steps, {self.steps_}")
+            return self.steps_
+        if type(steps) is not int:
+            return steps
+        if steps != self.steps_:
+            self.own_steps.add(steps)
+        return Steps(steps)
+
     def backward(self, text: str) -> None:
         """What goes backward is unknown."""
         found = self.own_loss() if self.lenient and not self.exact else None
@@ -319,6 +345,8 @@ class Things:
                 return self.model(text, engine=True)
             case "model":
                 made = self.model(text)
+                if text.rpartition(".")[2] == "modules" and "modules" not in self.called:
+                    return Modules(made)
                 return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
@@ -338,7 +366,7 @@ class Things:
                 return self.promised["Fabric"]()
             case "criterion":
                 self.tell(text, "the usual loss, a mean over the targets that count")
-                return Criterion(self.data)
+                return Criterion(self.data, text)
             case _:
                 return UNKNOWN
 
@@ -406,12 +434,12 @@ class Things:
         """Accelerate's object, where the source gets it from elsewhere.
 
         Raises:
-            Unbound: where Accelerate is not installed.
+            Unbound: where Accelerate cannot be imported.
         """
         try:
             from accelerate import Accelerator  # pyright: ignore[reportMissingTypeStubs]
-        except ImportError:
-            raise Unbound("accelerate drives this loop and is not installed here") from None
+        except ImportError as problem:
+            raise Unbound(unimportable("accelerate", problem)) from None
         if not self.accelerators:
             # Whoever made it told it of steps that the loop speaks of too.
             steps = self.steps_ if self.tells_steps else 1
@@ -483,6 +511,13 @@ class Things:
             output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
         )
         return made.to(output.device, output.dtype)
+
+
+def unimportable(package: str, problem: Exception) -> str:
+    """Why a package that drives a loop is not here."""
+    lacks = isinstance(problem, ModuleNotFoundError) and problem.name == package
+    why = "is not installed here" if lacks else f"cannot be imported here: {problem}"
+    return f"{package} drives this loop and {why}"
 
 
 def _endless() -> None:

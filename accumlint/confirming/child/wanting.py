@@ -91,10 +91,29 @@ def _unbound(frame: FrameType, lines: range, text: str, told: Mapping[str, str])
 
 
 def _nothing(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:
-    """What the statement at a line reads that is None."""
+    """What the statement at a line reads that is None: of what a function has given, that function."""
     for node in _read(lines, text):
         if _value(node, frame) is None:
-            yield ast.unparse(node), None
+            yield _giver(ast.unparse(node), frame, text), None
+
+
+def _giver(name: str, frame: FrameType, text: str) -> str:
+    """The function or method that gave a function's own name its value, else the name."""
+    around = (
+        n
+        for n in ast.walk(_parsed(text))
+        if isinstance(n, ast.FunctionDef) and n.name == frame.f_code.co_name
+    )
+    for statement in (s for function in around for s in ast.walk(function)):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=given)], value=ast.Call(func=called)):
+                if given == name and isinstance(called, ast.Name | ast.Attribute):
+                    found = ast.unparse(called)
+                    if found.startswith("self.") and found.count(".") == 1:
+                        return found
+            case _:
+                pass
+    return name
 
 
 def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> _Found:

@@ -55,6 +55,8 @@ def run_first(
     job["unused"] = False
     number = 0
 
+    adapted = False
+
     def attempt(kind: str) -> tuple[dict[str, Any], list[Any]]:
         nonlocal number
         if number and world > 1:
@@ -66,7 +68,7 @@ def run_first(
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
         tells = [
             _leaves_unused(made), refused, _good(made, job), has_stepped(made), _whole(made), _waited(made),
-            world > 1 and _alone(made),
+            made["steps"], world > 1 and _alone(made),
         ]  # fmt: skip
         return made, everywhere(store, f"way/{number}/tells", rank, world, tells)
 
@@ -81,6 +83,12 @@ def run_first(
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         made, told = attempt(kind)
+        own = {steps for *_, found, _ in told for steps in found}
+        if len(own) == 1 and not adapted:
+            # What is written in the source is as many everywhere.
+            adapted = True
+            job["passes"] = [_of_steps(spec, *own) for spec in job["passes"]]
+            made, told = attempt(kind)
         if not job["unused"] and any(unused for unused, *_ in told):
             job["unused"] = True
             made, told = attempt(kind)
@@ -88,7 +96,7 @@ def run_first(
             # What wraps the model is not here, or nothing that is run calls it.
             job["unwrapped"] = True
             made, told = attempt(kind)
-        _, refused, good, stepped, ran, waited, _ = map(list, zip(*told, strict=True))
+        _, refused, good, stepped, ran, waited, _, _ = map(list, zip(*told, strict=True))
         waits += any(waited)
         if any(refused) or all(good):
             return made
@@ -103,6 +111,14 @@ def run_first(
         dist.destroy_process_group()
         join(dist.PrefixStore("way/best", store), order, rank, world, device)
     return made
+
+
+def _of_steps(spec: dict[str, Any], steps: int) -> dict[str, Any]:
+    """A pass with windows of as many micro-batches as the source is written with."""
+    if spec["steps"] == 1:
+        return spec
+    poison = spec["poison"] and steps - (spec["steps"] - spec["poison"])
+    return {**spec, "steps": steps, "poison": poison}
 
 
 def _good(made: dict[str, Any], job: Any) -> bool:

@@ -1,0 +1,195 @@
+"""A set-up file to fill in: each name that is missing, what is to stand for it, and where the source reads it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+
+from accumlint.reading import names
+
+# What takes the place of a name in a set-up file, by its role.
+_ROLES = {
+    "model": "a small torch.nn.Module, of some thousand parameters",
+    "modules": "a torch.nn.ModuleDict of small modules",
+    "criterion": "a function that gives the loss",
+    "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "optimizer": "an optimizer over the parameters of the model that is given here too",
+}
+_CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
+# Names of functions and modules that compute a loss; a loss in lower case is what such a one gives.
+_CRITERION = re.compile(r"^(Loss|(loss|criterion)_?(fn|func|function|module)|criterion)$")
+# What every module has.
+_OF_MODULES = {
+    "parameters", "named_parameters", "train", "eval", "to", "cuda", "cpu", "half", "float", "zero_grad", "modules",
+    "state_dict", "load_state_dict", "requires_grad_", "apply", "children", "named_modules", "module", "no_sync",
+    "training", "backward", "step",
+}  # fmt: skip
+# As wide as a line of the file may be, its indentation left out.
+_WIDTH = 92
+# Of longer lines, the beginning tells enough.
+_LONG = 80
+# What is called or asked for more often is told by its first places.
+_MOST = 6
+
+
+def is_configuration(name: str) -> bool:
+    return bool(_CONFIGURATION.search(name))
+
+
+def is_criterion(name: str) -> bool:
+    return bool(_CRITERION.search(name))
+
+
+def written(
+    wanted: Mapping[str, int], roles: Mapping[str, str], source: str, data: str, reason: str
+) -> str:
+    """The file that asks for names, of which each has the line that reads it, 0 where that is not known.
+
+    `data` is what a network gets, in words; `reason` tells what happened without them.
+    """
+    told = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
+    lines = [
+        '"""What `accumlint confirm` cannot make up: put an object of your own in the place of each `...`.',
+        "",
+        "`setup` is called for every run of the loop, so that each begins with fresh objects.",
+        "",
+        *textwrap.wrap(told, 110),
+        '"""',
+        "",
+        "import torch",
+        "",
+        "",
+        "def setup(rank, world, device):",
+        "    return {",
+    ]
+    for name, line in wanted.items():
+        meant = "; ".join(_meant(name, line, roles, source, data))
+        lines += [f"        # {part}" for part in textwrap.wrap(meant, _WIDTH)]
+        lines.append(f"        {json.dumps(name)}: ...,")
+    return "\n".join((*lines, "    }", ""))
+
+
+def role_of(name: str, roles: Mapping[str, str], source: str) -> str:
+    """The role of what is to be given under a name, "" for none."""
+    last = name.rpartition(".")[2]
+    if roles.get(name, "settings") == "settings" and re.search(
+        rf"\b{re.escape(name)}\.step\(", source
+    ):
+        return names.role_of(last) or "optimizer"
+    if role := roles.get(name):
+        return role
+    if name in gone_through(source):
+        return "loader"
+    # What is called is no loss yet.
+    called = last.lower().endswith("loss") and re.search(rf"\b{last}\(", source)
+    return "criterion" if called or is_criterion(last) else names.role_of(last)
+
+
+def gone_through(source: str, line: int = 0) -> set[str]:
+    """The names that loops which train go through: that of the innermost loop around a line where one is, else all."""
+    loops = [
+        loop
+        for loop in ast.walk(ast.parse(source))
+        if isinstance(loop, ast.For) and any(map(_goes_backward, ast.walk(loop)))
+    ]
+    around = [n for n in loops if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    if around:
+        loops = [max(around, key=lambda n: n.lineno)]
+    return set(filter(None, (_source(loop.iter) for loop in loops)))
+
+
+def _source(through: ast.expr) -> str:
+    """What a loop goes through in the end, under `enumerate` and the like; "" for counts and for what has no name."""
+    while isinstance(through, ast.Call) and through.args and ast.unparse(through.func) != "range":
+        through = through.args[0]
+    return ast.unparse(through) if isinstance(through, ast.Name | ast.Attribute) else ""
+
+
+def _goes_backward(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "backward"
+
+
+def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: str) -> Iterator[str]:
+    """What is to stand for a name: what its role asks for, where it is read, and what is done with it."""
+    role = role_of(name, roles, source)
+    if role == "model" and re.search(rf"{re.escape(name)}(\.items\(|\[)", source):
+        role = "modules"
+    if role in _ROLES:
+        yield _ROLES[role]
+    elif is_configuration(name):
+        yield "a types.SimpleNamespace with what its name does not tell"
+    if role == "model" and data:
+        yield data
+    used = list(_used(name, source, role == "model"))
+    if used:
+        yield from used
+        return
+    number = _place(name, line, source)
+    if number:
+        text = source.splitlines()[number - 1].strip()
+        yield f"read at line {number}: {text if len(text) <= _LONG else text[:_LONG] + '…'}"
+    elif role not in _ROLES:
+        yield "whatever the loop needs"
+
+
+def _place(name: str, line: int, source: str) -> int:
+    """The line that reads a name: in the statement at a line where it is there, else the first that does."""
+    # What is imported is read without the package that it is from.
+    parts = name.split(".")
+    known = {".".join(parts[i:]) for i in range(len(parts))}
+    uses = [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node) in known
+    ]
+    after = [use for use in uses if line <= use <= line + 10]
+    return min(after or uses, default=line) if uses else line
+
+
+def _used(name: str, source: str, asks: bool) -> Iterator[str]:
+    """How a source first calls something, and what it `asks` a network for besides what every module has."""
+    calls: list[str] = []
+    asked: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=called) if ast.unparse(called) == name:
+                calls.append(f"line {node.lineno}: {name}({', '.join(_arguments(node))})")
+            case ast.Attribute(value=owner) if _is(owner, name):
+                if node.attr not in _OF_MODULES and not node.attr.startswith("__"):
+                    asked.append(node.attr)
+            case ast.Attribute(value=ast.Attribute(value=owner, attr="config")) if _is(owner, name):
+                asked.append(f"config.{node.attr}")
+            case _:
+                pass
+    if "config" in asked and any(one.startswith("config.") for one in asked):
+        asked = [one for one in asked if one != "config"]
+    yield from (f"called at {call}" for call in calls[:1])
+    if (told := list(dict.fromkeys(asked))) and asks:
+        yield f"needs {', '.join(f'.{one}' for one in told[:_MOST])}"
+
+
+def _is(owner: ast.expr, name: str) -> bool:
+    """Whether an expression is a network of that name, or what takes a wrapper off it."""
+    match owner:
+        case ast.Call(func=ast.Attribute(attr=taken) | ast.Name(id=taken), args=[inner]):
+            return "unwrap" in taken and ast.unparse(inner) == name
+        case _:
+            return ast.unparse(owner) == name
+
+
+def _arguments(call: ast.Call) -> Iterable[str]:
+    """The arguments of a call, long ones by what they are passed as."""
+    for argument in call.args:
+        text = ast.unparse(argument)
+        yield text if len(text) <= 30 else "…"
+    for keyword in call.keywords:
+        text = ast.unparse(keyword.value)
+        if keyword.arg is None:
+            yield f"**{text}"
+        else:
+            yield f"{keyword.arg}={text if len(text) <= 20 else '…'}"
