@@ -134,7 +134,6 @@ EXCEPTIONS = {
     "acc404/good_mean_over_the_run": ON_PURPOSE,
     "acc405/good_begun_anew_for_each_window": NO_STANDIN,
     "acc405/good_sum_within_one_batch": NO_STANDIN,
-    "acc405/good_terms_of_one_loss": NO_STANDIN,
     "acc407/good_returns_of_an_episode": NO_STANDIN,
     "acc407/good_retained_for_another_path": ON_PURPOSE,
     "acc408/good_flag_leaves_the_clearing": ON_PURPOSE,

@@ -502,13 +502,21 @@ class Tensors:
         )
         return found
 
+    def _ends_by_size(self) -> bool:
+        """True where a guard ends windows, and not only those of which a count of micro-batches says so too."""
+        guards = self.machine.guards
+        match guards.deciding:
+            case p.If(test=p.Bool(op="and") as both):
+                counted = any(isinstance(n, p.Binary) and n.op == "%" for n in p.walk_expr(both))
+            case _:
+                counted = False
+        return not counted and guards.ends_windows()
+
     def threshold(self, op: str, left: Value, right: Value) -> bool | None:
         """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
         if not isinstance(left, Unknown) or _gradient(left) or left.loss:
             return None
-        if not left.total and not (
-            left.count and left.batches and self.machine.guards.ends_windows()
-        ):
+        if not left.total and not (left.count and left.batches and self._ends_by_size()):
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
