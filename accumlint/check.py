@@ -391,7 +391,11 @@ def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
 def with_fixes(examined: Examined) -> Examined:
     """The same with the fixes that may be offered, each of which has been tried."""
     checked, text = examined.checked, examined.text
-    fixes = dict(_offered(examined))
+    try:
+        fixes = dict(_offered(examined))
+    except RecursionError:
+        # On Python 3.12, libcst's own calls may not be nested as deeply as those that have found something.
+        fixes = {}
     offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
     reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
     return replace(examined, checked=replace(checked, reports=reports))
