@@ -92,14 +92,17 @@ def check(
     with _without_collector(), cache or nullcontext(), ExitStack() as stack:
         find = cache.find if cache else _nothing
         # By their paths, of which a text knows its own hash.
-        early = {target.file: find(target) for target in spread} if jobs != 1 else {}
-        unknown = [t for t in spread if t.file in early and not (early[t.file] or t.stdin)]
-        ahead = _ahead(unknown, shared, jobs, stack)
+        early = {target.file: find(target) for target in spread} if cache and jobs != 1 else {}
+        unknown = [t for t in spread if jobs != 1 and not (early.get(t.file) or t.stdin)]
+        glanced, worked = _ahead(unknown, shared, jobs, stack)
         for target in targets:
-            known = early[target.file] if target.file in early else find(target)
+            file = target.file
+            known = early[file] if file in early else find(target)
             if known is None:
-                coming = ahead.get(target.file)
-                done = next(coming) if coming else _done(target, shared)
+                if file in glanced:
+                    done = _Done(glanced[file])
+                else:
+                    done = next(worked[file]) if file in worked else _done(target, shared)
                 known = done.checked
                 if cache:
                     cache.keep(target, known, done.read, done.met)
@@ -132,18 +135,18 @@ def _nothing(_: Target) -> None:
 
 def _ahead(
     targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
-) -> dict[str, Iterator[_Done]]:
-    """Where the results of files come from when their turn is there: what a glance told, and what others check."""
+) -> tuple[dict[str, Checked], dict[str, Iterator[_Done]]]:
+    """What a glance told of files, by path, and where the results come from of those that other processes check."""
     if len(targets) < 2:
-        return {}
+        return {}, {}
     from accumlint import spreading
 
-    glances = [(target, _glance(target)) for target in targets]
-    ahead = {target.file: iter([_Done(checked)]) for target, checked in glances if checked}
-    hot = [target for target, checked in glances if not checked]
+    glances = ((target.file, _glance(target)) for target in targets)
+    glanced = {file: checked for file, checked in glances if checked}
+    hot = [target for target in targets if target.file not in glanced]
     count = spreading.processes(jobs, len(hot))
     if count == 1:
-        return ahead
+        return glanced, {}
     # What every process needs is imported before there are several; `offers` as soon as one finding may be mended.
     for name in ("judge", "offers", "reading", "tracing"):
         import_module(f"accumlint.{name}")
@@ -159,7 +162,7 @@ def _ahead(
             else:
                 yield result
 
-    return ahead | dict.fromkeys((target.file for target in hot), told())
+    return glanced, dict.fromkeys((target.file for target in hot), told())
 
 
 def _size(target: Target) -> int:

@@ -115,7 +115,10 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
             ignored = (*ignored, *patterns.of_gitignore(folder.path))
         if not names.isdisjoint(FILES):
             held = settings(Path(folder.path), options)
+        excluded, others = _excludes(str(held.root), held.exclude)
         for entry in entries:
+            if entry.name in excluded:
+                continue
             shown = folder.shown + entry.name
             try:
                 # Links to folders are not followed, as in git: no loops, and no file under two names.
@@ -124,7 +127,9 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
             except OSError as problem:
                 yield Problem(shown, f"cannot be read: {_reason(problem)}")
                 continue
-            if not (is_folder or is_file) or _is_left_out(entry.path, is_folder, ignored, held):
+            if not (is_folder or is_file):
+                continue
+            if (others or ignored) and _is_left_out(entry.path, is_folder, others, ignored):
                 continue
             if is_folder:
                 waiting.append(_Folder(entry.path, shown + os.sep, ignored, held))
@@ -132,10 +137,12 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
                 yield Target(shown, entry.path, held)
 
 
-def _is_left_out(path: str, is_folder: bool, ignored: tuple[Patterns, ...], held: Settings) -> bool:
-    if _is_excluded(path, is_folder, held):
-        return True
+def _is_left_out(
+    path: str, is_folder: bool, excluded: Patterns | None, ignored: tuple[Patterns, ...]
+) -> bool:
     asked = path + os.sep if is_folder else path
+    if excluded and excluded.verdict(asked):
+        return True
     # The innermost .gitignore that says anything decides.
     verdicts = (found.verdict(asked) for found in reversed(ignored))
     return next((verdict for verdict in verdicts if verdict is not None), False)
