@@ -110,6 +110,12 @@ def _trains(statement: ast.stmt) -> bool:
 
     for node in nodes(statement):
         match node:
+            case ast.Attribute(value=owner, attr="backward") if _is_class(owner):
+                # An autograd function's own.
+                continue
+            case ast.Name(id="accumulate"):
+                # How a sum is written, not where gradients are summed.
+                continue
             case ast.Name(id=word) | ast.Attribute(attr=word):
                 if word in _IN_LOOPS or "loss_scaler" in word:
                     return True
@@ -121,3 +127,11 @@ def _trains(statement: ast.stmt) -> bool:
             case _:
                 pass
     return False
+
+
+def _is_class(owner: ast.expr) -> bool:
+    """Whether an expression is named like a class, which has no gradient."""
+    import ast
+
+    word = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+    return word.endswith("cls") or word[:1].isupper()

@@ -18,6 +18,10 @@ TEXTS = {
     "a docstring with quotes": ("'''It's \"backward\".'''\n", False),
     "a text over two lines": ('x = "loss. \\\n backward()"\n', False),
     "an autograd function": ("def backward(ctx, gradient): ...\n", False),
+    "an autograd function's backward, handed on": ("follow(self.function_cls.backward)\n", False),
+    "a loss's backward, handed on": ("retry(self.loss.backward)\n", True),
+    "a sum of what is put": ("index_put(x, at, values, accumulate)\n", False),
+    "an accelerator's window": ("with accelerator.accumulate(model): ...\n", True),
     "part of another word": ("backwards = True\n", False),
 }
 # What has no end is for the parser to refuse.
