@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Update
 from accumlint.frozen import frozen
 
 Vector = list[float]
 Notes = Mapping[str, Any]
+# The micro-batches of an update, their targets, and what one weighs against the large batch.
+Weighed: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]"
 # Clipping in torch divides by the norm plus this.
 _CLIP_EPSILON = 1e-6
 # An update that lacks a micro-batch is further off.
@@ -42,6 +44,15 @@ class Part:
     weight: float
     scale: float
     gradient: Vector
+
+
+@frozen
+class Counted:
+    """What happened between two updates, by how often."""
+
+    reductions: int
+    clips: int
+    schedules: int
 
 
 @dataclass
@@ -243,20 +254,43 @@ def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> U
     known = [*vectors, *(p.gradient for w in windows for p in w.parts.values())]
     if len(set(map(len, known))) > 1:
         raise Unmeasurable("the ranks know different parameters")
-    due = reference(windows)
-    size = norm(due)
-    own = vectors[0]
+    first = windows[0]
+    counted = Counted(first.reductions, first.clips, first.schedules)
+    weighed = _weights(windows, world)
+    found = compared(number, first.step, vectors, reference(windows), weighed, counted)
+    scaled = next((p.scale for p in first.parts.values()), 1.0)
+    factor = factor_of(
+        found.scale,
+        # A loop that writes its own number of steps has windows of that many.
+        len(found.microbatches) if len(found.microbatches) > 1 else steps,
+        world,
+        sum(found.targets),
+        scaled,
+        share=_share(windows),
+    )
+    return replace(found, factor=factor)
+
+
+def compared(
+    number: int,
+    step: Notes,
+    vectors: Sequence[Vector],
+    due: Vector,
+    weighed: Weighed,
+    counted: Counted,
+) -> Update:
+    """An update beside the large batch's: what each rank applied at a `step`, and what was `due`; no factor named."""
+    size, own = norm(due), vectors[0]
     scale = dot(own, due) / size**2 if size else 0.0
     rest = norm([a - scale * b for a, b in zip(own, due, strict=True)])
     applied = norm(own)
-    spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
     error = max(norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
-    microbatches, targets, weights = _weights(windows, world)
-    scaled = next((p.scale for p in windows[0].parts.values()), 1.0)
+    spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
+    microbatches, targets, weights = weighed
     return Update(
         number=number,
-        optimizer=str(windows[0].step["optimizer"]),
-        epoch=windows[0].step["epoch"],
+        optimizer=str(step["optimizer"]),
+        epoch=step["epoch"],
         microbatches=microbatches,
         targets=targets,
         weights=weights,
@@ -266,19 +300,11 @@ def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> U
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
         cosine=dot(own, due) / (applied * size) if applied and size else 0.0,
         scale=scale,
-        # A loop that writes its own number of steps has windows of that many.
-        factor=factor_of(
-            scale,
-            len(microbatches) if len(microbatches) > 1 else steps,
-            world,
-            sum(targets),
-            scaled,
-            share=_share(windows),
-        ),
+        factor="",
         spread=spread / size if size else math.nan,
-        reductions=windows[0].reductions,
-        clips=windows[0].clips,
-        schedules=windows[0].schedules,
+        reductions=counted.reductions,
+        clips=counted.clips,
+        schedules=counted.schedules,
     )
 
 
@@ -314,9 +340,7 @@ def _mean(windows: Sequence[Window]) -> Vector:
     return total
 
 
-def _weights(
-    windows: Sequence[Window], world: int
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+def _weights(windows: Sequence[Window], world: int) -> Weighed:
     """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
     leading = next((p.term for p in windows[0].parts.values()), None)
     by_microbatch: dict[int, list[Part]] = {}

@@ -12,8 +12,11 @@ from dataclasses import replace
 from typing import Any
 
 from accumlint.confirming.measuring import (
+    Counted,
     Unmeasurable,
     Vector,
+    Weighed,
+    compared,
     dot,
     factor_of,
     moments,
@@ -295,34 +298,13 @@ def _update(number: int, ranks: Sequence[Window], due: Vector | None) -> Update 
     vectors = [_owned(w.step, w.step["applied"]) for w in ranks]
     if due is None or not all(len(v) == len(due) for v in vectors):
         return None
-    size, own = norm(due), vectors[0]
-    scale = dot(own, due) / size**2 if size else 0.0
-    rest = norm([a - scale * b for a, b in zip(own, due, strict=True)])
-    applied = norm(own)
-    error = max(norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
-    spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
-    numbers, targets, weights = _weights(ranks)
-    scaled = next((e["scale"] for e in ranks[0].backwards), 1.0)
-    factor = factor_of(scale, max(len(numbers), 1), len(ranks), sum(targets), scaled, 1e-5)
-    return Update(
-        number=number,
-        optimizer=str(ranks[0].step["optimizer"]),
-        epoch=ranks[0].step["epoch"],
-        microbatches=numbers,
-        targets=targets,
-        weights=weights,
-        applied=applied,
-        reference=size,
-        error=error / size if size else math.nan,
-        direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
-        cosine=dot(own, due) / (applied * size) if applied and size else 0.0,
-        scale=scale,
-        factor=factor or _share_of_all(scale, ranks),
-        spread=spread / size if size else math.nan,
-        reductions=ranks[0].reductions,
-        clips=len(ranks[0].clips),
-        schedules=ranks[0].schedules,
-    )
+    first = ranks[0]
+    counted = Counted(first.reductions, len(first.clips), first.schedules)
+    found = compared(number, first.step, vectors, due, _weights(ranks), counted)
+    scaled = next((e["scale"] for e in first.backwards), 1.0)
+    numbers, targets = found.microbatches, found.targets
+    factor = factor_of(found.scale, max(len(numbers), 1), len(ranks), sum(targets), scaled, 1e-5)
+    return replace(found, factor=factor or _share_of_all(found.scale, ranks))
 
 
 def _unclipped(ranks: Sequence[Window]) -> str:
@@ -351,9 +333,7 @@ def _share_of_all(scale: float, ranks: Sequence[Window]) -> str:
     return "counted/all" if share < 1 and abs(scale - share) <= 1e-5 * share else ""
 
 
-def _weights(
-    ranks: Sequence[Window],
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+def _weights(ranks: Sequence[Window]) -> Weighed:
     """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
     order = tuple(sorted({e["microbatch"] for e in ranks[0].backwards} | {
         part["microbatch"] for part in ranks[0].parts
