@@ -118,20 +118,38 @@ def runs_once(function: p.Function, machine: Machine) -> bool:
 def counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
     """The attributes that are counted up around the calls of a method: nobody does while the method runs alone.
 
-    Either where its class calls it, or by a method that is there for whoever calls both.
+    Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
+    calls both.
     """
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
-    methods = [m for cls in lineage for m in cls.methods.values()]
+    heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
+    methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
+    calling = _callers(methods, function)
     asked = {called(n.func) for n in machine.program.of(p.Call)}
     alone = (m for m in methods if key(m) not in asked and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
     inside = {name for m in methods if m not in beside for name in _raised(m)}
     for method in methods:
-        calls = (n for n in p.walk(method.body) if isinstance(n, p.Call))
-        if any(called(n.func) == key(function) for n in calls):
+        if method in calling:
             yield from _raised(method)
         elif method in beside:
             yield from (name for name in _raised(method) if name not in inside)
+
+
+def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
+    """The classes that a class inherits from."""
+    return machine.invoking.lineage(cls)[1:]
+
+
+def _callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
+    """The methods that call another one, or call one that does."""
+    asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
+    found: set[p.Function] = set()
+    wanted = {key(function)}
+    while new := {m for m, names_ in asks.items() if m not in found and names_ & wanted}:
+        found |= new
+        wanted |= {key(m) for m in new}
+    return found
 
 
 def _raised(method: p.Function) -> Iterator[str]:
