@@ -18,7 +18,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
-from accumlint.tracing.rehearsing import counted_by_callers, loops, repeat, runs_once
+from accumlint.tracing.rehearsing import counted_by_callers, loops, repeat, run_through, runs_once
 from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.twins import told
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
@@ -379,10 +379,10 @@ class _Paths:
                 and machine.rounds.holds_loop(n)
                 for n in p.walk(function.body)
             )
-            machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+            run_through(machine, closure, receiver, function)
             if not nested and _is_an_epoch(function) and not runs_once(function, machine):
                 self.calls = "twice"
-                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+                run_through(machine, closure, receiver, function)
             return
         if self._calls_loop(function, machine):
             epochs = any(
@@ -390,7 +390,7 @@ class _Paths:
             )
             self.calls = "twice" if epochs else "once"
             for _ in range(2 if epochs else 1):
-                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+                run_through(machine, closure, receiver, function)
             return
         self.calls = "microbatch"
         for name in counted_by_callers(machine, closure, function):

@@ -11,7 +11,7 @@ from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.state import Loop
-from accumlint.tracing.values import Closure, Object, Unknown, Value
+from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
 
 _COUNTERS = frozenset(
     {
@@ -23,6 +23,13 @@ _DATA = (
     "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
     "x", "y", "loss", "feature", "video",
 )  # fmt: skip
+
+
+def run_through(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
+    made = machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+    if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
+        machine.invoking.run_generator(made.closure, [], made.kwargs, lambda _: None, function)
 
 
 def repeat(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
