@@ -159,6 +159,19 @@ def _callers(methods: list[p.Function], function: p.Function) -> set[p.Function]
     return found
 
 
+def left_to_heirs(lineage: list[p.Class]) -> frozenset[str]:
+    """The methods that a class calls, and that neither it nor what it inherits from has: subclasses give them."""
+    methods = [m for cls in lineage for m in cls.methods.values()]
+    nodes = [n for m in methods for n in p.walk(m.body)]
+    asked = {
+        n.func.name
+        for n in nodes
+        if isinstance(n, p.Call) and isinstance(n.func, p.Attr) and p.dotted(n.func.base) == "self"
+    }
+    kept = {p.dotted(t) for n in nodes if isinstance(n, p.Assign) for t in n.targets}
+    return frozenset(asked - {m.name for m in methods} - {k.removeprefix("self.") for k in kept})
+
+
 def _raised(method: p.Function) -> Iterator[str]:
     """The attributes that a method adds something to."""
     for node in p.walk(method.body):
