@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from accumlint.reading.program import Program
-from accumlint.tracing.trace import ELEMENTS, Contribution, Forward, Reduce, Rescale, Window
+from accumlint.tracing.trace import (
+    ELEMENTS,
+    Backward,
+    Contribution,
+    Forward,
+    Reduce,
+    Rescale,
+    Window,
+)
 
 _AVERAGING = {
     "ddp": "DDP",
@@ -28,7 +36,23 @@ def unshared(window: Window) -> Contribution | None:
     last = {c.network: c for c in window.contributions}
     if reduced_by_hand(window) or is_sharded(window) or (len(last) > 1 and not window.step.owned):
         return None
-    return next((c for c in last.values() if c.synced is False), None)
+    alone = (c for c in last.values() if c.synced is False)
+    return next((c for c in alone if not is_awaited(window, c)), None)
+
+
+def is_awaited(window: Window, contribution: Contribution) -> bool:
+    """True where the wrapper was called before the same backward: it reduces whatever the loss is made of."""
+    forward, until = contribution.forward, contribution.backward.index
+    before = (b.index for b in window.of(Backward) if b.index < until)
+    since = max(before, default=-1)
+    return (
+        forward is not None
+        and forward.bypassed
+        and any(
+            f.model is forward.model and f.armed and not f.bypassed and since < f.index < until
+            for f in window.of(Forward)
+        )
+    )
 
 
 def reduced_by_hand(window: Window) -> bool:

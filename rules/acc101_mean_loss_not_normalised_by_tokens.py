@@ -141,12 +141,13 @@ def _counted(c: Contribution) -> str:
 
 
 def is_counted(c: Contribution) -> bool:
-    """True where what divides is added up from data: the sum of a mask, or the lengths of prompts.
+    """True where what divides is added up from data: the sum of a mask, by any name, or the lengths of prompts.
 
     What a loss leaves out by its `ignore_index` tells nothing, as long as nobody sets labels to it.
     """
     text = c.divisor.text if c.divisor is not None else ""
-    return ".sum(" in text and "ignore_index" not in text
+    named = c.divisor is not None and c.divisor.kind == "some"
+    return (named or ".sum(" in text) and "ignore_index" not in text
 
 
 def is_picked(c: Contribution) -> bool:

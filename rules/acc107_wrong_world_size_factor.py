@@ -8,7 +8,7 @@ from accumlint.editing import Replace
 from accumlint.reading.parts import Binary, render
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Contribution, Rescale, Trace
+from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
 from ._dividing import divisions_of, undivided
 from ._ranks import (
@@ -18,6 +18,7 @@ from ._ranks import (
     gathers,
     has_other_factors,
     is_sure,
+    reduced_by_hand,
 )
 from ._windows import typical_windows
 
@@ -84,7 +85,8 @@ class WrongWorldSizeFactor(Rule):
     ```
 
     When it stays silent: without a wrapper that is seen (gradients summed by hand need the division); when the loss
-    also has factors that could not be followed, or the gradients are rescaled before the step; on a sum that nothing
+    also has factors that could not be followed, or the gradients are rescaled before the step by anything but the
+    number of ranks alone; on a sum that nothing
     divides; when a communication hook or a divide factor replaces the average; on a factor W in a file that gathers
     tensors over ranks, since a contrastive loss over gathered features needs it; and on a loss that was itself reduced
     over ranks, which is ACC307.
@@ -116,6 +118,15 @@ class WrongWorldSizeFactor(Rule):
         if averages_its_own_way(trace.program) or trace.main.hides("loss", "optimizer"):
             return
         for window in typical_windows(trace):
+            again = divided_again(window)
+            if again is not None:
+                yield self.at(
+                    again,
+                    "the gradients are divided by the number of ranks, over which "
+                    f"{averaged_by(window.contributions[0])} has averaged them",
+                    confidence=Confidence.LIKELY,
+                    window=window,
+                )
             if window.of(Rescale):
                 continue
             for c in window.contributions:
@@ -131,6 +142,17 @@ class WrongWorldSizeFactor(Rule):
                         window=window,
                         fixes=without_ranks(trace.program, c),
                     )
+
+
+def divided_again(window: Window) -> Rescale | None:
+    """The one place that divides gradients by the number of ranks, whose average a wrapper has taken."""
+    rescales = {e.node: e for e in window.of(Rescale)}
+    if len(rescales) != 1 or reduced_by_hand(window) or not window.contributions:
+        return None
+    (only,) = rescales.values()
+    averaged = all(is_sure(c) and c.ranks == 0 and not c.over for c in window.contributions)
+    means = all(c.divisor is None for c in window.contributions)
+    return only if only.ranks == -1 and only.factor == 1 and averaged and means else None
 
 
 def fault(c: Contribution, gathered: bool) -> str:

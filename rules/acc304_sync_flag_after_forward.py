@@ -8,7 +8,7 @@ from accumlint.editing import Before, Move
 from accumlint.reading.parts import Node, With
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
-from accumlint.tracing.trace import Forward, SyncFlag, Trace
+from accumlint.tracing.trace import Contribution, Forward, SyncFlag, Trace
 
 from ._ranks import unshared
 
@@ -87,7 +87,8 @@ class SyncFlagAfterForward(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in trace.main.windows:
-            if unshared(window) is None:
+            last = unshared(window)
+            if last is None or is_past_the_wrapper(last):
                 continue
             for flag in window.of(SyncFlag):
                 if flag.after_forward and flag.wrapper == "ddp":
@@ -106,6 +107,11 @@ class SyncFlagAfterForward(Rule):
                             for place in places(trace.program, forward.node)
                         ],
                     )
+
+
+def is_past_the_wrapper(contribution: Contribution) -> bool:
+    """True where the forward does not ask the wrapper, which alone reads the flag."""
+    return contribution.forward is not None and contribution.forward.bypassed
 
 
 def places(program: Program, forward: Node) -> list[Node]:

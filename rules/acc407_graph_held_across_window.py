@@ -129,7 +129,7 @@ def is_chosen(run: Run) -> bool:
 
 
 def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
-    """True for a retained graph that is known and that no other backward or gradient goes through."""
+    """True for a retained graph that is known and that no later backward or gradient goes through."""
     if not backward.retains_graph or not backward.forwards or takes_gradients(trace.program):
         return False
     if is_given(trace.program, backward) or is_gone_on_with(trace.program, backward):
@@ -138,7 +138,7 @@ def keeps_for_nothing(trace: Trace, backward: Backward) -> bool:
     others = (b for b in trace.main.of(Backward) if b is not backward)
     # What comes of who knows where may come of this forward: a model keeps more than it returns.
     return not any(
-        mine & set(other.forwards)
+        (other.index > backward.index and mine & set(other.forwards))
         or (not other.forwards and other.microbatch == backward.microbatch)
         for other in others
     )

@@ -67,10 +67,10 @@ class AccelerateAccumulateMisused(Rule):
                 g_optimizer.zero_grad()
     ```
 
-    When it stays silent: when the Accelerator is given one step or built elsewhere, when two entries stand in branches
-    of which one is taken, when a plugin or keyword arguments that cannot be read may hold the steps.
-    That the steps were never given is likely at most, since `accelerate launch` can set them in the
-    environment; it is reported only where the file speaks of accumulation steps.
+    When it stays silent: when the Accelerator is given one step or built elsewhere, when each batch of an epoch has an
+    entry of its own and comes in parts, when two entries stand in branches of which one is taken, when a plugin or
+    keyword arguments that cannot be read may hold the steps. That the steps were never given is likely at most, since
+    `accelerate launch` can set them in the environment; it is reported only where the file speaks of steps.
 
     When the fix is not offered: always; what belongs into one context is for its author.
 
@@ -99,7 +99,7 @@ class AccelerateAccumulateMisused(Rule):
                 f"`{again.subject}.accumulate` is entered twice for one micro-batch, and counts two",
             )
         for entry in entries:
-            if entry.steps > 1 and len(inside(run, entry)) > run.steps:
+            if entry.steps > 1 and len(inside(run, entry)) > run.steps and is_alone(entries, entry):
                 yield self.at(
                     entry,
                     f"`{entry.subject}.accumulate` is entered once for {len(inside(run, entry))} "
@@ -121,6 +121,14 @@ class AccelerateAccumulateMisused(Rule):
                 f"`{step.subject}.step()` runs on every micro-batch: "
                 "`accumulate` is never entered, and `backward` divides all the same",
             )
+
+
+def is_alone(entries: list[Accumulate], entry: Accumulate) -> bool:
+    """False where an epoch enters it again and again: what it holds are the parts of one batch."""
+    return all(
+        other is entry or other.node is not entry.node or other.epoch != entry.epoch
+        for other in entries
+    )
 
 
 def written(entry: Accumulate) -> str:

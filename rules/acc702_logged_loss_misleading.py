@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from accumlint.reading.parts import Call, Const
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Report, Run, Share, Trace
+from accumlint.tracing.trace import ELEMENTS, OVER_RANKS, Backward, Report, Run, Share, Trace
 
 from ._windows import length
 
@@ -120,15 +120,21 @@ def is_divided(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     wholes = {whole for run in trace.runs for whole in times_steps(run, report)}
-    return len(wholes) == 1 and () not in wholes
+    return len(wholes) == 1 and () not in wholes and is_shown_for_several(trace, report)
+
+
+def is_shown_for_several(trace: Trace, report: Report) -> bool:
+    """True when the number is shown with more than one choice of the steps, so that it tells how they change it."""
+    return len({run.steps for run in trace.runs if same(run, report)}) > 1
 
 
 def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
     """The factors of each number that is shown, times the steps; none where it is more or less than one whole loss."""
+    backwarded = {number for backward in run.of(Backward) for number in backward.microbatches}
     for event in same(run, report):
         shown = {part.microbatch for part in event.shares}
         # What never goes backward, as in an evaluation, may be divided by a length that grows like the steps.
-        one = len(shown) == 1 and 0 not in shown
+        one = len(shown) == 1 and shown <= backwarded
         factors = [part.factor for part in event.shares if part.factor and is_whole(part)]
         if not one or len(factors) != len(event.shares):
             yield ()
@@ -174,7 +180,7 @@ def is_average_of_parts(trace: Trace, report: Report) -> bool:
     if len(trace.runs) < 2 or not trace.main.asked or trace.main.literal is not None:
         return False
     averages = [average for run in trace.runs for average in of_parts(run, report)]
-    first = averages[0] if averages else ()
+    first = averages[0] if averages and is_shown_for_several(trace, report) else ()
     return bool(first) and all(
         len(other) == len(first)
         and all(abs(a - b) <= abs(a) / 3 for a, b in zip(first, other, strict=True))

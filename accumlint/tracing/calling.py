@@ -64,8 +64,7 @@ class Calling:
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
             averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
-            # An average of losses or scores is given these, not weights.
-            if averaging and not (args and isinstance(args[0], Unknown) and args[0].batches):
+            if averaging and not _gives_numbers(node, args):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
                     if isinstance(base, Object)
@@ -296,6 +295,13 @@ class Calling:
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
         return self.machine.unfollowed.call(callee.text, callee, args, kwargs, node)
+
+
+def _gives_numbers(node: p.Call, args: list[Value]) -> bool:
+    """True where an average is given losses, scores or what was measured (`ema.update(*found)`), not weights."""
+    if node.args and node.args[0].star:
+        return True
+    return bool(args) and isinstance(args[0], Unknown) and bool(args[0].batches)
 
 
 def _is_abstract(method: Bound) -> bool:

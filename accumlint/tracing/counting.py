@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from accumlint.reading import parts as p
 from accumlint.tracing.trace import Divisor
 from accumlint.tracing.values import Counted, Term, Unknown
@@ -62,6 +64,13 @@ def divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
         term.atom.varies or left_out(term),
         counted is not None and any(of is target for of in counted.of),
     )
+
+
+def times(by: Unknown) -> Fraction:
+    """The number that a count was multiplied by as a whole, such as the steps: it divides beside the count."""
+    factors = {x.factor for x in by.terms or ()}
+    factor = factors.pop() if len(factors) == 1 else None
+    return factor or Fraction(1)
 
 
 def both(left: Counted | None, right: Counted | None) -> Counted | None:

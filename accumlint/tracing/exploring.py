@@ -18,7 +18,14 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
-from accumlint.tracing.rehearsing import counted_by_callers, loops, repeat, runs_once
+from accumlint.tracing.rehearsing import (
+    counted_by_callers,
+    left_to_heirs,
+    loops,
+    repeat,
+    run_through,
+    runs_once,
+)
 from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.twins import told
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
@@ -348,9 +355,13 @@ class _Paths:
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
         hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
-        for cls in self.program.classes.values() if hollow else ():
-            inherits = owner in machine.invoking.lineage(cls)[1:]
-            if inherits and hollow & cls.methods.keys() and function.name not in cls.methods:
+        missing = left_to_heirs(machine.invoking.lineage(owner))
+        for cls in self.program.classes.values() if hollow or missing else ():
+            _, *above = machine.invoking.lineage(cls)
+            given = hollow & cls.methods.keys() or any(
+                missing & c.methods.keys() for c in (cls, *above)
+            )
+            if owner in above and given and function.name not in cls.methods:
                 return cls
         return owner
 
@@ -379,10 +390,10 @@ class _Paths:
                 and machine.rounds.holds_loop(n)
                 for n in p.walk(function.body)
             )
-            machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+            run_through(machine, closure, receiver, function)
             if not nested and _is_an_epoch(function) and not runs_once(function, machine):
                 self.calls = "twice"
-                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+                run_through(machine, closure, receiver, function)
             return
         if self._calls_loop(function, machine):
             epochs = any(
@@ -390,7 +401,7 @@ class _Paths:
             )
             self.calls = "twice" if epochs else "once"
             for _ in range(2 if epochs else 1):
-                machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+                run_through(machine, closure, receiver, function)
             return
         self.calls = "microbatch"
         for name in counted_by_callers(machine, closure, function):

@@ -179,9 +179,9 @@ class Expressions:
                 return left if right == (node.op == "and") else right
             if isinstance(right, Unknown) and not right.tensor:
                 return Unknown(f"{left.text} {node.op} {right.text}")
-            if node.op == "or" and isinstance(right, int) and "len(" in p.render(node.right):
-                # The loader's length, unless somebody chooses another number.
-                return right
+            if node.op == "or" and isinstance(right, Number):
+                # The loader's length, unless somebody chooses another number; what else may be chosen is not known.
+                return right if "len(" in p.render(node.right) else left
         if known is None:
             known = self.machine.guards.truth(left, node.left, node)
             if (node.op == "and") != known:

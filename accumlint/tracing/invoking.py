@@ -233,7 +233,8 @@ class Invoking:
         inner = closure.closure if isinstance(closure, Bound) else closure
         frame = self.framed(inner, args, kwargs, receiver, node)
         frame.on_yield = body
-        frame.driver = node
+        # Nobody asks a function that runs by itself: its loops go as far as they go.
+        frame.driver = node if node is not inner.function else None
         saved, machine.frame = machine.frame, frame
         machine.state.depth += 1
         try:

@@ -11,7 +11,7 @@ from accumlint.reading.relevance import Relevance, called, key
 from accumlint.tracing import trace as t
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.state import Loop
-from accumlint.tracing.values import Closure, Object, Unknown, Value
+from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
 
 _COUNTERS = frozenset(
     {
@@ -23,6 +23,13 @@ _DATA = (
     "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
     "x", "y", "loss", "feature", "video",
 )  # fmt: skip
+
+
+def run_through(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
+    made = machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+    if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
+        machine.invoking.run_generator(made.closure, [], made.kwargs, lambda _: None, function)
 
 
 def repeat(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
@@ -118,20 +125,51 @@ def runs_once(function: p.Function, machine: Machine) -> bool:
 def counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
     """The attributes that are counted up around the calls of a method: nobody does while the method runs alone.
 
-    Either where its class calls it, or by a method that is there for whoever calls both.
+    Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
+    calls both.
     """
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
-    methods = [m for cls in lineage for m in cls.methods.values()]
+    heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
+    methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
+    calling = _callers(methods, function)
     asked = {called(n.func) for n in machine.program.of(p.Call)}
     alone = (m for m in methods if key(m) not in asked and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
     inside = {name for m in methods if m not in beside for name in _raised(m)}
     for method in methods:
-        calls = (n for n in p.walk(method.body) if isinstance(n, p.Call))
-        if any(called(n.func) == key(function) for n in calls):
+        if method in calling:
             yield from _raised(method)
         elif method in beside:
             yield from (name for name in _raised(method) if name not in inside)
+
+
+def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
+    """The classes that a class inherits from."""
+    return machine.invoking.lineage(cls)[1:]
+
+
+def _callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
+    """The methods that call another one, or call one that does."""
+    asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
+    found: set[p.Function] = set()
+    wanted = {key(function)}
+    while new := {m for m, names_ in asks.items() if m not in found and names_ & wanted}:
+        found |= new
+        wanted |= {key(m) for m in new}
+    return found
+
+
+def left_to_heirs(lineage: list[p.Class]) -> frozenset[str]:
+    """The methods that a class calls, and that neither it nor what it inherits from has: subclasses give them."""
+    methods = [m for cls in lineage for m in cls.methods.values()]
+    nodes = [n for m in methods for n in p.walk(m.body)]
+    asked = {
+        n.func.name
+        for n in nodes
+        if isinstance(n, p.Call) and isinstance(n.func, p.Attr) and p.dotted(n.func.base) == "self"
+    }
+    kept = {p.dotted(t) for n in nodes if isinstance(n, p.Assign) for t in n.targets}
+    return frozenset(asked - {m.name for m in methods} - {k.removeprefix("self.") for k in kept})
 
 
 def _raised(method: p.Function) -> Iterator[str]:

@@ -18,6 +18,7 @@ from accumlint.tracing.counting import (
     is_masked,
     is_own_sum,
     left_out,
+    times,
 )
 from accumlint.tracing.numeric import word
 from accumlint.tracing.trace import Divisor
@@ -465,7 +466,7 @@ class Tensors:
         """`value` without the factor that all of the count that divided it has."""
         factor = shared_factor(by)
         if factor is None:
-            return value
+            return scaled(value, 1 / times(by), "", node) if times(by) != 1 else value
         inverse = 1 / factor.factor if factor.factor else None
         if len(factor.symbols) == abs(factor.ranks) == 1:
             name = factor.symbols[0][2:]
