@@ -44,19 +44,23 @@ def is_criterion(name: str) -> bool:
 
 
 def written(
-    wanted: Mapping[str, int], roles: Mapping[str, str], source: str, data: str, reason: str
+    wanted: Mapping[str, int],
+    roles: Mapping[str, str],
+    source: str,
+    told: Mapping[str, str],
+    reason: str,
 ) -> str:
     """The file that asks for names, of which each has the line that reads it, 0 where that is not known.
 
-    `data` is what a network gets, in words; `reason` tells what happened without them.
+    `told` is what is said of a role besides, like what a network gets; `reason` tells what happened without them.
     """
-    told = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
+    without = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
     lines = [
         '"""What `accumlint confirm` cannot make up: put an object of your own in the place of each `...`.',
         "",
         "`setup` is called for every run of the loop, so that each begins with fresh objects.",
         "",
-        *textwrap.wrap(told, 110),
+        *textwrap.wrap(without, 110),
         '"""',
         "",
         "import torch",
@@ -66,7 +70,7 @@ def written(
         "    return {",
     ]
     for name, line in wanted.items():
-        meant = "; ".join(_meant(name, line, roles, source, data))
+        meant = "; ".join(_meant(name, line, roles, source, told))
         lines += [f"        # {part}" for part in textwrap.wrap(meant, _WIDTH)]
         lines.append(f"        {json.dumps(name)}: ...,")
     return "\n".join((*lines, "    }", ""))
@@ -89,16 +93,37 @@ def role_of(name: str, roles: Mapping[str, str], source: str) -> str:
 
 
 def gone_through(source: str, line: int = 0) -> set[str]:
-    """The names that loops which train go through: that of the innermost loop around a line where one is, else all."""
-    loops = [
+    """The names that loops which train go through: that of the innermost around a line that has one, else all."""
+    loops = _loops(source)
+    around = [n for n in loops if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    inwards = sorted(around, key=lambda n: -n.lineno)
+    innermost = next(filter(None, (_source(loop.iter) for loop in inwards)), "")
+    return {innermost} if innermost else set(filter(None, (_source(n.iter) for n in loops)))
+
+
+def counts(source: str, line: int) -> Iterator[str]:
+    """The settings that say how often loops which train go round inside the one around a line, or around it."""
+    around = [n for n in _loops(source) if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    named = [n for n in around if _source(n.iter)]
+    within = max(named, key=lambda n: n.lineno, default=None)
+    for loop in _loops(source):
+        if within and not within.lineno < loop.lineno <= (within.end_lineno or within.lineno):
+            continue
+        match loop.iter:
+            case ast.Call(func=ast.Name("range"), args=[ast.Attribute(value=owner) as count]):
+                if is_configuration(ast.unparse(owner)):
+                    yield ast.unparse(count)
+            case _:
+                pass
+
+
+def _loops(source: str) -> list[ast.For]:
+    """The loops in which something goes backward."""
+    return [
         loop
         for loop in ast.walk(ast.parse(source))
         if isinstance(loop, ast.For) and any(map(_goes_backward, ast.walk(loop)))
     ]
-    around = [n for n in loops if n.lineno <= line <= (n.end_lineno or n.lineno)]
-    if around:
-        loops = [max(around, key=lambda n: n.lineno)]
-    return set(filter(None, (_source(loop.iter) for loop in loops)))
 
 
 def _source(through: ast.expr) -> str:
@@ -112,7 +137,9 @@ def _goes_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
-def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: str) -> Iterator[str]:
+def _meant(
+    name: str, line: int, roles: Mapping[str, str], source: str, told: Mapping[str, str]
+) -> Iterator[str]:
     """What is to stand for a name: what its role asks for, where it is read, and what is done with it."""
     role = role_of(name, roles, source)
     if role == "model" and re.search(rf"{re.escape(name)}(\.items\(|\[)", source):
@@ -121,9 +148,9 @@ def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: st
         yield _ROLES[role]
     elif is_configuration(name):
         yield "a types.SimpleNamespace with what its name does not tell"
-    if role == "model" and data:
-        yield data
-    used = list(_used(name, source, role == "model"))
+    if role in told:
+        yield told[role]
+    used = list(_used(name, source, role in ("model", "loader")))
     if used:
         yield from used
         return

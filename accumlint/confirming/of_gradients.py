@@ -345,9 +345,9 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
 def partial(evidence: Evidence, key: str = "trailing") -> Answer:
     found = evidence.get(key)
     updates = updates_of(found)
-    sizes = [len(u.microbatches) for u in updates]
-    usual = max(sizes, key=sizes.count)
-    partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+    held = _sizes(found, updates)
+    usual = max(held.values(), key=[*held.values()].count)
+    partial = [u for u in updates if 0 < held[u.number] < usual]
     if not partial:
         whole = updates if key != "trailing" else []
         if whole:
@@ -356,13 +356,13 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
     if evidence.made_up:
         # What each micro-batch weighs is known, whatever ranks apply of it.
         updates = [replace(u, scale=max(u.weights, default=0.0)) for u in updates]
-        partial = [u for u in updates if 0 < len(u.microbatches) < usual]
+        partial = [u for u in updates if 0 < held[u.number] < usual]
         if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
             raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
     worst = max(partial, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
     sentence = (
-        f"the partial window of {len(worst.microbatches)} micro-batches applies {worst.scale:.3g} times its gradient"
+        f"the partial window of {held[worst.number]} micro-batches applies {worst.scale:.3g} times its gradient"
         if shows
         else "partial windows apply their own mean"
     )
@@ -370,8 +370,28 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
         shows,
         abs(worst.scale - 1),
         sentence,
-        {"scale": worst.scale, "micro-batches": len(worst.microbatches)},
+        {"scale": worst.scale, "micro-batches": held[worst.number]},
     )
+
+
+def _sizes(found: Pass, updates: Sequence[Update]) -> dict[int, int]:
+    """How many micro-batches each update applies; where all are of one that was cut into pieces, how many of those."""
+    whole = {u.number: len(u.microbatches) for u in updates}
+    if set(whole.values()) != {1}:
+        return whole
+    pieces: dict[int, int] = {}
+    count = number = 0
+    stepped = False
+    for moment in found.moments:
+        if moment.kind == "backward":
+            count = 1 if stepped else count + 1
+            stepped = False
+        elif moment.kind == "step":
+            # Optimizers that step side by side apply the same.
+            stepped = True
+            number += 1
+            pieces[number] = count
+    return {n: pieces.get(n, 0) for n in whole}
 
 
 def _is_what_is_left(u: Update, evidence: Evidence) -> bool:

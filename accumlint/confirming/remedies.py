@@ -23,6 +23,15 @@ _TELLING = {"model", "criterion"}
 _COMPUTED = ("a stand-in reached the loss", "no loss was seen")
 # How a reason begins where data made on the spot is too much alike.
 _ALIKE = "every micro-batch counted as many targets"
+# How reasons begin that are about which windows an epoch makes, and what the user's own micro-batches have to be then.
+_OF_WINDOWS = {
+    _ALIKE: "with different numbers of targets",
+    "no partial window was stepped": "of which the last window has fewer than {steps}",
+    "no epoch ended": "which end inside a window of {steps}",
+    "a short window at the beginning": "which end inside a window of {steps}",
+    "every window held one micro-batch": "as many as several windows of {steps} hold",
+    "too few windows were seen": "as many as several windows of {steps} hold",
+}
 # How one begins where networks or losses are too much alike.
 _ZERO = "the large batch's gradient is zero"
 # What is said of a call that its function does not fit.
@@ -82,7 +91,9 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
         # What it is over.
         models = (n for n, role in roles.items() if role == "model" and n not in given)
         wanted = dict.fromkeys(islice(models, 1), 0) | wanted
-    return asked.written(wanted, roles, source, _data(evidence, plan), str(reason))
+    told = {"model": _data(evidence, plan), "loader": _of_windows(reason, evidence)}
+    said = {role: text for role, text in told.items() if text}
+    return asked.written(wanted, roles, source, said, str(reason))
 
 
 def _lacking(
@@ -122,11 +133,9 @@ def _wanted(
     if first is None:
         line = launched.line
         return dict.fromkeys(_read(line, source), line)
-    if str(reason).startswith(_ALIKE):
-        # The user's own micro-batches may differ.
-        loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
-        own = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
-        return dict.fromkeys(own[:1], 0)
+    if _of_windows(reason, evidence):
+        # The user's own micro-batches may be others.
+        return dict.fromkeys(_feeding(plan, first, source), 0)
     if first["unbound"] or any(one["inside"] for one in first["notes"]["refused"]):
         # What is refused happens before anything that is given could take its place.
         return {}
@@ -183,6 +192,23 @@ def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[s
         if failure["inside"] and "NoneType" in failure["reason"] and behind & {*failure["names"]}:
             found |= roots(failures, failure["wanted"], index)
     return found
+
+
+def _of_windows(reason: Undecided, evidence: Evidence | None) -> str:
+    """What the user's own micro-batches have to be where a reason is about windows, "" for another reason."""
+    first = evidence.raw.get("equal") if evidence else None
+    told = (text for start, text in _OF_WINDOWS.items() if str(reason).startswith(start))
+    return next(told, "").format(steps=first["spec"]["steps"]) if first else ""
+
+
+def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]:
+    """What decides how many micro-batches a window holds: the loader of a loop, and settings that count its rounds."""
+    assert plan.job is not None
+    own = sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
+    loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
+    made = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
+    yield from [n for n in own if n in loaders][:1] or made[:1] or own[:1]
+    yield from asked.counts(source, plan.job.line)
 
 
 def _giving(name: str, source: str) -> str:

@@ -56,6 +56,8 @@ _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _LARGE = 1e30
 # Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
 _DOUBLED = 5
+# An epoch that ends inside a window, and the windows before and after it, in accumulation steps.
+_EPOCH = 5
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -452,8 +454,17 @@ class Recorder(TorchFunctionMode):
 
     def turn(self) -> None:
         """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""
-        if self.stepped >= self.settings.updates:
+        if self.stepped >= self.settings.updates and not self._goes_on():
             raise Enough
+
+    def _goes_on(self) -> bool:
+        """Whether an epoch is about to end that the pass is to see, with the first update of the next."""
+        # Not longer than an epoch and what is around it.
+        if not self.settings.whole or self.data.fetched > _EPOCH * self.settings.steps:
+            return False
+        ends = (i for i, e in enumerate(self.notes.events) if e["kind"] == "epoch")
+        after = self.notes.events[next(ends, len(self.notes.events)) :]
+        return not any(e["kind"] == "step" for e in after)
 
     def index(self, optimizer: Any) -> int:
         for index, other in enumerate(self.seen):
