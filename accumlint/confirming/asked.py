@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from accumlint.reading import names
 
@@ -16,6 +16,7 @@ _ROLES = {
     "modules": "a torch.nn.ModuleDict of small modules",
     "criterion": "a function that gives the loss",
     "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "collated": "a list of micro-batches, as the data collator gives them to the loss",
     "optimizer": "an optimizer over the parameters of the model that is given here too",
 }
 _CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
@@ -27,6 +28,8 @@ _OF_MODULES = {
     "state_dict", "load_state_dict", "requires_grad_", "apply", "children", "named_modules", "module", "no_sync",
     "training", "backward", "step",
 }  # fmt: skip
+# What the Trainer of transformers is given to train on.
+TRAINED_ON = "self.train_dataset"
 # As wide as a line of the file may be, its indentation left out.
 _WIDTH = 92
 # Of longer lines, the beginning tells enough.
@@ -117,6 +120,44 @@ def counts(source: str, line: int) -> Iterator[str]:
                 pass
 
 
+def left_behind(source: str, lines: Collection[int]) -> list[str]:
+    """The modules of its own package that a source imports from at some lines, as it names them."""
+    found = [
+        "." * node.level + (node.module or "")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.level and node.lineno in lines
+    ]
+    return list(dict.fromkeys(found))
+
+
+def called_from(
+    source: str, entry: Mapping[str, str | None], line: int, lines: Collection[int]
+) -> list[str]:
+    """What is imported at some lines, and called by the function around a line or by what that calls in turn."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.lineno in lines
+        for alias in node.names
+    }
+    functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
+    reached = [
+        n.name for n in functions.values() if n.lineno <= line <= (n.end_lineno or n.lineno)
+    ]
+    if (name := entry["function"]) and name in functions:
+        reached.append(name)
+    called: dict[str, None] = {}
+    for name in reached:
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Call):
+                last = ast.unparse(node.func).removeprefix("self.")
+                called.setdefault(last)
+                if last in functions and last not in reached:
+                    reached.append(last)
+    return [name for name in called if name in imported]
+
+
 def _loops(source: str) -> list[ast.For]:
     """The loops in which something goes backward."""
     return [
@@ -144,12 +185,18 @@ def _meant(
     role = role_of(name, roles, source)
     if role == "model" and re.search(rf"{re.escape(name)}(\.items\(|\[)", source):
         role = "modules"
+    if name == TRAINED_ON:
+        role = "collated"
     if role in _ROLES:
         yield _ROLES[role]
     elif is_configuration(name):
         yield "a types.SimpleNamespace with what its name does not tell"
     if role in told:
         yield told[role]
+    if role == "collated":
+        if keys := _keys(source):
+            yield f"dictionaries with {', '.join(map(repr, keys[:_MOST]))}"
+        return
     used = list(_used(name, source, role in ("model", "loader")))
     if used:
         yield from used
@@ -198,6 +245,21 @@ def _used(name: str, source: str, asks: bool) -> Iterator[str]:
     yield from (f"called at {call}" for call in calls[:1])
     if (told := list(dict.fromkeys(asked))) and asks:
         yield f"needs {', '.join(f'.{one}' for one in told[:_MOST])}"
+
+
+def _keys(source: str) -> list[str]:
+    """The keys by which functions take what they are given apart, where that is called a micro-batch."""
+    found = [
+        node.slice.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("inputs", "batch")
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _is(owner: ast.expr, name: str) -> bool:

@@ -18,7 +18,7 @@ from accumlint.confirming.answers import (
 )
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.measuring import SHARE, Part, norm, windows
-from accumlint.confirming.result import Update
+from accumlint.confirming.result import Pass, Update
 
 
 def gradient(evidence: Evidence, key: str = "equal") -> Answer:
@@ -359,19 +359,32 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
         partial = [u for u in updates if 0 < held[u.number] < usual]
         if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
             raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
-    worst = max(partial, key=lambda u: abs(u.scale - 1))
-    shows = decide(abs(worst.scale - 1), evidence, "the scale's difference from 1")
-    sentence = (
-        f"the partial window of {held[worst.number]} micro-batches applies {worst.scale:.3g} times its gradient"
-        if shows
-        else "partial windows apply their own mean"
-    )
+    # What a loss is multiplied with everywhere is no partial window's.
+    common = _common([u.scale for u in updates if held[u.number] == usual], evidence.low)
+    worst = max(partial, key=lambda u: abs(u.scale / common - 1))
+    shows = decide(abs(worst.scale / common - 1), evidence, "the scale's difference from 1")
+    size = held[worst.number]
+    of = f"of {size} micro-batch{'es' if size > 1 else ''}"
+    sentence = "partial windows apply their own mean"
+    if shows:
+        sentence = f"the partial window {of} applies {worst.scale:.3g} times its gradient"
+        if common != 1:
+            sentence += f", and whole windows {common:.3g} times theirs"
+    elif common != 1:
+        sentence = f"partial windows apply {common:.3g} times their own mean, as whole ones do"
     return Answer(
         shows,
-        abs(worst.scale - 1),
+        abs(worst.scale / common - 1),
         sentence,
-        {"scale": worst.scale, "micro-batches": held[worst.number]},
+        {"scale": worst.scale, "micro-batches": size},
     )
+
+
+def _common(scales: Sequence[float], near: float) -> float:
+    """The factor that all of some updates have in common, 1 for none."""
+    first = next(iter(scales), 1.0)
+    alike = first > 0 and all(abs(scale / first - 1) <= near for scale in scales)
+    return first if alike and abs(first - 1) > near else 1.0
 
 
 def _sizes(found: Pass, updates: Sequence[Update]) -> dict[int, int]:

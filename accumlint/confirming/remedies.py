@@ -68,7 +68,22 @@ def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Un
     if given and not lacking:
         told = " and ".join(f"`{name}`" for name in given)
         hints.append(f"what the set-up file gives as {told} does not do what the loop asks of it")
+    if missing := asked.left_behind(plan.job.text, _lines_of_imports(evidence)):
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        hints.append(
+            f"asked in its project, the file finds what it imports from `{missing[0]}`{others}"
+        )
     return "; ".join((*hints, _by_script(plan)))
+
+
+def _lines_of_imports(evidence: Evidence | None) -> list[int]:
+    """The lines that imported from a package around the file, and found none."""
+    first = evidence.raw.get("equal") if evidence else None
+    return _lines_of_failed_imports(first["failed"]) if first else []
+
+
+def _lines_of_failed_imports(failures: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [one["line"] for one in failures if "no known parent package" in one["reason"]]
 
 
 def _by_script(plan: Plan) -> str:
@@ -164,15 +179,26 @@ def _wanted(
             return dict.fromkeys((*found, *_shaping(raised["line"], source)), 0)
     wanted = roots(failures, first["wanted"], len(failures))
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
-    if not trained or str(reason).startswith(_COMPUTED):
+    computed = str(reason).startswith(_COMPUTED)
+    if not trained or computed:
         told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
         wanted = roots(failures, told, len(failures)) | wanted
+        left = {name for one in failures if one["inside"] for name in one["names"]}
+        if computed and (left & {*wanted} or (evidence.made_up and not wanted)):
+            # It comes of what failed first: of something that is missing, or of data that is another's.
+            wanted = {name: line for name, line in wanted.items() if name not in left}
+            wanted |= _first_missing(plan, first, source)
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
+    behind = _lines_of_failed_imports(failures)
+    called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
+    if {*called} & {*wanted}:
+        # What else is imported from there is missed next.
+        wanted |= dict.fromkeys((n for n in called if n not in wanted), 0)
     if str(reason).startswith(_ZERO):
         return wanted or _of_the_loop(plan, first, source)
-    if wanted or trained:
+    if wanted or (trained and not computed):
         return wanted
     if raised:
         line: int = raised["line"]
@@ -183,6 +209,18 @@ def _wanted(
             # Settings that others lacked are easily given with it.
             wanted = _settings(failures) | wanted
     return wanted or _of_the_loop(plan, first, source)
+
+
+def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:
+    """What kept the first statement of a loop that failed from its values; the data, where no name did."""
+    assert plan.job is not None
+    failures: list[Mapping[str, Any]] = first["failed"]
+    at = next((i for i, one in enumerate(failures) if one["inside"]), None)
+    wanted = {} if at is None else roots(failures, failures[at]["wanted"], at)
+    behind = _lines_of_failed_imports(failures)
+    called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
+    found = dict.fromkeys((*_feeding(plan, first, source), *called), 0)
+    return wanted | {name: line for name, line in found.items() if name not in wanted}
 
 
 def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[str, int]:
@@ -204,6 +242,9 @@ def _of_windows(reason: Undecided, evidence: Evidence | None) -> str:
 def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]:
     """What decides how many micro-batches a window holds: the loader of a loop, and settings that count its rounds."""
     assert plan.job is not None
+    if plan.job.entry["driver"] == "trainer":
+        yield asked.TRAINED_ON
+        return
     own = sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
     loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
     made = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]

@@ -241,7 +241,7 @@ class Stub:
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
         answers, text = self._answers, self._text
-        return (type("Absent", (Absent,), {"_answers": answers, "_text": text}),)
+        return (type("Absent", (Absent,), {"_answers": answers, "_text": text, "absent": text}),)
 
     def __instancecheck__(self, _: object) -> bool:
         """Nothing that is here is of a class that is not."""
