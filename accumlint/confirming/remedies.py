@@ -193,7 +193,7 @@ def _wanted(
             wanted |= _nothings(failures, _behind_losses(source))
     behind = _lines_of_failed_imports(failures)
     called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
-    if {*called} & {*wanted}:
+    if {*called} & {_giving(name, source) for name in wanted}:
         # What else is imported from there is missed next.
         wanted |= dict.fromkeys((n for n in called if n not in wanted), 0)
     if str(reason).startswith(_ZERO):

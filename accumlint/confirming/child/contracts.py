@@ -137,15 +137,20 @@ def _trainer(binding: Binding) -> type:
             own = next((binding.take(n) for n in _FEEDING if n in binding.given), None)
             while True:
                 binding.turn(True)
-                window = [binding.data.fetch() if own is None else next(own) for _ in range(steps)]
+                window: list[Any] = []
+                places: list[int] = []
+                for _ in range(steps):
+                    window.append(binding.data.fetch() if own is None else next(own))
+                    places.append(binding.data.fetched)
                 counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
                 labels = [_labels(batch) for batch in window]
                 items = sum((one != binding.data.ignored).sum() for one in labels if one is not None)
                 told = (items if counts else None,)
                 if len(inspect.signature(self.training_step).parameters) == 2:
                     told = ()
-                for batch in window:
-                    last = batch is window[-1]
+                for place, batch in zip(places, window, strict=True):
+                    last = place == places[-1]
+                    binding.data.current = place
                     with nullcontext() if last or wrapped is model else wrapped.no_sync():
                         one = batch.use() if isinstance(batch, Batch) else batch
                         self.training_step(wrapped, one, *told)
