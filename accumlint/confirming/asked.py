@@ -59,9 +59,9 @@ def written(
     """
     without = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
     lines = [
-        '"""What `accumlint confirm` cannot make up: put an object of your own in the place of each `...`.',
+        '"""What `accumlint confirm` cannot make up: put objects of your own in the places of `...`.',
         "",
-        "`setup` is called for every run of the loop, so that each begins with fresh objects.",
+        "`setup` is called for every run of the loop, so that each begins with fresh objects. What stays `...` is made up.",
         "",
         *textwrap.wrap(without, 110),
         '"""',
@@ -156,6 +156,36 @@ def called_from(
                 if last in functions and last not in reached:
                     reached.append(last)
     return [name for name in called if name in imported]
+
+
+def compared(criterion: str, source: str) -> list[str]:
+    """What a loss gets several things of, by methods of its own: `model` of `a = model.old(x)` and `b = model.new(x)`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    read = {
+        ast.unparse(part)
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == criterion
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Name)
+    }
+    gives: dict[str, set[str]] = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(
+                targets=[target], value=ast.Call(func=ast.Attribute(value=owner, attr=method))
+            ):
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                if read & {ast.unparse(part) for part in parts}:
+                    gives.setdefault(ast.unparse(owner), set()).add(method)
+            case _:
+                pass
+    return [owner for owner, methods in gives.items() if len(methods) > 1]
+
+
+def parameters(source: str) -> set[str]:
+    """The names of what functions are called with."""
+    return {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
 
 
 def _loops(source: str) -> list[ast.For]:

@@ -102,6 +102,7 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     if not wanted:
         return ""
     source, roles, given = plan.job.text, plan.job.roles, _given_already(evidence)
+    wanted |= {name: 0 for name in _beside(plan, wanted, evidence) if name not in {*wanted, *given}}
     if any(asked.role_of(name, roles, source) == "optimizer" for name in wanted):
         # What it is over.
         models = (n for n, role in roles.items() if role == "model" and n not in given)
@@ -109,6 +110,22 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     told = {"model": _data(evidence, plan), "loader": _of_windows(reason, evidence)}
     said = {role: text for role, text in told.items() if text}
     return asked.written(wanted, roles, source, said, str(reason))
+
+
+def _beside(plan: Plan, wanted: Iterable[str], evidence: Evidence | None) -> Iterator[str]:
+    """What would be missed next: the data of a network, and the network that a loss asks for several things."""
+    assert plan.job is not None
+    source, roles = plan.job.text, plan.job.roles
+    first = evidence.raw.get("equal") if evidence else None
+    for name in wanted:
+        role = asked.role_of(name, roles, source)
+        if role == "criterion":
+            for owner in asked.compared(name, source):
+                if roles.get(owner) == "model":
+                    yield owner
+                    yield from _feeding(plan, first, source) if first else ()
+        elif role == "model" and first and plan.job.entry["driver"] != "trainer":
+            yield from _feeding(plan, first, source)
 
 
 def _lacking(
@@ -212,11 +229,19 @@ def _wanted(
 
 
 def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:
-    """What kept the first statement of a loop that failed from its values; the data, where no name did."""
+    """What kept the statements of a loop from their values, and its data, which may be why.
+
+    Left out is what statements that failed before should have given, and what functions are called with.
+    """
     assert plan.job is not None
     failures: list[Mapping[str, Any]] = first["failed"]
-    at = next((i for i, one in enumerate(failures) if one["inside"]), None)
-    wanted = {} if at is None else roots(failures, failures[at]["wanted"], at)
+    left = {name for one in failures for name in one["names"]} | asked.parameters(source)
+    left -= {name for name, what in first["standins"].items() if "a network of" in what}
+    wanted: dict[str, int] = {}
+    for index, one in enumerate(failures):
+        if one["inside"]:
+            found = roots(failures, one["wanted"], index)
+            wanted = {name: at for name, at in found.items() if name not in left} | wanted
     behind = _lines_of_failed_imports(failures)
     called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
     found = dict.fromkeys((*_feeding(plan, first, source), *called), 0)
