@@ -117,6 +117,10 @@ def _beside(plan: Plan, wanted: Iterable[str], evidence: Evidence | None) -> Ite
     assert plan.job is not None
     source, roles = plan.job.text, plan.job.roles
     first = evidence.raw.get("equal") if evidence else None
+    # What is imported from the file's own package, and is not here.
+    yield from asked.called_from(
+        source, plan.job.entry, plan.job.line, _lines_of_imports(evidence)
+    )
     for name in wanted:
         role = asked.role_of(name, roles, source)
         if role == "criterion":
@@ -193,7 +197,9 @@ def _wanted(
         found = [n for n in networks if n in involved]
         found = found or [n for n in networks if plan.job.roles.get(n) == "model"] or networks
         if found:
-            return dict.fromkeys((*found, *_shaping(raised["line"], source)), 0)
+            misshaped = [f["line"] for f in failures if f["inside"] and _SIZES.search(f["reason"])]
+            told = (name for line in misshaped for name in _shaped_by(line, source))
+            return dict.fromkeys((*found, *_shaping(raised["line"], source), *told), 0)
     wanted = roots(failures, first["wanted"], len(failures))
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
     computed = str(reason).startswith(_COMPUTED)
@@ -208,11 +214,6 @@ def _wanted(
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
-    behind = _lines_of_failed_imports(failures)
-    called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
-    if {*called} & {_giving(name, source) for name in wanted}:
-        # What else is imported from there is missed next.
-        wanted |= dict.fromkeys((n for n in called if n not in wanted), 0)
     if str(reason).startswith(_ZERO):
         return wanted or _of_the_loop(plan, first, source)
     if wanted or (trained and not computed):
@@ -236,16 +237,16 @@ def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[st
     assert plan.job is not None
     failures: list[Mapping[str, Any]] = first["failed"]
     left = {name for one in failures for name in one["names"]} | asked.parameters(source)
-    left -= {name for name, what in first["standins"].items() if "a network of" in what}
+    networks = {name for name, what in first["standins"].items() if "a network of" in what}
+    left -= networks
     wanted: dict[str, int] = {}
     for index, one in enumerate(failures):
         if one["inside"]:
-            found = roots(failures, one["wanted"], index)
+            made = {name: at for name, at in one["wanted"] if name in networks}
+            rest = [(name, at) for name, at in one["wanted"] if name not in networks]
+            found = made | roots(failures, rest, index)
             wanted = {name: at for name, at in found.items() if name not in left} | wanted
-    behind = _lines_of_failed_imports(failures)
-    called = asked.called_from(source, plan.job.entry, plan.job.line, behind)
-    found = dict.fromkeys((*_feeding(plan, first, source), *called), 0)
-    return wanted | {name: line for name, line in found.items() if name not in wanted}
+    return wanted | {n: 0 for n in _feeding(plan, first, source) if n not in wanted}
 
 
 def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[str, int]:
@@ -273,7 +274,7 @@ def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]
     own = sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
     loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
     made = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
-    yield from [n for n in own if n in loaders][:1] or made[:1] or own[:1]
+    yield from [n for n in own if n in loaders][:1] or own[:1] or made[:1]
     yield from asked.counts(source, plan.job.line)
 
 
@@ -383,6 +384,18 @@ def _shaping(line: int, source: str) -> Iterator[str]:
                 yield from (ast.unparse(a) for a in args if isinstance(a, ast.Name | ast.Attribute))
             case _:
                 pass
+
+
+def _shaped_by(line: int, source: str) -> Iterator[str]:
+    """The settings that what gives a tensor its shape at a line is computed from."""
+    names_of = set(_shaping(line, source))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign) and names_of & {ast.unparse(t) for t in node.targets}:
+            for part in ast.walk(node.value):
+                if isinstance(part, ast.Attribute) and asked.is_configuration(
+                    ast.unparse(part.value)
+                ):
+                    yield ast.unparse(part)
 
 
 def _made_of(name: str, source: str) -> list[str]:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -261,6 +262,8 @@ class Member:
             # What computes a loss from the network that it is given; the name that it gets says what it is.
             return given(*(a for a in args if a is not given))
         output = self._model(*args, **kwargs)
+        if self._name == "generate" and kwargs.get("return_dict_in_generate"):
+            return _generated(output)
         return output.named(self._name)
 
     @property
@@ -295,6 +298,15 @@ class Member:
 
     def __index__(self) -> int:
         return VOCABULARY if "vocab" in self._name else 1
+
+
+def _generated(output: Output) -> Any:
+    """What transformers' networks give where they generate: the tokens, with those they were given, and their scores."""
+    logits = output.logits.detach()
+    if logits.dim() < 3:
+        return output
+    tokens = torch.cat([logits.argmax(-1)] * 2, 1)
+    return SimpleNamespace(sequences=tokens, scores=logits.unbind(1), logits=logits.unbind(1))
 
 
 def detached(value: Any) -> Any:
