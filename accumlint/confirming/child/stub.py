@@ -76,8 +76,14 @@ _WEIGHTS = re.compile(r"(^|_)(weights|coefs|coefficients|lambdas)$")
 ITEM = "[…]"
 
 
+# What is large takes long to be written out.
+_LARGE = (torch.Tensor, torch.nn.Module, list, dict)
+
+
 def _text(value: object) -> str:
-    return value._text if isinstance(value, Stub) else repr(value)[:30]
+    if isinstance(value, Stub):
+        return value._text
+    return type(value).__name__ if isinstance(value, _LARGE) else repr(value)[:30]
 
 
 class Stub:
