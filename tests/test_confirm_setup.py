@@ -125,3 +125,61 @@ def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:
     (tmp_path / "objects.py").write_text("loss = None")
     (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
     assert (found["verdict"], found["reason"]) == ("undecided", WRONG["loss = None"])
+
+
+TRAINER = """\
+import torch
+import torch.nn.functional as F
+from transformers import Trainer
+
+from .pairing import paired
+
+
+class PairTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        batch = paired(inputs)
+        labels = batch["both_labels"]
+        logits = model(batch["both_tokens"]).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return (loss, logits) if return_outputs else loss
+
+
+def run(model, arguments, dataset):
+    PairTrainer(model=model, args=arguments, train_dataset=dataset).train()
+"""
+PAIRS = """\
+import torch
+
+
+def batch(size):
+    made = {}
+    for side in ("first", "second"):
+        made[f"{side}_tokens"] = torch.randint(1, 11, (2, size))
+        made[f"{side}_labels"] = torch.randint(1, 11, (2, size))
+    return made
+
+
+def paired(batch):
+    sides = [batch["first_tokens"], batch["second_tokens"]]
+    labels = [batch["first_labels"], batch["second_labels"]]
+    return {"both_tokens": torch.cat(sides), "both_labels": torch.cat(labels)}
+
+
+def setup(rank, world, device):
+    return {
+        "self.train_dataset": [batch(3 + n % 3) for n in range(8)],
+        "paired": paired,
+    }
+"""
+
+
+def test_a_trainer_takes_its_micro_batches_from_what_it_is_given_to_train_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pairs.py").write_text(TRAINER)
+    (tmp_path / "objects.py").write_text(PAIRS)
+    given = ("--setup", str(tmp_path / "objects.py"))
+    (found,) = confirmed("--select", "ACC601", *given, str(tmp_path / "pairs.py"))
+    assert found["verdict"] == "confirmed"
+    first = found["passes"][0]["updates"][0]
+    assert (first["microbatches"], first["targets"]) == ([1, 2, 3, 4], [12, 16, 20, 12])

@@ -61,7 +61,8 @@ def written(
     lines = [
         '"""What `accumlint confirm` cannot make up: put objects of your own in the places of `...`.',
         "",
-        "`setup` is called for every run of the loop, so that each begins with fresh objects. What stays `...` is made up.",
+        "`setup` is called for every run of the loop, so that each begins with fresh objects."
+        " What stays `...` is made up.",
         "",
         *textwrap.wrap(without, 110),
         '"""',
@@ -142,9 +143,7 @@ def called_from(
         for alias in node.names
     }
     functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
-    reached = [
-        n.name for n in functions.values() if n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]
+    reached = [n.name for n in functions.values() if n.lineno <= line <= (n.end_lineno or n.lineno)]
     if (name := entry["function"]) and name in functions:
         reached.append(name)
     called: dict[str, None] = {}
@@ -159,7 +158,7 @@ def called_from(
 
 
 def compared(criterion: str, source: str) -> list[str]:
-    """What a loss gets several things of, by methods of its own: `model` of `a = model.old(x)` and `b = model.new(x)`."""
+    """What a loss gets several things of: `model`, where it compares `model.old(x)` with `model.new(x)`."""
     nodes = list(ast.walk(ast.parse(source)))
     read = {
         ast.unparse(part)

@@ -118,9 +118,7 @@ def _beside(plan: Plan, wanted: Iterable[str], evidence: Evidence | None) -> Ite
     source, roles = plan.job.text, plan.job.roles
     first = evidence.raw.get("equal") if evidence else None
     # What is imported from the file's own package, and is not here.
-    yield from asked.called_from(
-        source, plan.job.entry, plan.job.line, _lines_of_imports(evidence)
-    )
+    yield from asked.called_from(source, plan.job.entry, plan.job.line, _lines_of_imports(evidence))
     for name in wanted:
         role = asked.role_of(name, roles, source)
         if role == "criterion":
@@ -204,13 +202,7 @@ def _wanted(
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
     computed = str(reason).startswith(_COMPUTED)
     if not trained or computed:
-        told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
-        wanted = roots(failures, told, len(failures)) | wanted
-        left = {name for one in failures if one["inside"] for name in one["names"]}
-        if computed and (left & {*wanted} or (evidence.made_up and not wanted)):
-            # It comes of what failed first: of something that is missing, or of data that is another's.
-            wanted = {name: line for name, line in wanted.items() if name not in left}
-            wanted |= _first_missing(plan, first, source)
+        wanted |= _reaching(plan, first, source, wanted, computed)
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
@@ -227,6 +219,22 @@ def _wanted(
             # Settings that others lacked are easily given with it.
             wanted = _settings(failures) | wanted
     return wanted or _of_the_loop(plan, first, source)
+
+
+def _reaching(
+    plan: Plan, first: Mapping[str, Any], source: str, wanted: Mapping[str, int], computed: bool
+) -> dict[str, int]:
+    """What stand-ins have reached a loss in the place of; where statements have left those, what these lacked."""
+    failures: list[Mapping[str, Any]] = first["failed"]
+    notes = first["notes"]
+    told = [(name, 0) for text in notes["touched"] if (name := _given(text))]
+    found = roots(failures, told, len(failures))
+    left = {name for one in failures if one["inside"] for name in one["names"]}
+    made_up = notes["own_loss"] and not wanted and not found
+    if computed and (made_up or left & {*wanted, *found}):
+        found = {name: line for name, line in found.items() if name not in left}
+        found |= _first_missing(plan, first, source)
+    return found
 
 
 def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:

@@ -139,13 +139,14 @@ def _trainer(binding: Binding) -> type:
                 binding.turn(True)
                 window: list[Any] = []
                 places: list[int] = []
-                for _ in range(steps):
+                while len(window) < steps:
                     window.append(binding.data.fetch() if own is None else next(own))
                     places.append(binding.data.fetched)
                 counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
                 labels = [_labels(batch) for batch in window]
-                items = sum((one != binding.data.ignored).sum() for one in labels if one is not None)
-                told = (items if counts else None,)
+                known = [one for one in labels if one is not None]
+                items = sum((one != binding.data.ignored).sum() for one in known)
+                told: tuple[Any, ...] = (items if counts else None,)
                 if len(inspect.signature(self.training_step).parameters) == 2:
                     told = ()
                 for place, batch in zip(places, window, strict=True):

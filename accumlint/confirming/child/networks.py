@@ -301,7 +301,7 @@ class Member:
 
 
 def _generated(output: Output) -> Any:
-    """What transformers' networks give where they generate: the tokens, with those they were given, and their scores."""
+    """What a network of transformers gives where it generates: tokens after those it was given, and their scores."""
     logits = output.logits.detach()
     if logits.dim() < 3:
         return output

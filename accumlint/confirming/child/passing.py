@@ -45,9 +45,9 @@ def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
 
 
 def _trailing(steps: int, stepped: Collection[int]) -> int:
-    """How many micro-batches an epoch has beyond whole windows: the most of those after which the loop has not `stepped`.
+    """How many micro-batches an epoch has beyond whole windows: as many as leave something.
 
-    Where its windows are shifted, as by a first one that is shorter, that may be none.
+    That are not those after which a loop has `stepped`; where its windows are shifted by a first one, it may be none.
     """
     return next((n for n in range(steps - 1, -1, -1) if n not in stepped), max(1, steps - 1))
 
