@@ -39,7 +39,8 @@ _CALLED = re.compile(r"positional argument|keyword argument")
 # What is said of tensors that do not fit each other.
 _SIZES = re.compile(
     r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
-    r"|[Dd]imension out of range|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
+    r"|[Dd]imension out of range|has no dimensions"
+    r"|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
 )
 # What is done with a tensor, by which nothing else goes.
 _OF_TENSORS = {
@@ -202,7 +203,7 @@ def _wanted(
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
     computed = str(reason).startswith(_COMPUTED)
     if not trained or computed:
-        wanted |= _reaching(plan, first, source, wanted, computed)
+        wanted = _reaching(plan, first, source, wanted, computed)
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
@@ -224,16 +225,15 @@ def _wanted(
 def _reaching(
     plan: Plan, first: Mapping[str, Any], source: str, wanted: Mapping[str, int], computed: bool
 ) -> dict[str, int]:
-    """What stand-ins have reached a loss in the place of; where statements have left those, what these lacked."""
+    """What is `wanted`, and what stand-ins reached a loss for; where statements have left that, what they lacked."""
     failures: list[Mapping[str, Any]] = first["failed"]
     notes = first["notes"]
     told = [(name, 0) for text in notes["touched"] if (name := _given(text))]
-    found = roots(failures, told, len(failures))
+    found = roots(failures, told, len(failures)) | dict(wanted)
     left = {name for one in failures if one["inside"] for name in one["names"]}
-    made_up = notes["own_loss"] and not wanted and not found
-    if computed and (made_up or left & {*wanted, *found}):
-        found = {name: line for name, line in found.items() if name not in left}
-        found |= _first_missing(plan, first, source)
+    if (computed and notes["own_loss"] and not found) or left & set(map(_given, found)):
+        found = {name: line for name, line in found.items() if _given(name) not in left}
+        found |= {n: at for n, at in _first_missing(plan, first, source).items() if n not in found}
     return found
 
 
@@ -253,7 +253,8 @@ def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[st
             made = {name: at for name, at in one["wanted"] if name in networks}
             rest = [(name, at) for name, at in one["wanted"] if name not in networks]
             found = made | roots(failures, rest, index)
-            wanted = {name: at for name, at in found.items() if name not in left} | wanted
+            free = {name: at for name, at in found.items() if _given(name) not in left}
+            wanted = free | wanted
     return wanted | {n: 0 for n in _feeding(plan, first, source) if n not in wanted}
 
 
@@ -288,7 +289,7 @@ def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]
 
 def _giving(name: str, source: str) -> str:
     """What is given in the place of a name: of a loss, and of what a call gives, what is called."""
-    if "(" in name:
+    if "(" in name or name.rpartition(".")[2] in _OF_TENSORS:
         return _given(name)
     if "." in name or not _LOSS.search(name.lower()):
         return name
