@@ -84,6 +84,20 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     assert str(told.value) == WRONG[text]
 
 
+def test_what_is_left_open_is_made_up(tmp_path: Path) -> None:
+    import torch
+
+    from accumlint.confirming.child.batches import Data
+    from accumlint.confirming.child.given import given
+
+    cpu = torch.device("cpu")
+    data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
+    (tmp_path / "objects.py").write_text(
+        "def setup(rank, world, device): return {'args.rows': 3, 'rank_loss': ...}"
+    )
+    assert given(str(tmp_path / "objects.py"), data, 1, cpu) == {"args.rows": 3}
+
+
 def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
     (tmp_path / "objects.py").write_text(
         "def setup(rank, world, device): return {'rank_loss': lambda scores: scores.mean()}"
@@ -93,6 +107,23 @@ def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
     assert found["setup"] is None
     assert "takes 1 positional argument but 2 were given" in found["reason"]
     assert "what the set-up file gives as `rank_loss` does not do" in found["advice"]
+
+
+def test_conditions_are_those_around_a_line() -> None:
+    from accumlint.confirming.asked import conditions, counts, gone_through
+
+    text = (
+        "def train(model, loader, args):\n"
+        "    for batch in loader:\n"
+        "        for _ in range(args.rounds):\n"
+        "            for start in range(0, 8, 2):\n"
+        "                model(batch[start:]).backward()\n"
+        "        if args.clip is not None and model.training:\n"
+        "            clip(model)\n"
+    )
+    assert conditions(text, 7) == ["args.clip", "model.training"]
+    assert gone_through(text, 5) == {"loader"}
+    assert list(counts(text, 7)) == ["args.rounds"]
 
 
 def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:

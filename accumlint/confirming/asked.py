@@ -182,6 +182,18 @@ def compared(criterion: str, source: str) -> list[str]:
     return [owner for owner, methods in gives.items() if len(methods) > 1]
 
 
+def conditions(source: str, line: int) -> list[str]:
+    """What decides whether a line is run: the names in the conditions around it."""
+    found: dict[str, None] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or line):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Attribute | ast.Name) and isinstance(part.ctx, ast.Load):
+                    found.setdefault(ast.unparse(part))
+    # Of what is an attribute, that is asked for.
+    return [n for n in found if not any(other.startswith(f"{n}.") for other in found)]
+
+
 def parameters(source: str) -> set[str]:
     """The names of what functions are called with."""
     return {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}

@@ -32,6 +32,11 @@ _OF_WINDOWS = {
     "every window held one micro-batch": "as many as several windows of {steps} hold",
     "too few windows were seen": "as many as several windows of {steps} hold",
 }
+# Those that are about what a condition may have kept from being run.
+_SKIPPED = (
+    "nothing was clipped", "the scheduler never moved", "the running average never moved", "nothing was reduced",
+    "a GradScaler is part of the finding",
+)  # fmt: skip
 # How one begins where networks or losses are too much alike.
 _ZERO = "the large batch's gradient is zero"
 # What is said of a call that its function does not fit.
@@ -174,6 +179,8 @@ def _wanted(
     if first["unbound"] or any(one["inside"] for one in first["notes"]["refused"]):
         # What is refused happens before anything that is given could take its place.
         return {}
+    if str(reason).startswith(_SKIPPED):
+        return {name: 0 for name in asked.conditions(source, plan.job.line) if _is_free(name)}
     raised = first["raised"]
     failures: list[Mapping[str, Any]] = first["failed"]
     if raised and (owner := _missed(raised["message"], raised["line"], source)):

@@ -52,6 +52,7 @@ from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+_NORMS = {torch.norm, torch.linalg.norm, torch.linalg.vector_norm}
 # A gradient that is above any threshold.
 _LARGE = 1e30
 # Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
@@ -149,7 +150,9 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         # What torch does inside itself, it does on purpose.
         as_is = self.settings.as_is
-        if not as_is and not _is_torch(sys._getframe(1).f_code.co_filename):
+        # `torch.norm` hands on the precision that it was asked for.
+        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and own:
             if kwargs:
                 kwargs = self._placed(func, kwargs)
             args = self._placed_args(func, args)
