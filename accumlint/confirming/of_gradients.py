@@ -348,19 +348,28 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
     held = _sizes(found, updates)
     usual = max(held.values(), key=[*held.values()].count)
     partial = [u for u in updates if 0 < held[u.number] < usual]
+    whole = [u for u in updates if held[u.number] >= usual]
+    equal = evidence.passes.get("equal")
+    if not partial and key.startswith("trailing") and equal and worth(equal):
+        # All may be, where every batch leaves something: whole ones are those of batches that leave nothing.
+        others = _sizes(equal, worth(equal))
+        usual = max(others.values(), key=[*others.values()].count)
+        partial = [u for u in updates if 0 < held[u.number] < usual]
+        whole = [u for u in worth(equal) if others[u.number] >= usual]
     if not partial:
-        whole = updates if key != "trailing" else []
-        if whole:
+        if key != "trailing" and updates:
             return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
         raise Undecided("no partial window was stepped")
     if evidence.made_up:
         # What each micro-batch weighs is known, whatever ranks apply of it.
-        updates = [replace(u, scale=max(u.weights, default=0.0)) for u in updates]
-        partial = [u for u in updates if 0 < held[u.number] < usual]
-        if any(abs(u.scale - 1) > evidence.low for u in updates if u not in partial):
+        partial, whole = (
+            [replace(u, scale=max(u.weights, default=0.0)) for u in those]
+            for those in (partial, whole)
+        )
+        if any(abs(u.scale - 1) > evidence.low for u in whole):
             raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
     # What a loss is multiplied with everywhere is no partial window's.
-    common = _common([u.scale for u in updates if held[u.number] == usual], evidence.low)
+    common = _common([u.scale for u in whole], evidence.low)
     worst = max(partial, key=lambda u: abs(u.scale / common - 1))
     shows = decide(abs(worst.scale / common - 1), evidence, "the scale's difference from 1")
     size = held[worst.number]
