@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -262,8 +261,6 @@ class Member:
             # What computes a loss from the network that it is given; the name that it gets says what it is.
             return given(*(a for a in args if a is not given))
         output = self._model(*args, **kwargs)
-        if self._name == "generate" and kwargs.get("return_dict_in_generate"):
-            return _generated(output)
         return output.named(self._name)
 
     @property
@@ -298,15 +295,6 @@ class Member:
 
     def __index__(self) -> int:
         return VOCABULARY if "vocab" in self._name else 1
-
-
-def _generated(output: Output) -> Any:
-    """What a network of transformers gives where it generates: tokens after those it was given, and their scores."""
-    logits = output.logits.detach()
-    if logits.dim() < 3:
-        return output
-    tokens = torch.cat([logits.argmax(-1)] * 2, 1)
-    return SimpleNamespace(sequences=tokens, scores=logits.unbind(1), logits=logits.unbind(1))
 
 
 def detached(value: Any) -> Any:

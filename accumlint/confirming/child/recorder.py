@@ -463,7 +463,8 @@ class Recorder(TorchFunctionMode):
     def _goes_on(self) -> bool:
         """Whether an epoch is about to end that the pass is to see, with the first update of the next."""
         # Not longer than an epoch and what is around it.
-        if not self.settings.whole or self.data.fetched > _EPOCH * self.settings.steps:
+        seen = max(self.data.fetched, self.backwards)
+        if not self.settings.whole or seen > _EPOCH * self.settings.steps:
             return False
         ends = (i for i, e in enumerate(self.notes.events) if e["kind"] == "epoch")
         after = self.notes.events[next(ends, len(self.notes.events)) :]

@@ -167,10 +167,6 @@ class Stub:
             return nullcontext(args[0])
         if method == "master_params" and args:
             return [p for group in args[0].param_groups for p in group["params"]]
-        if model is not None and method.startswith("unwrap"):
-            inner = getattr(model, "module", model)
-            # What does so for something is entered.
-            return nullcontext(inner) if "_for_" in method else inner
         if model is not None and WRAPPERS.get(method) != "ddp":
             self._answers.took(self._text)
         if model is not None and WRAPPERS.get(method) == "ddp" and distributed.is_initialized():
