@@ -131,7 +131,7 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
             "parameter": "width, ",
             "loss": "F.cross_entropy(model(inputs).view(-1, width), labels) + 1 / num_items",
         },
-        {"model", "width"},
+        {"model", "loader", "width"},
     ),
     "what was missing before what failed": (
         {

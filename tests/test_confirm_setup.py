@@ -84,6 +84,20 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
     assert str(told.value) == WRONG[text]
 
 
+def test_what_is_left_open_is_made_up(tmp_path: Path) -> None:
+    import torch
+
+    from accumlint.confirming.child.batches import Data
+    from accumlint.confirming.child.given import given
+
+    cpu = torch.device("cpu")
+    data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
+    (tmp_path / "objects.py").write_text(
+        "def setup(rank, world, device): return {'args.rows': 3, 'rank_loss': ...}"
+    )
+    assert given(str(tmp_path / "objects.py"), data, 1, cpu) == {"args.rows": 3}
+
+
 def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
     (tmp_path / "objects.py").write_text(
         "def setup(rank, world, device): return {'rank_loss': lambda scores: scores.mean()}"
@@ -93,6 +107,23 @@ def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
     assert found["setup"] is None
     assert "takes 1 positional argument but 2 were given" in found["reason"]
     assert "what the set-up file gives as `rank_loss` does not do" in found["advice"]
+
+
+def test_conditions_are_those_around_a_line() -> None:
+    from accumlint.confirming.asked import conditions, counts, gone_through
+
+    text = (
+        "def train(model, loader, args):\n"
+        "    for batch in loader:\n"
+        "        for _ in range(args.rounds):\n"
+        "            for start in range(0, 8, 2):\n"
+        "                model(batch[start:]).backward()\n"
+        "        if args.clip is not None and model.training:\n"
+        "            clip(model)\n"
+    )
+    assert set(conditions(text, 7)) == {"args.clip", "model.training"}
+    assert gone_through(text, 5) == {"loader"}
+    assert list(counts(text, 7)) == ["args.rounds"]
 
 
 def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
@@ -125,3 +156,61 @@ def test_what_is_wrong_with_a_set_up_file_is_the_reason(tmp_path: Path) -> None:
     (tmp_path / "objects.py").write_text("loss = None")
     (found,) = confirmed("--setup", str(tmp_path / "objects.py"), str(LOOPS / "train.py"))
     assert (found["verdict"], found["reason"]) == ("undecided", WRONG["loss = None"])
+
+
+TRAINER = """\
+import torch
+import torch.nn.functional as F
+from transformers import Trainer
+
+from .pairing import paired
+
+
+class PairTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        batch = paired(inputs)
+        labels = batch["both_labels"]
+        logits = model(batch["both_tokens"]).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return (loss, logits) if return_outputs else loss
+
+
+def run(model, arguments, dataset):
+    PairTrainer(model=model, args=arguments, train_dataset=dataset).train()
+"""
+PAIRS = """\
+import torch
+
+
+def batch(size):
+    made = {}
+    for side in ("first", "second"):
+        made[f"{side}_tokens"] = torch.randint(1, 11, (2, size))
+        made[f"{side}_labels"] = torch.randint(1, 11, (2, size))
+    return made
+
+
+def paired(batch):
+    sides = [batch["first_tokens"], batch["second_tokens"]]
+    labels = [batch["first_labels"], batch["second_labels"]]
+    return {"both_tokens": torch.cat(sides), "both_labels": torch.cat(labels)}
+
+
+def setup(rank, world, device):
+    return {
+        "self.train_dataset": [batch(3 + n % 3) for n in range(8)],
+        "paired": paired,
+    }
+"""
+
+
+def test_a_trainer_takes_its_micro_batches_from_what_it_is_given_to_train_on(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pairs.py").write_text(TRAINER)
+    (tmp_path / "objects.py").write_text(PAIRS)
+    given = ("--setup", str(tmp_path / "objects.py"))
+    (found,) = confirmed("--select", "ACC601", *given, str(tmp_path / "pairs.py"))
+    assert found["verdict"] == "confirmed"
+    first = found["passes"][0]["updates"][0]
+    assert (first["microbatches"], first["targets"]) == ([1, 2, 3, 4], [12, 16, 20, 12])

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from accumlint.reading import names
 
@@ -16,6 +16,7 @@ _ROLES = {
     "modules": "a torch.nn.ModuleDict of small modules",
     "criterion": "a function that gives the loss",
     "loader": "a list of micro-batches, of which the loop takes one at a time",
+    "collated": "a list of micro-batches, as the data collator gives them to the loss",
     "optimizer": "an optimizer over the parameters of the model that is given here too",
 }
 _CONFIGURATION = re.compile(r"(^|[._])(args|config|cfg|conf|settings|options|opts?|hparams)$")
@@ -27,6 +28,8 @@ _OF_MODULES = {
     "state_dict", "load_state_dict", "requires_grad_", "apply", "children", "named_modules", "module", "no_sync",
     "training", "backward", "step",
 }  # fmt: skip
+# What the Trainer of transformers is given to train on.
+TRAINED_ON = "self.train_dataset"
 # As wide as a line of the file may be, its indentation left out.
 _WIDTH = 92
 # Of longer lines, the beginning tells enough.
@@ -44,19 +47,24 @@ def is_criterion(name: str) -> bool:
 
 
 def written(
-    wanted: Mapping[str, int], roles: Mapping[str, str], source: str, data: str, reason: str
+    wanted: Mapping[str, int],
+    roles: Mapping[str, str],
+    source: str,
+    told: Mapping[str, str],
+    reason: str,
 ) -> str:
     """The file that asks for names, of which each has the line that reads it, 0 where that is not known.
 
-    `data` is what a network gets, in words; `reason` tells what happened without them.
+    `told` is what is said of a role besides, like what a network gets; `reason` tells what happened without them.
     """
-    told = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
+    without = f"Without them: {reason}".replace('"', "'").replace("\\", "/")
     lines = [
-        '"""What `accumlint confirm` cannot make up: put an object of your own in the place of each `...`.',
+        '"""What `accumlint confirm` cannot make up: put objects of your own in the places of `...`.',
         "",
-        "`setup` is called for every run of the loop, so that each begins with fresh objects.",
+        "`setup` is called for every run of the loop, so that each begins with fresh objects."
+        " What stays `...` is made up.",
         "",
-        *textwrap.wrap(told, 110),
+        *textwrap.wrap(without, 110),
         '"""',
         "",
         "import torch",
@@ -66,7 +74,7 @@ def written(
         "    return {",
     ]
     for name, line in wanted.items():
-        meant = "; ".join(_meant(name, line, roles, source, data))
+        meant = "; ".join(_meant(name, line, roles, source, told))
         lines += [f"        # {part}" for part in textwrap.wrap(meant, _WIDTH)]
         lines.append(f"        {json.dumps(name)}: ...,")
     return "\n".join((*lines, "    }", ""))
@@ -89,16 +97,115 @@ def role_of(name: str, roles: Mapping[str, str], source: str) -> str:
 
 
 def gone_through(source: str, line: int = 0) -> set[str]:
-    """The names that loops which train go through: that of the innermost loop around a line where one is, else all."""
-    loops = [
+    """The names that loops which train go through: that of the innermost around a line that has one, else all."""
+    loops = _loops(source)
+    around = [n for n in loops if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    inwards = sorted(around, key=lambda n: -n.lineno)
+    innermost = next(filter(None, (_source(loop.iter) for loop in inwards)), "")
+    return {innermost} if innermost else set(filter(None, (_source(n.iter) for n in loops)))
+
+
+def counts(source: str, line: int) -> Iterator[str]:
+    """The settings that say how often loops which train go round inside the one around a line, or around it."""
+    around = [n for n in _loops(source) if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    named = [n for n in around if _source(n.iter)]
+    within = max(named, key=lambda n: n.lineno, default=None)
+    for loop in _loops(source):
+        if within and not within.lineno < loop.lineno <= (within.end_lineno or within.lineno):
+            continue
+        match loop.iter:
+            case ast.Call(func=ast.Name("range"), args=[ast.Attribute(value=owner) as count]):
+                if is_configuration(ast.unparse(owner)):
+                    yield ast.unparse(count)
+            case _:
+                pass
+
+
+def left_behind(source: str, lines: Collection[int]) -> list[str]:
+    """The modules of its own package that a source imports from at some lines, as it names them."""
+    found = [
+        "." * node.level + (node.module or "")
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ImportFrom) and node.level and node.lineno in lines
+    ]
+    return list(dict.fromkeys(found))
+
+
+def called_from(
+    source: str, entry: Mapping[str, str | None], line: int, lines: Collection[int]
+) -> list[str]:
+    """What is imported at some lines, and called by the function around a line or by what that calls in turn."""
+    nodes = list(ast.walk(ast.parse(source)))
+    imported = {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and node.lineno in lines
+        for alias in node.names
+    }
+    functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
+    reached = [n.name for n in functions.values() if n.lineno <= line <= (n.end_lineno or n.lineno)]
+    if (name := entry["function"]) and name in functions:
+        reached.append(name)
+    called: dict[str, None] = {}
+    for name in reached:
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Call):
+                last = ast.unparse(node.func).removeprefix("self.")
+                called.setdefault(last)
+                if last in functions and last not in reached:
+                    reached.append(last)
+    return [name for name in called if name in imported]
+
+
+def compared(criterion: str, source: str) -> list[str]:
+    """What a loss gets several things of: `model`, where it compares `model.old(x)` with `model.new(x)`."""
+    nodes = list(ast.walk(ast.parse(source)))
+    read = {
+        ast.unparse(part)
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == criterion
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords))
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Name)
+    }
+    gives: dict[str, set[str]] = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(
+                targets=[target], value=ast.Call(func=ast.Attribute(value=owner, attr=method))
+            ):
+                parts = target.elts if isinstance(target, ast.Tuple) else [target]
+                if read & {ast.unparse(part) for part in parts}:
+                    gives.setdefault(ast.unparse(owner), set()).add(method)
+            case _:
+                pass
+    return [owner for owner, methods in gives.items() if len(methods) > 1]
+
+
+def conditions(source: str, line: int) -> list[str]:
+    """What decides whether a line is run: the names in the conditions around it."""
+    found: dict[str, None] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or line):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Attribute | ast.Name) and isinstance(part.ctx, ast.Load):
+                    found.setdefault(ast.unparse(part))
+    # Of what is an attribute, that is asked for.
+    return [n for n in found if not any(other.startswith(f"{n}.") for other in found)]
+
+
+def parameters(source: str) -> set[str]:
+    """The names of what functions are called with."""
+    return {node.arg for node in ast.walk(ast.parse(source)) if isinstance(node, ast.arg)}
+
+
+def _loops(source: str) -> list[ast.For]:
+    """The loops in which something goes backward."""
+    return [
         loop
         for loop in ast.walk(ast.parse(source))
         if isinstance(loop, ast.For) and any(map(_goes_backward, ast.walk(loop)))
     ]
-    around = [n for n in loops if n.lineno <= line <= (n.end_lineno or n.lineno)]
-    if around:
-        loops = [max(around, key=lambda n: n.lineno)]
-    return set(filter(None, (_source(loop.iter) for loop in loops)))
 
 
 def _source(through: ast.expr) -> str:
@@ -112,18 +219,26 @@ def _goes_backward(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "backward"
 
 
-def _meant(name: str, line: int, roles: Mapping[str, str], source: str, data: str) -> Iterator[str]:
+def _meant(
+    name: str, line: int, roles: Mapping[str, str], source: str, told: Mapping[str, str]
+) -> Iterator[str]:
     """What is to stand for a name: what its role asks for, where it is read, and what is done with it."""
     role = role_of(name, roles, source)
     if role == "model" and re.search(rf"{re.escape(name)}(\.items\(|\[)", source):
         role = "modules"
+    if name == TRAINED_ON:
+        role = "collated"
     if role in _ROLES:
         yield _ROLES[role]
     elif is_configuration(name):
         yield "a types.SimpleNamespace with what its name does not tell"
-    if role == "model" and data:
-        yield data
-    used = list(_used(name, source, role == "model"))
+    if role in told:
+        yield told[role]
+    if role == "collated":
+        if keys := _keys(source):
+            yield f"dictionaries with {', '.join(map(repr, keys[:_MOST]))}"
+        return
+    used = list(_used(name, source, role in ("model", "loader")))
     if used:
         yield from used
         return
@@ -171,6 +286,21 @@ def _used(name: str, source: str, asks: bool) -> Iterator[str]:
     yield from (f"called at {call}" for call in calls[:1])
     if (told := list(dict.fromkeys(asked))) and asks:
         yield f"needs {', '.join(f'.{one}' for one in told[:_MOST])}"
+
+
+def _keys(source: str) -> list[str]:
+    """The keys by which functions take what they are given apart, where that is called a micro-batch."""
+    found = [
+        node.slice.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("inputs", "batch")
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _is(owner: ast.expr, name: str) -> bool:

@@ -70,14 +70,15 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
             "no epoch leaves micro-batches that are dropped or leak into other windows",
             {"left": 0},
         )
-    names = listed(found.left)
-    fate = "and no update of that epoch applies them"
+    names, one = listed(found.left), len(found.left) == 1
+    went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
+    fate = f"and no update of that epoch applies {'it' if one else 'them'}"
     if leaked:
-        fate = f"and leak into update {leaked.number} of the next epoch"
+        fate = f"and {'leaks' if one else 'leak'} into update {leaked.number} of the next epoch"
     return Answer(
         True,
         float(len(found.left)),
-        f"micro-batches {names} go backward {fate}",
+        f"{went} backward {fate}",
         {"left": len(found.left)},
     )
 

@@ -23,6 +23,20 @@ _TELLING = {"model", "criterion"}
 _COMPUTED = ("a stand-in reached the loss", "no loss was seen")
 # How a reason begins where data made on the spot is too much alike.
 _ALIKE = "every micro-batch counted as many targets"
+# How reasons begin that are about which windows an epoch makes, and what the user's own micro-batches have to be then.
+_OF_WINDOWS = {
+    _ALIKE: "with different numbers of targets",
+    "no partial window was stepped": "of which the last window has fewer than {steps}",
+    "no epoch ended": "which end inside a window of {steps}",
+    "a short window at the beginning": "which end inside a window of {steps}",
+    "every window held one micro-batch": "as many as several windows of {steps} hold",
+    "too few windows were seen": "as many as several windows of {steps} hold",
+}
+# Those that are about what a condition may have kept from being run.
+_SKIPPED = (
+    "nothing was clipped", "the scheduler never moved", "the running average never moved", "nothing was reduced",
+    "a GradScaler is part of the finding",
+)  # fmt: skip
 # How one begins where networks or losses are too much alike.
 _ZERO = "the large batch's gradient is zero"
 # What is said of a call that its function does not fit.
@@ -30,7 +44,8 @@ _CALLED = re.compile(r"positional argument|keyword argument")
 # What is said of tensors that do not fit each other.
 _SIZES = re.compile(
     r"batch_size \(|is invalid for input of size|must match the size|shapes cannot be multiplied"
-    r"|[Dd]imension out of range|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
+    r"|[Dd]imension out of range|has no dimensions"
+    r"|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
 )
 # What is done with a tensor, by which nothing else goes.
 _OF_TENSORS = {
@@ -59,7 +74,22 @@ def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Un
     if given and not lacking:
         told = " and ".join(f"`{name}`" for name in given)
         hints.append(f"what the set-up file gives as {told} does not do what the loop asks of it")
+    if missing := asked.left_behind(plan.job.text, _lines_of_imports(evidence)):
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        hints.append(
+            f"asked in its project, the file finds what it imports from `{missing[0]}`{others}"
+        )
     return "; ".join((*hints, _by_script(plan)))
+
+
+def _lines_of_imports(evidence: Evidence | None) -> list[int]:
+    """The lines that imported from a package around the file, and found none."""
+    first = evidence.raw.get("equal") if evidence else None
+    return _lines_of_failed_imports(first["failed"]) if first else []
+
+
+def _lines_of_failed_imports(failures: Sequence[Mapping[str, Any]]) -> list[int]:
+    return [one["line"] for one in failures if "no known parent package" in one["reason"]]
 
 
 def _by_script(plan: Plan) -> str:
@@ -78,11 +108,32 @@ def setup(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Und
     if not wanted:
         return ""
     source, roles, given = plan.job.text, plan.job.roles, _given_already(evidence)
+    wanted |= {name: 0 for name in _beside(plan, wanted, evidence) if name not in {*wanted, *given}}
     if any(asked.role_of(name, roles, source) == "optimizer" for name in wanted):
         # What it is over.
         models = (n for n, role in roles.items() if role == "model" and n not in given)
         wanted = dict.fromkeys(islice(models, 1), 0) | wanted
-    return asked.written(wanted, roles, source, _data(evidence, plan), str(reason))
+    told = {"model": _data(evidence, plan), "loader": _of_windows(reason, evidence)}
+    said = {role: text for role, text in told.items() if text}
+    return asked.written(wanted, roles, source, said, str(reason))
+
+
+def _beside(plan: Plan, wanted: Iterable[str], evidence: Evidence | None) -> Iterator[str]:
+    """What would be missed next: the data of a network, and the network that a loss asks for several things."""
+    assert plan.job is not None
+    source, roles = plan.job.text, plan.job.roles
+    first = evidence.raw.get("equal") if evidence else None
+    # What is imported from the file's own package, and is not here.
+    yield from asked.called_from(source, plan.job.entry, plan.job.line, _lines_of_imports(evidence))
+    for name in wanted:
+        role = asked.role_of(name, roles, source)
+        if role == "criterion":
+            for owner in asked.compared(name, source):
+                if roles.get(owner) == "model":
+                    yield owner
+                    yield from _feeding(plan, first, source) if first else ()
+        elif role == "model" and first and plan.job.entry["driver"] != "trainer":
+            yield from _feeding(plan, first, source)
 
 
 def _lacking(
@@ -122,14 +173,14 @@ def _wanted(
     if first is None:
         line = launched.line
         return dict.fromkeys(_read(line, source), line)
-    if str(reason).startswith(_ALIKE):
-        # The user's own micro-batches may differ.
-        loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
-        own = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
-        return dict.fromkeys(own[:1], 0)
+    if _of_windows(reason, evidence):
+        # The user's own micro-batches may be others.
+        return dict.fromkeys(_feeding(plan, first, source), 0)
     if first["unbound"] or any(one["inside"] for one in first["notes"]["refused"]):
         # What is refused happens before anything that is given could take its place.
         return {}
+    if str(reason).startswith(_SKIPPED):
+        return {name: 0 for name in asked.conditions(source, plan.job.line) if _is_free(name)}
     raised = first["raised"]
     failures: list[Mapping[str, Any]] = first["failed"]
     if raised and (owner := _missed(raised["message"], raised["line"], source)):
@@ -152,18 +203,20 @@ def _wanted(
         found = [n for n in networks if n in involved]
         found = found or [n for n in networks if plan.job.roles.get(n) == "model"] or networks
         if found:
-            return dict.fromkeys((*found, *_shaping(raised["line"], source)), 0)
+            misshaped = [f["line"] for f in failures if f["inside"] and _SIZES.search(f["reason"])]
+            told = (name for line in misshaped for name in _shaped_by(line, source))
+            return dict.fromkeys((*found, *_shaping(raised["line"], source), *told), 0)
     wanted = roots(failures, first["wanted"], len(failures))
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
-    if not trained or str(reason).startswith(_COMPUTED):
-        told = [(name, 0) for text in first["notes"]["touched"] if (name := _given(text))]
-        wanted = roots(failures, told, len(failures)) | wanted
+    computed = str(reason).startswith(_COMPUTED)
+    if not trained or computed:
+        wanted = _reaching(plan, first, source, wanted, computed)
         if wanted:
             # What else is None and was to be something is asked for at once.
             wanted |= _nothings(failures, _behind_losses(source))
     if str(reason).startswith(_ZERO):
         return wanted or _of_the_loop(plan, first, source)
-    if wanted or trained:
+    if wanted or (trained and not computed):
         return wanted
     if raised:
         line: int = raised["line"]
@@ -176,6 +229,42 @@ def _wanted(
     return wanted or _of_the_loop(plan, first, source)
 
 
+def _reaching(
+    plan: Plan, first: Mapping[str, Any], source: str, wanted: Mapping[str, int], computed: bool
+) -> dict[str, int]:
+    """What is `wanted`, and what stand-ins reached a loss for; where statements have left that, what they lacked."""
+    failures: list[Mapping[str, Any]] = first["failed"]
+    notes = first["notes"]
+    told = [(name, 0) for text in notes["touched"] if (name := _given(text))]
+    found = roots(failures, told, len(failures)) | dict(wanted)
+    left = {name for one in failures if one["inside"] for name in one["names"]}
+    if (computed and notes["own_loss"] and not found) or left & set(map(_given, found)):
+        found = {name: line for name, line in found.items() if _given(name) not in left}
+        found |= {n: at for n, at in _first_missing(plan, first, source).items() if n not in found}
+    return found
+
+
+def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str, int]:
+    """What kept the statements of a loop from their values, and its data, which may be why.
+
+    Left out is what statements that failed before should have given, and what functions are called with.
+    """
+    assert plan.job is not None
+    failures: list[Mapping[str, Any]] = first["failed"]
+    left = {name for one in failures for name in one["names"]} | asked.parameters(source)
+    networks = {name for name, what in first["standins"].items() if "a network of" in what}
+    left -= networks
+    wanted: dict[str, int] = {}
+    for index, one in enumerate(failures):
+        if one["inside"]:
+            made = {name: at for name, at in one["wanted"] if name in networks}
+            rest = [(name, at) for name, at in one["wanted"] if name not in networks]
+            found = made | roots(failures, rest, index)
+            free = {name: at for name, at in found.items() if _given(name) not in left}
+            wanted = free | wanted
+    return wanted | {n: 0 for n in _feeding(plan, first, source) if n not in wanted}
+
+
 def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[str, int]:
     """What was None in the loop, for the statements that failed of it and are `behind` the loss."""
     found: dict[str, int] = {}
@@ -185,9 +274,29 @@ def _nothings(failures: Sequence[Mapping[str, Any]], behind: set[str]) -> dict[s
     return found
 
 
+def _of_windows(reason: Undecided, evidence: Evidence | None) -> str:
+    """What the user's own micro-batches have to be where a reason is about windows, "" for another reason."""
+    first = evidence.raw.get("equal") if evidence else None
+    told = (text for start, text in _OF_WINDOWS.items() if str(reason).startswith(start))
+    return next(told, "").format(steps=first["spec"]["steps"]) if first else ""
+
+
+def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]:
+    """What decides how many micro-batches a window holds: the loader of a loop, and settings that count its rounds."""
+    assert plan.job is not None
+    if plan.job.entry["driver"] == "trainer":
+        yield asked.TRAINED_ON
+        return
+    own = sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
+    loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
+    made = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
+    yield from [n for n in own if n in loaders][:1] or own[:1] or made[:1]
+    yield from asked.counts(source, plan.job.line)
+
+
 def _giving(name: str, source: str) -> str:
     """What is given in the place of a name: of a loss, and of what a call gives, what is called."""
-    if "(" in name:
+    if "(" in name or name.rpartition(".")[2] in _OF_TENSORS:
         return _given(name)
     if "." in name or not _LOSS.search(name.lower()):
         return name
@@ -291,6 +400,18 @@ def _shaping(line: int, source: str) -> Iterator[str]:
                 yield from (ast.unparse(a) for a in args if isinstance(a, ast.Name | ast.Attribute))
             case _:
                 pass
+
+
+def _shaped_by(line: int, source: str) -> Iterator[str]:
+    """The settings that what gives a tensor its shape at a line is computed from."""
+    names_of = set(_shaping(line, source))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign) and names_of & {ast.unparse(t) for t in node.targets}:
+            for part in ast.walk(node.value):
+                if isinstance(part, ast.Attribute) and asked.is_configuration(
+                    ast.unparse(part.value)
+                ):
+                    yield ast.unparse(part)
 
 
 def _made_of(name: str, source: str) -> list[str]:

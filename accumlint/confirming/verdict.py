@@ -232,6 +232,8 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         if not updates and not loud and plan.symptom is not Symptom.MISSED:
             raise Undecided(f"the optimizer never stepped{_because(first)}")
         if updates and all(u.reference < 1e-9 for u in updates):
+            if raised and not loud:
+                raise Undecided(f"the loop did not run on with stand-ins: {_raised(raised)}")
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
 
 

@@ -53,11 +53,11 @@ _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 class Data:
     """What a pass feeds: its kind ("tokens", "rows", "values", "frames"), and each micro-batch's number of targets.
 
-    `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that the
-    loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the `piece`
-    in hand begins at that place. `fed` is the last one that a loader gave; the one in hand is `spent` when it has gone
-    backward. `last` is what a network gave last; `outputs`, if there are any, are what each network has given since
-    the last backward.
+    `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that
+    the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
+    `piece` in hand begins at that place. `fed` is the last one that a loader gave; the one in hand is `spent` when
+    it has gone backward; it has `begun` when the user's own loader gave one. `last` is what a network gave last;
+    `outputs`, if there are any, are what each network has given since the last backward.
     """
 
     kind: str
@@ -74,6 +74,7 @@ class Data:
     fetched: int = 0
     current: int = 0
     fed: int = 0
+    begun: bool = False
     spent: bool = False
     looked_at: int = 0
     backwards: int = 0
@@ -156,6 +157,7 @@ class Data:
             raise Enough
         self.fetched += 1
         self.current = self.fetched
+        self.begun = True
 
     def thaw(self) -> None:
         """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole."""
@@ -166,7 +168,10 @@ class Data:
 
     def now(self) -> Batch:
         """The micro-batch being worked on."""
-        if self.current not in self.batches:
+        if self.current not in self.batches and self.begun:
+            # Beside one of the user's own.
+            self.batches[self.current] = Batch(self, self.current)
+        elif self.current not in self.batches:
             self.current = self.fetch().number
         return self.batches[self.current]
 

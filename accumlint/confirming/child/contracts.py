@@ -18,9 +18,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from accumlint.confirming.child.batches import Enough
+from accumlint.confirming.child.batches import Batch, Enough
 from accumlint.confirming.child.binding import Binding
+from accumlint.confirming.child.stub import Absent
+from accumlint.confirming.child.things import Unbound
 
+# What a Trainer takes its micro-batches from, by the names under which a set-up file gives them.
+_FEEDING = ("self.train_dataset", "train_dataset", "train_dataloader")
 # The packages that a contract can stand for.
 PACKAGES = ("transformers", "lightning", "pytorch_lightning", "lightning_fabric")
 
@@ -130,22 +134,38 @@ def _trainer(binding: Binding) -> type:
             optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
             # `self.model` stays what it was.
             wrapped = _in_ddp(model)
+            own = next((binding.take(n) for n in _FEEDING if n in binding.given), None)
             while True:
                 binding.turn(True)
-                window = [binding.data.fetch() for _ in range(steps)]
+                window: list[Any] = []
+                places: list[int] = []
+                while len(window) < steps:
+                    window.append(binding.data.fetch() if own is None else next(own))
+                    places.append(binding.data.fetched)
                 counts = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
-                items = sum((batch.labels != binding.data.ignored).sum() for batch in window)
-                told = (items if counts else None,)
+                labels = [_labels(batch) for batch in window]
+                known = [one for one in labels if one is not None]
+                items = sum((one != binding.data.ignored).sum() for one in known)
+                told: tuple[Any, ...] = (items if counts else None,)
                 if len(inspect.signature(self.training_step).parameters) == 2:
                     told = ()
-                for batch in window:
-                    last = batch is window[-1]
+                for place, batch in zip(places, window, strict=True):
+                    last = place == places[-1]
+                    binding.data.current = place
                     with nullcontext() if last or wrapped is model else wrapped.no_sync():
-                        self.training_step(wrapped, batch.use(), *told)
+                        one = batch.use() if isinstance(batch, Batch) else batch
+                        self.training_step(wrapped, one, *told)
                 optimizer.step()
                 optimizer.zero_grad()
 
     return Trainer
+
+
+def _labels(batch: Any) -> Any:
+    """The labels of a micro-batch; None where it has none."""
+    if isinstance(batch, Batch):
+        return batch.labels
+    return batch.get("labels") if isinstance(batch, dict) else None
 
 
 def _model(binding: Binding) -> Any:
@@ -291,7 +311,11 @@ def drive(kind: str, made: Any, binding: Binding) -> None:
 
     Raises:
         Enough: when the run has seen as many updates as it needs.
+        Unbound: where the framework's class, through one that is not here, is no base of the user's.
     """
+    if kind == "trainer" and isinstance(made, Absent):
+        missing = next(b.absent for b in type(made).__mro__ if "absent" in vars(b))
+        raise Unbound(f"`{type(made).__name__}` is based on `{missing}`, which is not here")
     if kind == "loss":
         made = names(binding)["Trainer"](compute_loss_func=made)
     (made.fit if kind == "module" else made.train)()

@@ -83,7 +83,7 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
     """The objects that the `setup(rank, world, device)` of a file returns, by the names they are to have.
 
     Raises:
-        GivenError: where it has no such function, fails, or returns no mapping.
+        GivenError: where it has no such function, fails, returns no mapping, or gives nothing in it.
     """
     try:
         found = runpy.run_path(file, run_name="accumlint_setup")["setup"](data.rank, world, device)
@@ -96,11 +96,12 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
         raise GivenError("`setup` in the set-up file returns no dictionary")
     # Of what types its keys and values are, only the user knows.
     objects: dict[str, Any] = dict(found)  # pyright: ignore[reportUnknownArgumentType]
-    open_ = [name for name, value in objects.items() if value is ...]
-    if open_:
-        raise GivenError(f"the set-up file leaves `{open_[0]}` open")
+    # What is left open is made up as before.
+    filled = {name: value for name, value in objects.items() if value is not ...}
+    if objects and not filled:
+        raise GivenError(f"the set-up file leaves `{next(iter(objects))}` open")
     return {
-        name: Fed(value, data) if _feeds(name, value) else value for name, value in objects.items()
+        name: Fed(value, data) if _feeds(name, value) else value for name, value in filled.items()
     }
 
 

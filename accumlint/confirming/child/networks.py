@@ -263,6 +263,11 @@ class Member:
         output = self._model(*args, **kwargs)
         return output.named(self._name)
 
+    @property
+    def network(self) -> str:
+        """The name of the network that it is of."""
+        return self._model.name_
+
     def __repr__(self) -> str:
         return f"model.{self._name}"
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -43,10 +44,12 @@ def _counts(regime: str, kind: str, rank: int, cut: int) -> Any:
     return lambda _: cut or 4
 
 
-def _trailing(steps: int, first: int) -> int:
-    """How many micro-batches an epoch has beyond whole windows; other than the first window, which shifts the rest."""
-    usual = max(1, steps - 1)
-    return max(1, steps - 2) if first == usual else usual
+def _trailing(steps: int, stepped: Collection[int]) -> int:
+    """How many micro-batches an epoch has beyond whole windows: as many as leave something.
+
+    That are not those after which a loop has `stepped`; where its windows are shifted by a first one, it may be none.
+    """
+    return next((n for n in range(steps - 1, -1, -1) if n not in stepped), max(1, steps - 1))
 
 
 def make(
@@ -66,10 +69,11 @@ def make(
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
     length = 2 * steps + (
-        _trailing(steps, job.get("first", 0)) if spec["regime"] == "trailing" else 0
+        _trailing(steps, job.get("stepped", ())) if spec["regime"] == "trailing" else 0
     )
-    # Into as many pieces of two rows as there are steps.
-    cut = 2 * steps if job["cuts"] else 0
+    # Into as many pieces of two rows as there are steps; where windows are to be left open, into one less.
+    pieces = steps - 1 if spec["regime"] == "trailing" and steps > 1 else steps
+    cut = 2 * pieces if job["cuts"] else 0
     data = Data(
         kind=kind, counts=_counts(spec["regime"], kind, rank, cut), length=length,
         seed=order["seed"], rank=rank, device=device, dtype=dtype,
@@ -81,6 +85,7 @@ def make(
         steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
         inject=spec.get("inject", 0), large=spec.get("large", False),
         undefined=spec.get("undefined", False), graphs=job["graphs"],
+        whole=spec["regime"] == "trailing",
     )  # fmt: skip
     data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
     recorder = Recorder(data, settings)

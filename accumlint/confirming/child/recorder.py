@@ -52,10 +52,13 @@ from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+_NORMS = {torch.norm, torch.linalg.norm, torch.linalg.vector_norm}
 # A gradient that is above any threshold.
 _LARGE = 1e30
 # Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
 _DOUBLED = 5
+# An epoch that ends inside a window, and the windows before and after it, in accumulation steps.
+_EPOCH = 5
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
 
 
@@ -147,7 +150,9 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         # What torch does inside itself, it does on purpose.
         as_is = self.settings.as_is
-        if not as_is and not _is_torch(sys._getframe(1).f_code.co_filename):
+        # `torch.norm` hands on the precision that it was asked for.
+        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and own:
             if kwargs:
                 kwargs = self._placed(func, kwargs)
             args = self._placed_args(func, args)
@@ -452,8 +457,18 @@ class Recorder(TorchFunctionMode):
 
     def turn(self) -> None:
         """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""
-        if self.stepped >= self.settings.updates:
+        if self.stepped >= self.settings.updates and not self._goes_on():
             raise Enough
+
+    def _goes_on(self) -> bool:
+        """Whether an epoch is about to end that the pass is to see, with the first update of the next."""
+        # Not longer than an epoch and what is around it.
+        seen = max(self.data.fetched, self.backwards)
+        if not self.settings.whole or seen > _EPOCH * self.settings.steps:
+            return False
+        ends = (i for i, e in enumerate(self.notes.events) if e["kind"] == "epoch")
+        after = self.notes.events[next(ends, len(self.notes.events)) :]
+        return not any(e["kind"] == "step" for e in after)
 
     def index(self, optimizer: Any) -> int:
         for index, other in enumerate(self.seen):

@@ -76,8 +76,14 @@ _WEIGHTS = re.compile(r"(^|_)(weights|coefs|coefficients|lambdas)$")
 ITEM = "[…]"
 
 
+# What is large takes long to be written out.
+_LARGE = (torch.Tensor, torch.nn.Module, list, dict)
+
+
 def _text(value: object) -> str:
-    return value._text if isinstance(value, Stub) else repr(value)[:30]
+    if isinstance(value, Stub):
+        return value._text
+    return type(value).__name__ if isinstance(value, _LARGE) else repr(value)[:30]
 
 
 class Stub:
@@ -241,7 +247,7 @@ class Stub:
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
         answers, text = self._answers, self._text
-        return (type("Absent", (Absent,), {"_answers": answers, "_text": text}),)
+        return (type("Absent", (Absent,), {"_answers": answers, "_text": text, "absent": text}),)
 
     def __instancecheck__(self, _: object) -> bool:
         """Nothing that is here is of a class that is not."""

@@ -403,7 +403,9 @@ class _Last(importlib.abc.MetaPathFinder):
             sys.modules[fullname] = importlib.import_module(_RENAMED[fullname])
             return sys.modules[fullname].__spec__
         if top in DRIVERS:
-            raise Unbound(f"{top} drives this loop and is not installed here")
+            raise Unbound(
+                f"{top} drives this loop and is not installed here; install it beside accumlint"
+            )
         return self.finder.spec(fullname)
 
 

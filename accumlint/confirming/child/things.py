@@ -516,7 +516,11 @@ class Things:
 def unimportable(package: str, problem: Exception) -> str:
     """Why a package that drives a loop is not here."""
     lacks = isinstance(problem, ModuleNotFoundError) and problem.name == package
-    why = "is not installed here" if lacks else f"cannot be imported here: {problem}"
+    why = (
+        "is not installed here; install it beside accumlint"
+        if lacks
+        else f"cannot be imported here: {problem}"
+    )
     return f"{package} drives this loop and {why}"
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from accumlint.confirming.child.batches import Loader
 from accumlint.confirming.child.given import Fed
-from accumlint.confirming.child.networks import Criterion
+from accumlint.confirming.child.networks import Criterion, Member
 from accumlint.confirming.child.outputs import Output
 from accumlint.confirming.child.stub import Stub
 from accumlint.confirming.child.telling import is_project
@@ -134,6 +134,8 @@ def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str])
             # Of settings it is one that is missing.
             spoken_for.add(node.value)
             yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}", value
+        elif isinstance(value, Member):
+            yield value.network or name, value
         elif isinstance(value, Stub):
             yield _text(value) or name, value
         elif name in told or isinstance(value, Loader):

@@ -205,7 +205,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         return {"passes": [first]}
     kind = first["kind"]
     passes.append(first)
-    job["first"] = everywhere(prefixed, "first", rank, world, _first_window(first))[0]
+    job["stepped"] = everywhere(prefixed, "stepped", rank, world, _stepped(first))[0]
     pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
     cut = first["raised"] is not None
     told = everywhere(prefixed, "tells", rank, world, [_tells(first), cut or has_stepped(first)])
@@ -243,10 +243,17 @@ def _tells(first: dict[str, Any]) -> dict[str, bool]:
     }  # fmt: skip
 
 
-def _first_window(first: dict[str, Any]) -> int:
-    """How many micro-batches the first step comes after."""
-    events = itertools.takewhile(lambda e: e["kind"] != "step", first["notes"]["events"])
-    return len({e["microbatch"] for e in events if e["kind"] == "backward"})
+def _stepped(first: dict[str, Any]) -> list[int]:
+    """After how many micro-batches of its first epoch a pass has stepped, whole windows left out."""
+    events = itertools.takewhile(lambda e: e["kind"] != "epoch", first["notes"]["events"])
+    seen: set[int] = set()
+    found: set[int] = set()
+    for event in events:
+        if event["kind"] == "backward":
+            seen.add(event["microbatch"])
+        elif event["kind"] == "step":
+            found.add(len(seen) % first["spec"]["steps"])
+    return sorted(found)
 
 
 def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
