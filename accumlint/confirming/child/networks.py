@@ -39,7 +39,23 @@ def seed_with(number: int) -> None:
         torch.cuda.manual_seed_all(number)
 
 
-class Model(nn.Module):
+class Asked(nn.Module):
+    """A module that gives what the user's own would have, to his code only: libraries ask what a module has."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+        return self.lacking(name)
+
+    def lacking(self, name: str) -> Any:
+        """What stands for an attribute that it does not have."""
+        raise NotImplementedError
+
+
+class Model(Asked):
     """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
 
     def __init__(self, data: Data, seed: int) -> None:
@@ -150,23 +166,18 @@ class Model(nn.Module):
         flat = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(*flat, ignore_index=data.ignored, reduction="sum") / items
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            # Libraries ask what a model has; only the user's own code knows what his would have.
-            if name.startswith("_") or is_library(sys._getframe(1)):
-                raise
-            if name == "module":
-                return self._unwrapped(name)
-            if name == "no_sync":
-                return nullcontext
-            if name in ("device", "dtype"):
-                return getattr(self.data_[0], name)
-            return _member(self, name)
+    def lacking(self, name: str) -> Any:
+        """A part of it, a setting, or what every model has in its wrapper."""
+        if name == "module":
+            return self._unwrapped(name)
+        if name == "no_sync":
+            return nullcontext
+        if name in ("device", "dtype"):
+            return getattr(self.data_[0], name)
+        return _member(self, name)
 
 
-class Modules(nn.ModuleDict):
+class Modules(Asked, nn.ModuleDict):
     """The networks of an object by their names, of which there is one, whatever it is asked for by."""
 
     def __init__(self, model: Model) -> None:
@@ -175,12 +186,8 @@ class Modules(nn.ModuleDict):
     def __getitem__(self, key: str) -> Any:
         return self._modules.get(key, self._modules["model"])
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("_") or is_library(sys._getframe(1)):
-                raise
+    def lacking(self, name: str) -> Any:
+        """Its one network."""
         return self._modules["model"]
 
 
@@ -311,7 +318,7 @@ def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
     return not target.is_floating_point() and target.shape == logits.shape[:-1]
 
 
-class Criterion(nn.Module):
+class Criterion(Asked):
     """The usual loss of the kind of data, a mean over the targets that count."""
 
     def __init__(self, data: Data, name: str = "criterion") -> None:
@@ -344,13 +351,8 @@ class Criterion(nn.Module):
             logits, target = logits.flatten(0, -2), target.flatten()
         return F.cross_entropy(logits, target, ignore_index=data.ignored)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name.startswith("_") or is_library(sys._getframe(1)):
-                raise
-        # A method by which an object of the user's works it out.
+    def lacking(self, name: str) -> Any:
+        """A method by which an object of the user's works it out, or what else it carries."""
         return self if "loss" in name else self.data_[0].unknown(f"criterion.{name}")
 
 
