@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.names import is_of_plugin
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -20,7 +21,6 @@ from accumlint.reading.parts import (
     walk,
 )
 from accumlint.reading.program import Program
-from accumlint.reading.usage import is_of_plugin
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 
@@ -158,7 +158,9 @@ def sure(trace: Trace, backward: Backward) -> Confidence:
 
 def _where(trace: Trace, backward: Backward) -> str:
     """Where a division by the framework hangs on what the Accelerator runs under."""
-    by_plugin = backward.via == "accelerator" and any(map(is_of_plugin, trace.program.of(Item)))
+    by_plugin = backward.via == "accelerator" and any(
+        is_of_plugin(render(item)) for item in trace.program.of(Item)
+    )
     return ", where it runs under DeepSpeed" if by_plugin else ""
 
 

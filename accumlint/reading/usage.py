@@ -57,15 +57,6 @@ def clears(body: Iterable[p.Stmt]) -> bool:
     return any(names.is_clearing(p.dotted(call.func).rpartition(".")[2]) for call in calls)
 
 
-def is_of_plugin(item: p.Item) -> bool:
-    """True for `accelerator.state.deepspeed_plugin.deepspeed_config["gradient_accumulation_steps"]`."""
-    key = item.index.value if isinstance(item.index, p.Const) else None
-    base = p.dotted(item.base)
-    return key == "gradient_accumulation_steps" and base.endswith(
-        "deepspeed_plugin.deepspeed_config"
-    )
-
-
 def window_names(
     nodes: Iterable[p.Node], stepping: set[p.Node], backwards: set[p.Node]
 ) -> set[str]:
