@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
+from accumlint.reading.names import role_of
 from accumlint.reading.parts import (
     Argument,
     Assign,
@@ -241,9 +242,30 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     parts = stands_for(program, argument, number=True)
     if _is_redefined(program, [node for part in parts for node in walk_expr(part)]):
         return False
-    given = {render(part) for part in parts}
+    given = {render(part) for part in parts if isinstance(part, Attr | Name)}
     loops = [n for n in program.above(guards[0]) if isinstance(n, For | While)]
-    return any(render(bound) in given for loop in loops for bound in _ends(program, loop, counters))
+    return any(
+        render(part) in given
+        for loop in loops
+        for bound in _ends(program, loop, counters)
+        # A class may keep the number by a name of its own.
+        for part in (bound, *stands_for(program, bound, number=True))
+    )
+
+
+def made_elsewhere(program: Program, scheduler: Thing) -> Iterator[Expr]:
+    """The arguments that build schedulers of the file, where it does not show which of them a loop got."""
+    if arguments(scheduler):
+        return
+    for node in program.of(Assign):
+        match node:
+            case Assign(targets=[Attr() | Name() as target], value=Call(args=args)):
+                if role_of(dotted(target).rpartition(".")[2]) == "scheduler" and any(
+                    role_of(dotted(a.value).rpartition(".")[2]) == "optimizer" for a in args
+                ):
+                    yield from (a.value for a in args[1:])
+            case _:
+                pass
 
 
 def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:

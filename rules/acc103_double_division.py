@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.names import is_of_plugin
 from accumlint.reading.parts import (
     Assign,
     Attr,
@@ -14,6 +15,7 @@ from accumlint.reading.parts import (
     Class,
     Const,
     Function,
+    Item,
     dotted,
     render,
     walk,
@@ -74,7 +76,8 @@ class DoubleDivision(Rule):
     it then divides by 1; so is `engine.backward(loss / n, scale_wrt_gas=False)`, and dividing a copy that is only
     logged. Nothing is said when the steps that the framework was given could not be read, but for a DeepSpeed engine
     that is made in another file: one that is asked to step after every backward counts the windows by itself, and its
-    finding is `likely`.
+    finding is `likely`. So is that on an Accelerator whose steps are read from the configuration of its DeepSpeed
+    plugin: under DeepSpeed the engine divides by them.
 
     When the fix is not offered: without `--unsafe-fixes`. The division by hand is the one to remove, but the learning
     rate may have been tuned with the shorter gradient.
@@ -103,7 +106,7 @@ class DoubleDivision(Rule):
                 backward = window.contributions[0].backward
                 yield self.at(
                     backward,
-                    self._message(backward),
+                    self._message(backward) + _where(trace, backward),
                     confidence=sure(trace, backward),
                     window=window,
                     applied=applied(window),
@@ -140,12 +143,25 @@ class DoubleDivision(Rule):
 
 
 def sure(trace: Trace, backward: Backward) -> Confidence:
-    """Less sure of an engine that is made elsewhere: what it divides by is taken from how it is asked to step."""
+    """Less sure of an engine that is made elsewhere: what it divides by is taken from how it is asked to step.
+
+    Nor is it sure that an Accelerator runs under DeepSpeed, where the steps are read from its plugin.
+    """
+    if _where(trace, backward):
+        return Confidence.LIKELY
     if backward.via != "engine" or any(
         dotted(node.func).endswith("deepspeed.initialize") for node in trace.program.of(Call)
     ):
         return Confidence.CERTAIN
     return Confidence.LIKELY
+
+
+def _where(trace: Trace, backward: Backward) -> str:
+    """Where a division by the framework hangs on what the Accelerator runs under."""
+    by_plugin = backward.via == "accelerator" and any(
+        is_of_plugin(render(item)) for item in trace.program.of(Item)
+    )
+    return ", where it runs under DeepSpeed" if by_plugin else ""
 
 
 def leaves_division(program: Program, function: Function) -> bool:

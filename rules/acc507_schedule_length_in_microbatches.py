@@ -17,6 +17,7 @@ from ._schedules import (
     counts_microbatches,
     every_argument,
     is_stretched,
+    made_elsewhere,
     multiplies_the_end,
 )
 from ._windows import length
@@ -138,6 +139,16 @@ class ScheduleLengthInMicrobatches(Rule):
                     confidence=sure,
                     window=window,
                 )
+            for argument in made_elsewhere(trace.program, scheduler):
+                if bounds_microbatches(trace.program, argument, window):
+                    yield self.at(
+                        argument,
+                        f"`{render(argument)}` is the number of micro-batches at which the loop ends, and "
+                        f"`{events[0].subject}.step()` runs once per update",
+                        confidence=Confidence.LIKELY,
+                        window=window,
+                    )
+                    return
 
     def without_windows(self, trace: Trace, window: Window) -> Iterator[Finding]:
         """A loop that ends after so many updates, and makes one of each micro-batch."""

@@ -127,6 +127,16 @@ def role_of(name: str) -> str:
     return ""
 
 
+_OF_PLUGIN = re.compile(
+    r"deepspeed_plugin\.deepspeed_config\[['\"]gradient_accumulation_steps['\"]\]$"
+)
+
+
+def is_of_plugin(text: str) -> bool:
+    """True for `accelerator.state.deepspeed_plugin.deepspeed_config["gradient_accumulation_steps"]`."""
+    return _OF_PLUGIN.search(text) is not None
+
+
 def is_data(name: str) -> bool:
     """True when a name reads like a dataset, a loader or a collator."""
     return role_of(name) == "loader" or "collat" in name.lower()

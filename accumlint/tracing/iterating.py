@@ -38,13 +38,18 @@ class Iterating:
         """What a loop at `node` (None: no loop statement) goes through."""
         match value:
             case list() | tuple() | set():
-                if not value and self._training(node):
+                if not value and (self._training(node) or _adds_up_calls(node)):
                     # Filled by something that was not followed.
                     if isinstance(value, list):
                         value.append(Unknown("…"))
                     return _each(list(value) or [Unknown("…")], False)
                 if self._stands_for_many(value, node):
                     return self.unknown(Unknown("batches"), node)
+                if isinstance(node, p.For) and self._is_one_row(value, node):
+                    rows = Stream(self.unknown(Unknown("rows"), node).drive, True)
+                    first = next(iter(value))
+                    taken = isinstance(first, tuple) and first[:1] == (0,)
+                    return _numbered(rows, 0) if taken and _enumerates(node.iterable) else rows
                 return _each(list(value), False)
             case dict():
                 return _each(list(value), False)
@@ -74,6 +79,24 @@ class Iterating:
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
         return any(names.role_of(name) == "loader" for name in read)
 
+    def _is_one_row(self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.For) -> bool:
+        """True for the rows of columns of unknown length (`zip(*columns)`), of which one example is left."""
+        if len(value) != 1 or not self._training(node):
+            return False
+        if node not in self.machine.relevance.stepping:
+            return False
+        read = {n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name)}
+        asked = self.machine.program.calls.get("len", ())
+        if any(a.value.id in read for c in asked for a in c.args if isinstance(a.value, p.Name)):
+            # The length of the one example.
+            return False
+        made = [node.iterable, *(m for name in read for m in self._assigned(name))]
+        calls = (n for m in made for n in p.walk_expr(m) if isinstance(n, p.Call))
+        return any(p.dotted(c.func) == "zip" and [a.star for a in c.args] == ["*"] for c in calls)
+
+    def _assigned(self, name: str) -> tuple[p.Expr, ...]:
+        return self.machine.program.assigned.get(name, ())
+
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
 
@@ -83,20 +106,9 @@ class Iterating:
             case "range":
                 return self.range(value, node)
             case "enumerate":
-                inner = self.stream(value.args[0], node)
                 start = value.args[1] if len(value.args) > 1 else 0
-
-                def count(body: Callable[[Value], None]) -> None:
-                    number = start if isinstance(start, int) else 0
-
-                    def one(item: Value) -> None:
-                        nonlocal number
-                        at, number = number, number + 1
-                        body((at, item))
-
-                    inner.drive(one)
-
-                return Stream(count, inner.loader)
+                inner = self.stream(value.args[0], node)
+                return _numbered(inner, start if isinstance(start, int) else 0)
             case "zip":
                 return self.zip(value, node)
             case "islice":
@@ -455,6 +467,40 @@ class Iterating:
                 return Unknown(f"len({text})", count=True)
             case _:
                 return Unknown("len(…)", count=True)
+
+
+def _adds_up_calls(node: p.Node | None) -> bool:
+    """`for term in terms: total += term(output, target)`: somebody chose some of the terms."""
+    if not isinstance(node, p.For) or not isinstance(node.target, p.Name):
+        return False
+    match node.body:
+        case [p.Augment(op="+", value=value) | p.Assign(value=p.Binary(op="+") as value)]:
+            calls = (n for n in p.walk_expr(value) if isinstance(n, p.Call))
+            return any(p.dotted(c.func) == node.target.id for c in calls)
+        case _:
+            return False
+
+
+def _numbered(inner: Stream, start: int) -> Stream:
+    """`enumerate`."""
+
+    def count(body: Callable[[Value], None]) -> None:
+        number = start
+
+        def one(item: Value) -> None:
+            nonlocal number
+            at, number = number, number + 1
+            body((at, item))
+
+        inner.drive(one)
+
+    return Stream(count, inner.loader)
+
+
+def _enumerates(iterable: p.Expr) -> bool:
+    """`list(enumerate(rows))`."""
+    calls = (n for n in p.walk_expr(iterable) if isinstance(n, p.Call))
+    return any(p.dotted(c.func) == "enumerate" for c in calls)
 
 
 def _each(items: list[Value], loader: bool) -> Stream:

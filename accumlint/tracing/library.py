@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks
 from accumlint.reading import parts as p
+from accumlint.reading.names import is_of_plugin
 from accumlint.tracing import trace as t
 from accumlint.tracing.builtin import added_up, call_builtin, iterable, text_of
 from accumlint.tracing.einops import call_einops
@@ -279,6 +280,9 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
     elif steps is not None or "gradient_accumulation_plugin" in kwargs:
         found.steps = machine.scenario.steps
         state.asked = True
+    elif any(is_of_plugin(p.render(item)) for item in machine.program.of(p.Item)):
+        # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
+        found.steps = machine.scenario.steps
     elif (
         ("**" in kwargs and not _none_by_default(machine, node))
         or "deepspeed_plugin" in kwargs

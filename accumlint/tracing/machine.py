@@ -394,8 +394,11 @@ class Machine:
             failing = self._failing(node)
             if failing is not None:
                 return self.block(failing)
+            begun = len(self.state.events)
             try:
                 signal = self.block(node.body)
+                if signal is None and (given_up := self._given_up(node, begun)) is not None:
+                    return self.block(given_up)
                 if signal is None:
                     signal = self.block(node.orelse)
                 return signal
@@ -411,12 +414,30 @@ class Machine:
                 self.block(node.final)
 
     def _failing(self, node: p.Try) -> tuple[p.Stmt, ...] | None:
-        """The handler that gives a micro-batch up (out of memory), where the path is one on which that happens once."""
+        """The handler that gives a micro-batch up (out of memory), where the path is one on which that happens once.
+
+        A handler that clears takes what came before along; one that does not passes over the boundary.
+        """
         if not self.state.loops or node not in self.relevance.backwards:
             return None
+        return self._handler(node, self.state.loops[-1].node)
+
+    def _given_up(self, node: p.Try, begun: int) -> tuple[p.Stmt, ...] | None:
+        """The same for a forward that fails by itself, in the loop that goes backward and steps behind it."""
+        loop = self.state.loops[-1].node if self.state.loops else None
+        if loop not in self.relevance.stepping or node in self.relevance.backwards:
+            return None
+        if not any(isinstance(e, t.Forward) for e in self.state.events[begun:]):
+            return None
+        return self._handler(node, loop)
+
+    def _handler(self, node: p.Try, loop: p.Node) -> tuple[p.Stmt, ...] | None:
         for kind, name, body in node.handlers:
             jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
-            if jump is None or jump.kind != "continue" or not clears(body):
+            if jump is None or jump.kind != "continue":
+                continue
+            if not clears(body) and (loop not in self.relevance.stepping or "Stop" in kind):
+                # Data that has run out, or a loop that ends no window.
                 continue
             if not self.guards.fails(node):
                 return None
