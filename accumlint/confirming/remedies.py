@@ -290,7 +290,9 @@ def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]
     own = sorted(filter(_is_free, asked.gone_through(source, plan.job.line)))
     loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
     made = [n for n in loaders if asked.role_of(n, plan.job.roles, source) == "loader"]
-    yield from [n for n in own if n in loaders][:1] or own[:1] or made[:1]
+    # The innermost loop may go through something else, the terms of a loss or the tasks of a micro-batch.
+    named = [n for n in made if "(" not in n]
+    yield from [n for n in own if n in loaders][:1] or named[:1] or own[:1] or made[:1]
     yield from asked.counts(source, plan.job.line)
 
 
