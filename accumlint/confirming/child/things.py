@@ -457,8 +457,9 @@ class Things:
         if unknown:
             self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
         given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
-        if any(name.endswith("_plugin") for name in kwargs):
-            # A plug-in that is not here may have held them.
+        held = any(name.endswith("_plugin") for name in kwargs)
+        if held or {"deepspeed_plugin", "deepspeed_config"} <= self.read:
+            # A plug-in that is not here may have held them; DeepSpeed's engine divides by them, too.
             given.setdefault("gradient_accumulation_steps", self.steps_)
         made = cls(*args, **given)
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
