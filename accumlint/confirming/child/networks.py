@@ -51,8 +51,8 @@ class Asked(nn.Module):
         return self.lacking(name)
 
     def lacking(self, name: str) -> Any:
-        """What stands for an attribute that it does not have."""
-        raise NotImplementedError
+        """What stands for an attribute that it does not have; nothing, unless a subclass knows better."""
+        raise AttributeError(name)
 
 
 class Model(Asked):

@@ -34,7 +34,7 @@ from accumlint.confirming.child.patterns import EINOPS
 from accumlint.confirming.child.processes import processes
 from accumlint.confirming.child.scaling import Scaling, scalers
 from accumlint.confirming.child.stub import UNKNOWN, Stub
-from accumlint.confirming.child.things import Unbound
+from accumlint.confirming.child.things import Unbound, unimportable
 
 # Packages that report, download or need a service: always stood in for.
 ABSENT = {
@@ -403,9 +403,7 @@ class _Last(importlib.abc.MetaPathFinder):
             sys.modules[fullname] = importlib.import_module(_RENAMED[fullname])
             return sys.modules[fullname].__spec__
         if top in DRIVERS:
-            raise Unbound(
-                f"{top} drives this loop and is not installed here; install it beside accumlint"
-            )
+            raise Unbound(unimportable(top, ModuleNotFoundError(name=top)))
         return self.finder.spec(fullname)
 
 
