@@ -65,7 +65,6 @@ EXCEPTIONS = {
     "acc301/good_teacher_wrapped": "what is trained is wrapped by nobody, so that nothing is reduced",
     "acc408/good_failed_forward_not_counted": ON_PURPOSE,
     "acc408/good_out_of_memory_begins_again": ON_PURPOSE,
-    "acc501/bad_rows_of_a_table": "an epoch holds more windows than are run",
     "acc501/good_rows_of_a_table": NO_STANDIN,
     "acc408/good_out_of_memory_unless_distributed": ON_PURPOSE,
     "acc102/good_share_of_the_window": NO_STANDIN,

@@ -40,8 +40,9 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     found = evidence.get(key)
     # Another optimizer may step without a gradient of its own.
     updates = [u for u in found.updates if u.microbatches]
-    later = [u for u in updates if u.epoch > 1]
-    sizes = [len(u.microbatches) for u in updates if u.epoch <= 1]
+    first = _in_first_epoch(updates) if updates else ()
+    later = [u for u in updates if u not in first]
+    sizes = [len(u.microbatches) for u in first]
     usual = max(sizes, key=sizes.count, default=0)
     # What an epoch left is part of the next update where that one is a multiple of their common mean.
     leaked = next(

@@ -55,9 +55,10 @@ class Data:
 
     `counts(microbatch)` gives this rank's counted targets of a micro-batch (from 1); `ignored` is the label that
     the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
-    `piece` in hand begins at that place. `fed` is the last one that a loader gave; the one in hand is `spent` when
-    it has gone backward; it has `begun` when the user's own loader gave one. `last` is what a network gave last;
-    `outputs`, if there are any, are what each network has given since the last backward.
+    `piece` in hand begins at that place, and all but the first of a batch are counted in `pieces`. `fed` is the last
+    one that a loader gave; the one in hand is `spent` when it has gone backward; it has `begun` when the user's own
+    loader gave one. `last` is what a network gave last; `outputs`, if there are any, are what each network has given
+    since the last backward.
     """
 
     kind: str
@@ -71,6 +72,7 @@ class Data:
     pads: bool = False
     cut_rows: int = 0
     piece: int = -1
+    pieces: int = 0
     fetched: int = 0
     current: int = 0
     fed: int = 0
@@ -122,6 +124,7 @@ class Data:
         place = self._place(batch, inputs)
         if self.spent and self.piece not in (-1, place):
             self.fetched += 1
+            self.pieces += 1
             self.spent = False
             batch.number = self.current = self.fetched
             self.batches[self.current] = batch

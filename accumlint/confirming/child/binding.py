@@ -477,6 +477,7 @@ class Binding(Things):
             else:
                 iterable = range(2)
         epoch = False
+        pieces, before = self.data.pieces, self.recorder.epoch
         for item in iterable:
             self.turn(True)
             if not epoch and holds_batch(item):
@@ -485,6 +486,10 @@ class Binding(Things):
             if isinstance(item, Batch):
                 item.use()
             yield item
+            # A batch's rows may come in whatever the loop has made of them.
+            if trains and self.data.pieces > pieces and self.recorder.epoch == before:
+                epoch = True
+                self.recorder.epoch += 1
         if epoch:
             if self.recorder.settings.sabotage == "flush":
                 self.recorder.step_now()
