@@ -406,6 +406,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                     # A list that losses or batches are collected in is written by what fills and empties it.
                     fact.writes.add(usage.last_name(func.base))
                 if last == "update" and isinstance(func, p.Attr):
+                    # A scaler of any name is updated with nothing given, as few other things are.
+                    fact.event |= not node.args
                     if names.role_of(receiver) == "scaler":
                         fact.event = fact.strong = True
             case p.Comprehension(clauses=clauses) if any(_is_of_scalers(c[1]) for c in clauses):

@@ -144,7 +144,7 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
     }
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
-        if function not in covered and not _only_leads_to(covered, function, slice_):
+        if function not in covered and not _only_leads_to(covered, function, program, slice_):
             yield t.Entry(function)
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
@@ -161,18 +161,22 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
         if (
             function not in covered
             and function not in nested
-            and not _only_leads_to(covered, function, slice_)
+            and not _only_leads_to(covered, function, program, slice_)
         ):
             yield t.Entry(function)
 
 
-def _only_leads_to(covered: set[p.Function], function: p.Function, slice_: Relevance) -> bool:
+def _only_leads_to(
+    covered: set[p.Function], function: p.Function, program: Program, slice_: Relevance
+) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
-    ran = {key(f) for f in covered}
+    own = {f for f in program.functions if f.owner and f.owner == function.owner}
+    # Another class's method of the same name did not run for this one.
+    ran = {key(f) for f in covered} - {key(f) for f in own - covered}
     written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
     leading = {called(func) for func in written} & slice_.reaching_backward
-    own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
-    return bool(leading) and leading <= ran and "backward" not in leading and not own
+    clears = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    return bool(leading) and leading <= ran and "backward" not in leading and not clears
 
 
 class _Paths:
