@@ -44,9 +44,8 @@ _LOADERS = ("loader", "dl", "iter", "batches", "data")
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
 _ROWS = re.compile(r"(per_device_|per_gpu_|micro_|train_|training_)*(batch_size|bs|bsz)")
 _COUNTS_DATA = re.compile(r"\blen\(|num_batches|epoch_len")
-_BY_RANKS = re.compile(
-    r" //? [\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?"
-)
+_RANKS = re.compile(r"[\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?$")
+_BY_RANKS = re.compile(f" //? {_RANKS.pattern[:-1]}")
 
 
 def horizon(program: Program, scheduler: Thing) -> str:
@@ -97,7 +96,44 @@ def _rows_of_loaders(program: Program) -> set[str]:
     """What loaders are given as their `batch_size`: rows divided by it are micro-batches."""
     calls = program.calls.get("DataLoader", ())
     rows = {r for c in calls if (r := c.keyword("batch_size") or c.positional(1)) is not None}
+    helpers = (c for name in program.calls if "loader" in name.lower() for c in program.calls[name])
+    rows |= {a.value for c in helpers for a in c.args if _ROWS.fullmatch(_setting(a.value))}
     return {render(r) for r in rows if isinstance(r, Attr | Item | Name)}
+
+
+def divides_by_rows(program: Program, scheduler: Thing) -> bool:
+    """True for `images // (batch_size * world_size) * epochs`: divided by the rows of a micro-batch, and by nothing else."""
+    parts = [
+        part
+        for argument in arguments(scheduler)
+        for part in stands_for(program, argument, number=True)
+    ]
+    nodes = [node for part in parts for node in walk_expr(part)]
+    divisors = [n.right for n in nodes if isinstance(n, Binary) and n.op in ("/", "//")]
+    rows = _rows_of_loaders(program)
+    return (
+        bool(divisors)
+        and not any("acc" in name.lower() for name in _last_names(nodes))
+        and not _is_redefined(program, nodes)
+        and all(_are_rows(program, divisor, rows) for divisor in divisors)
+    )
+
+
+def _are_rows(program: Program, number: Expr, rows: set[str]) -> bool:
+    """True for the rows of a micro-batch, on one rank or on all."""
+    match number:
+        case Binary(op="*", left=left, right=right):
+            sides = (left, right)
+            return any(_are_rows(program, side, rows) for side in sides) and all(
+                _are_rows(program, side, rows) or _RANKS.search(render(side)) for side in sides
+            )
+        case Attr() | Item() | Name() if render(number) in rows:
+            return True
+        case Attr() | Name():
+            made = program.assigned.get(render(number), ())
+            return bool(made) and all(_are_rows(program, value, rows) for value in made)
+        case _:
+            return False
 
 
 def counts_data(length: str) -> bool:

@@ -14,6 +14,7 @@ from ._schedules import (
     bounds_rounds,
     counts_data,
     counts_data_elsewhere,
+    divides_by_rows,
     horizon,
     is_stretched,
     lengths,
@@ -106,6 +107,7 @@ class SchedulerPerMicrobatch(Rule):
                     for argument in lengths(trace.program, move.scheduler)
                 )
                 in_microbatches |= counts_data_elsewhere(trace.program, move.scheduler)
+                in_microbatches |= divides_by_rows(trace.program, move.scheduler)
                 in_microbatches |= bounds_rounds(trace.program, move.scheduler, window)
                 if moves >= length(window) and not in_microbatches:
                     certain = "/" in counts
