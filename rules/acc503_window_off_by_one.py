@@ -8,8 +8,10 @@ from accumlint.editing import Replace
 from accumlint.reading.parts import (
     Assign,
     Attr,
+    Augment,
     Binary,
     Bool,
+    Call,
     Compare,
     Const,
     Expr,
@@ -18,7 +20,9 @@ from accumlint.reading.parts import (
     Node,
     While,
     dotted,
+    target_names,
     walk,
+    walk_expr,
 )
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
@@ -142,10 +146,32 @@ def grows(program: Program, step: Node) -> bool:
     sizes = {dotted(r.right) for r in remainders(asked)} if asked is not None else set[str]()
     loops = (*program.of(For), *program.of(While)) if sizes else ()
     return any(
-        isinstance(node, Assign) and sizes & {dotted(target) for target in node.targets}
+        _is_set_anew(sizes, loop)
         for loop in loops
         if any(node is step for node in walk(loop.body))
-        for node in walk(loop.body)
+    )
+
+
+def _is_set_anew(sizes: set[str], loop: For | While) -> bool:
+    """True where one of the sizes is assigned in the rounds, and not the same of settings alone in each of them."""
+    inside = list(walk(loop.body))
+    assigned = [node for node in inside if isinstance(node, Assign)]
+    bound = {name for node in assigned for t in node.targets for name in (dotted(t), *target_names(t))}
+    bound |= {dotted(node.target) for node in inside if isinstance(node, Augment)}
+    bound |= {name for n in (loop, *inside) if isinstance(n, For) for name in target_names(n.target)}
+    plain = [s for n in (loop, *inside) if isinstance(n, For | While) for s in n.body]
+    return any(
+        sizes & {dotted(target) for target in node.targets}
+        and not (node in plain and _is_fixed(node.value, bound))
+        for node in assigned
+    )
+
+
+def _is_fixed(value: Expr, bound: set[str]) -> bool:
+    """True for what is worked out from numbers and settings, none of which is among the `bound`."""
+    return not any(
+        isinstance(n, Call) or (isinstance(n, Attr | Name) and dotted(n) in bound)
+        for n in walk_expr(value)
     )
 
 

@@ -29,6 +29,9 @@ def receivers(
             last = p.dotted(node.func).rpartition(".")[2]
             ignores |= last in _PADDING_LABELS
             fills |= last in _FILLING_LABELS
+            if isinstance(node.func, p.Attr) and last in ("parameters", "named_parameters"):
+                # Settings may hold something called so, and give it without a call.
+                models.add(p.dotted(node.func.base).rpartition(".")[2])
         if isinstance(node, p.Unary) and isinstance(node.operand, p.Const):
             ignores |= node.op == "-" and node.operand.value == 100
         if not isinstance(node, p.Attr):
@@ -37,7 +40,7 @@ def receivers(
         ignores |= node.name == "ignore_index" and isinstance(node.base, p.Call)
         receiver = p.dotted(node.base).rpartition(".")[2]
         accumulates |= node.name == "accumulate" and "accelerator" in receiver.lower()
-        if node.name in ("no_sync", "named_parameters", "require_backward_grad_sync", "parameters"):
+        if node.name in ("no_sync", "require_backward_grad_sync"):
             models.add(receiver)
         elif names.is_clearing(node.name) or node.name == "param_groups":
             cleared.add(receiver)
