@@ -10,7 +10,7 @@ from accumlint.editing import Replace
 from accumlint.reading.parts import Binary
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
-from accumlint.tracing.trace import Trace, Window
+from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import divisions_of, window_sizes
 from ._weights import applied, expected, foreign_divisor, steady_windows, weights
@@ -22,7 +22,8 @@ class DivisorNotWindowSize(Rule):
     A constant that was left behind when the window changed makes every update too long or too short by their ratio:
     a divisor of 2 in a window of 4 doubles the gradient. The running index is worse, because it weighs the
     micro-batches 1, 1/2, 1/3, 1/4: the first counts four times as much as the last, and an index over the whole loader
-    makes the updates fade as the epoch goes on.
+    makes the updates fade as the epoch goes on. Where only the micro-batch that steps is divided, it weighs 1/N of what
+    each of the others does.
 
     Bad:
 
@@ -63,7 +64,7 @@ class DivisorNotWindowSize(Rule):
     which is a weight of the loss more often than a divisor. A window that has another length than was asked
     for is ACC503, a stray world size is ACC107.
 
-    A running index is `certain`. A constant is `likely`: the same number could be a weight that the loss is meant to
+    A running index is `certain`, and so is a divisor on the last micro-batch alone. A constant is `likely`: the same number could be a weight that the loss is meant to
     have, and the finding says so.
 
     When the fix is not offered: without `--unsafe-fixes`, because the learning rate was tuned with the factor.
@@ -92,6 +93,15 @@ class DivisorNotWindowSize(Rule):
                     window,
                     "a running index, so each micro-batch weighs less than the last",
                 )
+            elif divides_the_last(weights(window)):
+                last = window.contributions[-1].backward
+                length = len(window.microbatches)
+                yield self._finding(
+                    trace.program,
+                    window,
+                    f"{length} in the micro-batch that steps alone, and by nothing in the {length - 1} before it",
+                    at=last,
+                )
             elif divisor is not None:
                 length = len(window.microbatches)
                 yield self._finding(
@@ -102,9 +112,14 @@ class DivisorNotWindowSize(Rule):
                 )
 
     def _finding(
-        self, program: Program, window: Window, by: str, confidence: Confidence = Confidence.CERTAIN
+        self,
+        program: Program,
+        window: Window,
+        by: str,
+        confidence: Confidence = Confidence.CERTAIN,
+        at: Backward | None = None,
     ) -> Finding:
-        backward = window.contributions[0].backward
+        backward = at or window.contributions[0].backward
         return self.at(
             backward,
             f"`{backward.loss}` is divided by {by}",
@@ -122,6 +137,14 @@ def counts_up(factors: tuple[Fraction, ...] | None) -> bool:
         return False
     divisors = [1 / factor for factor in factors]
     return divisors[0].denominator == 1 and all(b - a == 1 for a, b in pairwise(divisors))
+
+
+def divides_the_last(factors: tuple[Fraction, ...] | None) -> bool:
+    """True for 1, 1, …, 1/N."""
+    return factors is not None and factors == (
+        *(Fraction(1),) * (len(factors) - 1),
+        Fraction(1, len(factors)),
+    )
 
 
 def divide_by_size(program: Program, window: Window) -> Iterator[Fix]:
