@@ -120,6 +120,7 @@ class _Fact:
     report: bool = False
     said: bool = False
     callee_reads: set[str] = field(default_factory=set[str])
+    lambdas: list[p.Function] = field(default_factory=list[p.Function])
 
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
@@ -414,6 +415,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 # `[s.update() for s in scalers]`, whatever each of them is called.
                 fact.event = fact.strong = True
             case p.Lambda(function=function):
+                fact.lambdas.append(function)
                 _collect(function.body, (), function, "", facts)
             case p.Function(name="<lambda>"):
                 for body in node.body:
@@ -528,6 +530,9 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
         for parent in fact.parents:
             if parent not in kept and parent in by_statement:
                 waiting.append(by_statement[parent])
+        # A lambda gives back what stands in the statement that writes it.
+        inside = (s for function in fact.lambdas for s in function.body)
+        waiting.extend(by_statement[s] for s in inside if s in by_statement)
         for name in fact.reads | fact.calls:
             if name in needed:
                 continue
