@@ -143,7 +143,7 @@ class NoSyncMissing(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
-            elif by_framework or (all(c.synced for c in added) and not waits(trace, window)):
+            elif by_framework or (is_reduced(added) and not waits(trace, window)):
                 yield self.at(
                     first,
                     f"every micro-batch of the window all-reduces its gradients, "
@@ -153,6 +153,19 @@ class NoSyncMissing(Rule):
                     window=window,
                     fixes=() if by_framework else silenced(trace.program, window),
                 )
+
+
+def is_reduced(added: list[Contribution]) -> bool:
+    """True where each backward of two micro-batches or more reduces all gradients of a network that it reaches.
+
+    A head beside the wrapped network may be no rank's but its own.
+    """
+    networks = {c.network for c in added if c.synced} - {c.network for c in added if not c.synced}
+    return any(
+        len({c.backward for c in added if c.network == network}) > 1
+        and len({c.microbatch for c in added if c.network == network}) > 1
+        for network in networks
+    )
 
 
 def reduced_by(program: Program, added: list[Contribution]) -> str:
