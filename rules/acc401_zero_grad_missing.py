@@ -6,7 +6,19 @@ from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
 from accumlint.reading.names import is_clearing
-from accumlint.reading.parts import Assign, Attr, Call, If, Name, Node, dotted, walk, walk_expr
+from accumlint.reading.parts import (
+    Assign,
+    Attr,
+    Call,
+    For,
+    If,
+    Name,
+    Node,
+    While,
+    dotted,
+    walk,
+    walk_expr,
+)
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
@@ -95,6 +107,8 @@ class ZeroGradMissing(Rule):
                 continue
             if is_chosen_by_name(trace.program, window.step.node):
                 continue
+            if is_made_in_each_round(trace.program, window.step):
+                continue
             if any(b.via == "tensor" and is_in_a_context(b.node) for b in window.backwards):
                 continue
             cleared_later = any(clear.applied for clear in run.of(Clear))
@@ -139,6 +153,21 @@ def is_chosen_by_name(program: Program, step: Node) -> bool:
 
     clears = (n for n in program.of(Call) if is_clearing(dotted(n.func).rpartition(".")[2]))
     return is_found(step) and any(map(is_found, clears))
+
+
+def is_made_in_each_round(program: Program, step: Step) -> bool:
+    """True for an optimizer that the innermost loop around its step makes anew, of a model that it makes anew."""
+    optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
+    loop = next((n for n in program.above(step.node) if isinstance(n, For | While)), None)
+    made = {
+        dotted(target): s.value
+        for s in (loop.body if loop is not None else ())
+        if isinstance(s, Assign) and isinstance(s.value, Call)
+        for target in s.targets
+    }
+    call = made.get(optimizer)
+    given = {dotted(n) for n in walk_expr(call) if isinstance(n, Name | Attr)} if call else set[str]()
+    return bool(given & made.keys())
 
 
 def is_told_who_clears(program: Program, made: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
+
+_NUMBERS = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 _HOLDS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
@@ -52,6 +55,8 @@ class Guards:
         self._told: dict[str, tuple[object, bool, bool]] = {}
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
         self._one: dict[p.Node, Number] = {}
+        # Per comparison and its text without numbers: the text as it was asked first.
+        self._rounds: dict[tuple[p.Node, str], str] = {}
 
     def refusal(self) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
@@ -116,7 +121,11 @@ class Guards:
         implied = self._implied(key, node)
         if implied is not None:
             return implied != negated
+        key = self._of_every_round(key, expression)
         matters = self._matters(node)
+        if (before := self.decisions.get(key)) is not None:
+            before.matters = before.matters or matters
+            return (before.choice == "true") != negated
         default = self._default(value, key, negated, node)
         choice = self.machine.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
@@ -217,6 +226,13 @@ class Guards:
         """True for a guard worth trying both ways: something happens to the gradient on one side."""
         deciding = self.machine.relevance.deciding
         return node in deciding or self.deciding in deciding
+
+    def _of_every_round(self, key: str, test: p.Expr) -> str:
+        """The key under which a comparison was asked first: with the round's number in it, all rounds answer alike."""
+        ordered = isinstance(test, p.Compare) and all(op[0] in "<>" for op, _ in test.rest)
+        if not ordered or _comparison(key) is not None:
+            return key
+        return self._rounds.setdefault((test, _NUMBERS.sub("#", key)), key)
 
     def _implied(self, key: str, node: p.Node) -> bool | None:
         """The truth of `x > 0` that follows from what was decided of `x` before, None where both may be."""
