@@ -64,8 +64,8 @@ class DivisorNotWindowSize(Rule):
     which is a weight of the loss more often than a divisor. A window that has another length than was asked
     for is ACC503, a stray world size is ACC107.
 
-    A running index is `certain`, and so is a divisor on the last micro-batch alone. A constant is `likely`: the same number could be a weight that the loss is meant to
-    have, and the finding says so.
+    A running index is `certain`, and so is a divisor on the last micro-batch alone. A constant is `likely`: the same
+    number could be a weight that the loss is meant to have, and the finding says so.
 
     When the fix is not offered: without `--unsafe-fixes`, because the learning rate was tuned with the factor.
 

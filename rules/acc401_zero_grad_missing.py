@@ -166,7 +166,9 @@ def is_made_in_each_round(program: Program, step: Step) -> bool:
         for target in s.targets
     }
     call = made.get(optimizer)
-    given = {dotted(n) for n in walk_expr(call) if isinstance(n, Name | Attr)} if call else set[str]()
+    given = (
+        {dotted(n) for n in walk_expr(call) if isinstance(n, Name | Attr)} if call else set[str]()
+    )
     return bool(given & made.keys())
 
 

@@ -146,9 +146,7 @@ def grows(program: Program, step: Node) -> bool:
     sizes = {dotted(r.right) for r in remainders(asked)} if asked is not None else set[str]()
     loops = (*program.of(For), *program.of(While)) if sizes else ()
     return any(
-        _is_set_anew(sizes, loop)
-        for loop in loops
-        if any(node is step for node in walk(loop.body))
+        _is_set_anew(sizes, loop) for loop in loops if any(node is step for node in walk(loop.body))
     )
 
 
@@ -156,9 +154,13 @@ def _is_set_anew(sizes: set[str], loop: For | While) -> bool:
     """True where one of the sizes is assigned in the rounds, and not the same of settings alone in each of them."""
     inside = list(walk(loop.body))
     assigned = [node for node in inside if isinstance(node, Assign)]
-    bound = {name for node in assigned for t in node.targets for name in (dotted(t), *target_names(t))}
+    bound = {
+        name for node in assigned for t in node.targets for name in (dotted(t), *target_names(t))
+    }
     bound |= {dotted(node.target) for node in inside if isinstance(node, Augment)}
-    bound |= {name for n in (loop, *inside) if isinstance(n, For) for name in target_names(n.target)}
+    bound |= {
+        name for n in (loop, *inside) if isinstance(n, For) for name in target_names(n.target)
+    }
     plain = [s for n in (loop, *inside) if isinstance(n, For | While) for s in n.body]
     return any(
         sizes & {dotted(target) for target in node.targets}
