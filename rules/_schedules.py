@@ -102,7 +102,7 @@ def _rows_of_loaders(program: Program) -> set[str]:
 
 
 def divides_by_rows(program: Program, scheduler: Thing) -> bool:
-    """True for `images // (batch_size * world_size) * epochs`: rows by those of one micro-batch, and by nothing else."""
+    """True for `images // (batch_size * world_size) * epochs`: rows by those of a micro-batch, and by nothing else."""
     parts = [
         part
         for argument in arguments(scheduler)
