@@ -94,7 +94,7 @@ class NoSyncMissing(Rule):
     When the fix is not offered: under Accelerate and Fabric, which have contexts of their own for it; with
     `static_graph=True`, where a first backward under `no_sync`
     fails inside the reducer, under ZeRO stage 2, which forbids `no_sync`, and for a forward that a
-    helper makes of the model that it is given. Elsewhere it is unsafe, since a wrong condition turns
+    helper makes of the model that it is given, or that goes on through a network which is not wrapped. Elsewhere it is unsafe, since a wrong condition turns
     a slow loop into one whose ranks drift apart (ACC302).
 
     Measured: with 2 and with 4 ranks the gradients agree to 1.7e-16, whatever the bucket size, and
@@ -151,7 +151,10 @@ class NoSyncMissing(Rule):
                     + (f" (where {by_framework} runs several processes)" if by_framework else ""),
                     confidence=Confidence.LIKELY if by_framework else Confidence.CERTAIN,
                     window=window,
-                    fixes=() if by_framework else silenced(trace.program, window),
+                    # The network that the loss comes from last may be another than the wrapped one.
+                    fixes=()
+                    if by_framework or not all(c.synced for c in added)
+                    else silenced(trace.program, window),
                 )
 
 
