@@ -144,7 +144,7 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
     }
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
-        if function not in covered and not _only_leads_to(covered, function, slice_):
+        if function not in covered and not _only_leads_to(covered, function, slice_, training):
             yield t.Entry(function)
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
@@ -161,17 +161,23 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
         if (
             function not in covered
             and function not in nested
-            and not _only_leads_to(covered, function, slice_)
+            and not _only_leads_to(covered, function, slice_, training)
         ):
             yield t.Entry(function)
 
 
-def _only_leads_to(covered: set[p.Function], function: p.Function, slice_: Relevance) -> bool:
+def _only_leads_to(
+    covered: set[p.Function], function: p.Function, slice_: Relevance, training: list[p.Function]
+) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
     ran = {key(f) for f in covered}
     written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
     leading = {called(func) for func in written} & slice_.reaching_backward
     own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    # A subclass may have its own under the name of what ran.
+    beside = (f for f in training if f.owner and f.owner == function.owner and key(f) in leading)
+    if not covered.issuperset(beside):
+        return False
     return bool(leading) and leading <= ran and "backward" not in leading and not own
 
 
