@@ -19,6 +19,7 @@ from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.rehearsing import (
+    callers,
     counted_by_callers,
     left_to_heirs,
     loops,
@@ -355,7 +356,9 @@ class _Paths:
             if isinstance(receiver, Object) and receiver.thing is None:
                 receiver.text = "self"
             if isinstance(receiver, Object):
-                _forget_unset(receiver, machine.invoking.lineage(concrete), function)
+                lineage = machine.invoking.lineage(concrete)
+                _forget_unset(receiver, lineage, function)
+                _forget_empty(receiver, lineage, function)
         self.train(machine, Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
@@ -434,6 +437,31 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                     # Where it is asked for, the training sets it up by itself.
                     if not re.search(rf"{re.escape(name)}\b", tests):
                         receiver.attributes.pop(name.removeprefix("self."), None)
+
+
+def _forget_empty(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+    """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
+    empty = {
+        f"self.{name}"
+        for name, value in receiver.attributes.items()
+        if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
+    }
+    methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
+    for filling in (m for m in methods if m is function or function in callers(methods, m)):
+        empty.difference_update(_filled(filling))
+    for name in empty:
+        del receiver.attributes[name.removeprefix("self.")]
+
+
+def _filled(method: p.Function) -> Iterator[str]:
+    """What a method puts something into (`self.optimizers["adam"] = ...`, `self.optimizers.append(...)`), or sets."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Assign):
+            for target in node.targets:
+                yield p.dotted(target.base if isinstance(target, p.Item) else target)
+        elif isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+            if node.func.name in ("append", "extend", "update", "insert", "setdefault"):
+                yield p.dotted(node.func.base)
 
 
 def _is_hollow(method: p.Function) -> bool:

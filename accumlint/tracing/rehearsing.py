@@ -131,7 +131,7 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
     heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
-    calling = _callers(methods, function)
+    calling = callers(methods, function)
     asked = {called(n.func) for n in machine.program.of(p.Call)}
     alone = (m for m in methods if key(m) not in asked and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
@@ -148,7 +148,7 @@ def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
     return machine.invoking.lineage(cls)[1:]
 
 
-def _callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
+def callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
     """The methods that call another one, or call one that does."""
     asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
     found: set[p.Function] = set()
