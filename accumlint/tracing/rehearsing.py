@@ -60,15 +60,15 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
     """What a framework gives a function that does one micro-batch, the `number`th: new data and its number."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
-    ends = (number + 1) % machine.scenario.steps == 0
+    ending = ending_flags(function, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
             continue
         low = param.name.lower()
         if low in _COUNTERS:
             kwargs[param.name] = number
-        elif _ends_windows(param.name, function, machine):
-            kwargs[param.name] = ends
+        elif param.name in ending:
+            kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
         elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
             given = Unknown(param.name, frozenset({batch}))
             # Whoever made a loss that is handed in may have divided it.
@@ -77,15 +77,16 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
     return kwargs
 
 
-def _ends_windows(flag: str, function: p.Function, machine: Machine) -> bool:
-    """True for a flag without which a function goes backward, and neither steps nor clears: its callers accumulate."""
-    return any(
-        isinstance(node, p.If)
-        and p.dotted(node.test) == flag
-        and machine.guards.ends_windows(node)
-        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(node.body))
+def ending_flags(function: p.Function, slice_: Relevance) -> frozenset[str]:
+    """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate."""
+    return frozenset(param.name for param in function.params) & {
+        p.dotted(node.test)
         for node in p.walk(function.body)
-    )
+        if isinstance(node, p.If)
+        and slice_.backwards.isdisjoint(node.body)
+        and not slice_.stepping.isdisjoint(node.body)
+        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(node.body))
+    }
 
 
 def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
