@@ -419,7 +419,9 @@ class _Paths:
         repeat(machine, closure, receiver, function)
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
-        return machine.rounds.has_training_loop(function.body)
+        # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
+        around = callers(list(self.program.functions), function)
+        return machine.rounds.has_training_loop(function.body, around)
 
 
 def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:

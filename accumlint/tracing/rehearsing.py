@@ -79,14 +79,16 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
 
 def ending_flags(function: p.Function, slice_: Relevance) -> frozenset[str]:
     """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate."""
-    return frozenset(param.name for param in function.params) & {
-        p.dotted(node.test)
-        for node in p.walk(function.body)
-        if isinstance(node, p.If)
-        and slice_.backwards.isdisjoint(node.body)
-        and not slice_.stepping.isdisjoint(node.body)
-        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(node.body))
-    }
+    guarded: dict[str, list[p.Stmt]] = {}
+    for node in p.walk(function.body):
+        if isinstance(node, p.If) and slice_.backwards.isdisjoint(node.body):
+            guarded.setdefault(p.dotted(node.test), []).extend(node.body)
+    return frozenset(
+        param.name
+        for param in function.params
+        if not slice_.stepping.isdisjoint(body := guarded.get(param.name, []))
+        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(tuple(body)))
+    )
 
 
 def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
