@@ -139,7 +139,8 @@ class Guards:
             return ""
         name = _emptied(node.test)
         empty = name and self.machine.frame.names.get(name) == []
-        leaves = isinstance(node.body[-1], p.Return | p.Raise)
+        # What says nothing (`pass`) is not read at all.
+        leaves = any(isinstance(s, p.Return | p.Raise) for s in node.body[-1:])
         trained = any(isinstance(e, t.Backward) for e in self.machine.state.events)
         return name if empty and leaves and not trained else ""
 
