@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from accumlint.editing import After, Before, Insert
+from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.names import is_steps
 from accumlint.reading.parts import (
     Argument,
     Assign,
@@ -19,30 +20,46 @@ from accumlint.reading.parts import (
     Function,
     Item,
     Name,
+    Node,
     Raise,
+    Return,
     Sequence,
     dotted,
     render,
     walk,
 )
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+    unsafe,
+)
 
 # Trainers of libraries whose batches have no `labels`.
 _WITHOUT_LABELS = (
     "RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer", "EmbedderTrainer", "RerankerTrainer",
     "RetrieverTrainer", "RetrievalTrainer",
 )  # fmt: skip
+# Trainers that divide in their own `training_step`, and nowhere else.
+_DIVIDING = frozenset({"Trainer", "Seq2SeqTrainer"})
 
 
 class HfComputeLossIgnoresNumItems(Rule):
     """A `compute_loss` override, or a `compute_loss_func`, takes `num_items_in_batch` and does not use it.
 
     The Hugging Face Trainer counts the items of the whole window and hands the count to the loss. When the model
-    accepts loss arguments (its `forward` takes `**kwargs`, as most do) or a `compute_loss_func` is given, the Trainer
-    no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean over the
-    micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks with a
-    `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well.
+    accepts loss arguments (its `forward` takes `**kwargs`, as most do) or a `compute_loss_func` is given, the
+    Trainer no longer divides by the accumulation steps, because it expects the loss to divide by the count. A mean
+    over the micro-batch is divided by neither: the gradient is N times too long, and N times the number of ranks
+    with a `compute_loss_func` under DDP. The reported loss grows with the accumulation steps as well. The same
+    holds for a `training_step` that goes backward itself: the Trainer divides in the method that it takes the place
+    of.
 
     Bad:
 
@@ -106,11 +123,15 @@ class HfComputeLossIgnoresNumItems(Rule):
     `current_gradient_accumulation_steps`, hands the count on, or goes backward in a `training_step` of its own; on a
     method that only raises; where the batch holds no `labels`, so that nothing is counted and the Trainer divides: it
     is a pair (`query, passage = inputs`), or only other keys are read from it; on the reward trainers of trl, the
-    trainers of sentence-transformers and others of retrievers, whose batches are like that. The finding on a method
-    is `likely`, since it rests on the model's signature; on a `compute_loss_func` it is `certain`.
+    trainers of sentence-transformers and others of retrievers, whose batches are like that. Of a `training_step`, where
+    its class inherits from another Trainer than that of transformers, whose loss may be divided; where the accumulation
+    steps are read before it returns; where it takes no count, as until transformers 4.45, whose Accelerator divided.
+    The finding on a method is `likely`, since it rests on the model's signature, or on the backward not being
+    DeepSpeed's, which divides; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
-    the accumulation steps; where token counts differ, the mean of means remains (ACC101).
+    the accumulation steps; where token counts differ, the mean of means remains (ACC101). That of a `training_step` is
+    unsafe, since DeepSpeed divides in the same call.
 
     Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on
     uneven ones. `compute_loss_func`: length 4 on one rank, 8 on two. `super().compute_loss(model, inputs)` without the
@@ -134,6 +155,15 @@ class HfComputeLossIgnoresNumItems(Rule):
     def check_program(self, program: Program) -> Iterator[Finding]:
         passed = loss_functions(program)
         for function in program.functions:
+            for backward in undivided_backwards(program, function):
+                yield self.at(
+                    backward,
+                    f"`{function.owner}.training_step` takes the place of the one that divides by the "
+                    f"accumulation steps, and `{render(backward.args[0].value)}` is divided by nothing (unless "
+                    "DeepSpeed does)",
+                    confidence=Confidence.LIKELY,
+                    fixes=divide_there(backward),
+                )
             if takes_the_count(function) and not uses_the_count(function):
                 if is_override(function):
                     if goes_backward(program, function) or has_no_labels(function):
@@ -178,6 +208,45 @@ def goes_backward(program: Program, function: Function) -> bool:
     return step is not None and any(
         call.endswith("backward") and not call.startswith("super()") for call in step.calls
     )
+
+
+def undivided_backwards(program: Program, function: Function) -> list[Call]:
+    """The backward of a `training_step` that is given the Trainer's count, where nobody has divided its loss."""
+    bases = {base.rpartition(".")[2] for base in function.bases}
+    counted = any(param.name == "num_items_in_batch" for param in function.params)
+    if function.name != "training_step" or not counted or not bases <= _DIVIDING or not bases:
+        return []
+    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
+    losses = owner.methods.get("compute_loss") if owner is not None else None
+    nodes = list(walk(function.body))
+    told = {id(n) for back in nodes if isinstance(back, Return) for n in walk((back,))}
+    read = {*_names(n for n in nodes if id(n) not in told)}
+    read |= {*_names(walk(losses.body))} if losses is not None else set()
+    asked = any(is_steps(name) for name in read) or "num_items_in_batch" in function.names_read
+    found = [
+        n for n in nodes if isinstance(n, Call) and dotted(n.func) == "self.accelerator.backward"
+    ]
+    return [] if asked or len(found) != 1 or len(found[0].args) != 1 else found
+
+
+def _names(nodes: Iterable[Node]) -> Iterator[str]:
+    """The names and attributes among some nodes."""
+    for node in nodes:
+        match node:
+            case Name(id=name) | Attr(name=name):
+                yield name
+            case _:
+                pass
+
+
+def divide_there(backward: Call) -> Iterator[Fix]:
+    """Divides what goes backward, as the Trainer does."""
+    loss = backward.args[0].value
+    if isinstance(loss, Name):
+        divided = f"{loss.id} / self.args.gradient_accumulation_steps"
+        yield unsafe(
+            "Divide by the accumulation steps, as the Trainer does", Replace(loss, divided)
+        )
 
 
 def has_no_labels(function: Function) -> bool:

@@ -23,6 +23,7 @@ from accumlint.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t
+from accumlint.tracing.rehearsing import ending_flags
 
 # Symptoms that show in when things happen, whatever the loss is; and those that show in a gradient's direction, to
 # which a factor that is the same in every micro-batch does nothing.
@@ -198,6 +199,12 @@ def _plan(
     counting = _counting(entry, program)
     if counting is not None:
         entry["counting"] = counting.name
+    if (
+        entry.get("calls") == "microbatch"
+        and trace is not None
+        and trace.entry.function is not None
+    ):
+        entry["ending"] = min(ending_flags(trace.entry.function, slice_), default="")
     exact = symptom in OF_SIZE and not clues.knows_window(program)
     job = Job(
         file=target.file,
@@ -293,6 +300,7 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
         "driver": "",
         "stepping": "",
         "counting": "",
+        "ending": "",
     }
 
 
@@ -340,7 +348,7 @@ def _driver(program: Program) -> dict[str, str | None]:
     """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
-        "counting": "",
+        "counting": "", "ending": "",
     }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class):

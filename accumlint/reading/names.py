@@ -218,6 +218,14 @@ def is_ranks(name: str) -> bool:
     return bool(_RANKS.search(name.lower()))
 
 
+_LABELS = re.compile(r"label|target|(^|[._])(ys?|tgts?)($|_)")
+
+
+def are_labels(name: str) -> bool:
+    """True when a name reads like what a loss compares predictions with."""
+    return bool(_LABELS.search(name.lower()))
+
+
 _WEIGHT = re.compile(
     r"weight|coeff?(icient)?s?$|lambda|lambd|lmbda|alpha|beta|gamma|penalty|reg$|_wt?$|(^|_)lam($|_)"
 )

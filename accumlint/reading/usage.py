@@ -155,9 +155,19 @@ def bounds(nodes: Iterable[p.Node]) -> set[str]:
 
 
 def marks(nodes: Iterable[p.Node]) -> bool:
-    """True when something like `targets[mask == 0] = -1` is written, or rows are padded with -1 (`pad_id=-1`)."""
+    """True when something like `targets[mask == 0] = -1` is written, or rows are padded with -1 (`pad_id=-1`).
+
+    The same where labels that are no -1 are counted: `(targets >= 0).sum()`.
+    """
     for node in nodes:
         match node:
+            case p.Call(
+                func=p.Attr(
+                    base=p.Compare(left=p.Name() | p.Attr() as left, rest=[(op, limit)]), name="sum"
+                )
+            ) if (op, p.render(limit)) in (("!=", "-1"), (">=", "0"), (">", "-1")):
+                if names.are_labels(p.dotted(left)):
+                    return True
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True
             case p.Call(func=func, args=args):

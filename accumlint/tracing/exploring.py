@@ -19,6 +19,7 @@ from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
 from accumlint.tracing.rehearsing import (
+    callers,
     counted_by_callers,
     left_to_heirs,
     loops,
@@ -144,7 +145,7 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
     }
     outermost = [f for f in training if key(f) not in inside and f not in nested]
     for function in outermost:
-        if function not in covered and not _only_leads_to(covered, function, program, slice_):
+        if function not in covered and not _only_leads_to(covered, function, slice_, training):
             yield t.Entry(function)
     # A function made inside another one and handed out is called by a framework.
     for outer in program.functions:
@@ -161,13 +162,13 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
         if (
             function not in covered
             and function not in nested
-            and not _only_leads_to(covered, function, program, slice_)
+            and not _only_leads_to(covered, function, slice_, training)
         ):
             yield t.Entry(function)
 
 
 def _only_leads_to(
-    covered: set[p.Function], function: p.Function, program: Program, slice_: Relevance
+    covered: set[p.Function], function: p.Function, slice_: Relevance, training: list[p.Function]
 ) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
     own = {f for f in program.functions if f.owner and f.owner == function.owner}
@@ -175,8 +176,12 @@ def _only_leads_to(
     ran = {key(f) for f in covered} - {key(f) for f in own - covered}
     written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
     leading = {called(func) for func in written} & slice_.reaching_backward
-    clears = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
-    return bool(leading) and leading <= ran and "backward" not in leading and not clears
+    own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    # A subclass may have its own under the name of what ran.
+    beside = (f for f in training if f.owner and f.owner == function.owner and key(f) in leading)
+    if not covered.issuperset(beside):
+        return False
+    return bool(leading) and leading <= ran and "backward" not in leading and not own
 
 
 class _Paths:
@@ -353,7 +358,9 @@ class _Paths:
             if isinstance(receiver, Object) and receiver.thing is None:
                 receiver.text = "self"
             if isinstance(receiver, Object):
-                _forget_unset(receiver, machine.invoking.lineage(concrete), function)
+                lineage = machine.invoking.lineage(concrete)
+                _forget_unset(receiver, lineage, function)
+                _forget_empty(receiver, lineage, function)
         self.train(machine, Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
@@ -414,7 +421,9 @@ class _Paths:
         repeat(machine, closure, receiver, function)
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
-        return machine.rounds.has_training_loop(function.body)
+        # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
+        around = callers(list(self.program.functions), function)
+        return machine.rounds.has_training_loop(function.body, around)
 
 
 def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
@@ -432,6 +441,31 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                     # Where it is asked for, the training sets it up by itself.
                     if not re.search(rf"{re.escape(name)}\b", tests):
                         receiver.attributes.pop(name.removeprefix("self."), None)
+
+
+def _forget_empty(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+    """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
+    empty = {
+        f"self.{name}"
+        for name, value in receiver.attributes.items()
+        if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
+    }
+    methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
+    for filling in (m for m in methods if m is function or function in callers(methods, m)):
+        empty.difference_update(_filled(filling))
+    for name in empty:
+        del receiver.attributes[name.removeprefix("self.")]
+
+
+def _filled(method: p.Function) -> Iterator[str]:
+    """What a method puts something into (`self.optimizers["adam"] = ...`, `self.optimizers.append(...)`), or sets."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Assign):
+            for target in node.targets:
+                yield p.dotted(target.base if isinstance(target, p.Item) else target)
+        elif isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+            if node.func.name in ("append", "extend", "update", "insert", "setdefault"):
+                yield p.dotted(node.func.base)
 
 
 def _is_hollow(method: p.Function) -> bool:

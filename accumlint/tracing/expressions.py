@@ -535,8 +535,12 @@ _ENDS = {"==": True, ">=": True, "!=": False, "<": False}
 
 def _size_of_pieces(loop: p.Node | None) -> set[str]:
     """The names in what a loop over a batch's pieces goes on by: `rows` of `for start in range(0, end, rows)`."""
-    match loop:
-        case p.For(iterable=p.Call(func=func, args=[_, _, size])) if p.dotted(func) == "range":
+    taken = loop.iterable if isinstance(loop, p.For) else None
+    while isinstance(taken, p.Call) and p.dotted(taken.func) != "range":
+        # `enumerate(range(0, end, rows))`, with a bar around it or not.
+        taken = taken.positional(0)
+    match taken:
+        case p.Call(func=func, args=[_, _, size]) if p.dotted(func) == "range":
             return {n.id for n in p.walk_expr(size.value) if isinstance(n, p.Name)}
         case _:
             return set()

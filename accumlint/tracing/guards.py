@@ -134,6 +134,25 @@ class Guards:
             self.flagging.add(key)
         return (choice == "true") != negated
 
+    def leads_away(self, value: Value, node: p.If, *, taken: bool) -> None:
+        """Notes what was decided before, and takes a guard to the side that does not train."""
+        if isinstance(value, Unknown) and self.goal_of(node) not in (None, taken):
+            key = stripped(value.text)[0]
+            asked = _comparison(key)
+            told = (decision.key for _, decision in self._facts(asked)) if asked else ()
+            self.flagging.update(self.decisions.keys() & {key, *told})
+
+    def missing(self, node: p.If) -> str:
+        """The list that is empty, where a guard leaves because it is, before anything is trained; "" for any other."""
+        if self.machine.state.loops or self.goal_of(node) is not False:
+            return ""
+        name = _emptied(node.test)
+        empty = name and self.machine.frame.names.get(name) == []
+        # What says nothing (`pass`) is not read at all.
+        leaves = any(isinstance(s, p.Return | p.Raise) for s in node.body[-1:])
+        trained = any(isinstance(e, t.Backward) for e in self.machine.state.events)
+        return name if empty and leaves and not trained else ""
+
     def hangs_on_a_flag(self, test: p.Expr) -> bool:
         """True for a test of what was worked out, where it stands, from a flag that nobody knows."""
         flags = {d.key.rpartition(".")[2] for d in self.decisions.values() if not d.data}
@@ -239,13 +258,7 @@ class Guards:
         asked = _comparison(key)
         if asked is None:
             return None
-        facts = [
-            (known, decision)
-            for decision in self.decisions.values()
-            if not decision.data
-            and (known := _comparison(decision.key)) is not None
-            and known.symbol == asked.symbol
-        ]
+        facts = self._facts(asked)
         limits = {asked.limit, *(known.limit for known, _ in facts)} if facts else set[int]()
         # Numbers between the limits, and beyond them: whole ones are enough for counters.
         values = {limit + aside for limit in limits for aside in (-1, 0, 1)}
@@ -259,6 +272,16 @@ class Guards:
         for _, decision in facts:
             decision.matters = decision.matters or self._matters(node)
         return truths.pop()
+
+    def _facts(self, asked: _Comparison) -> list[tuple[_Comparison, Decision]]:
+        """What was decided of the symbol of a comparison."""
+        return [
+            (known, decision)
+            for decision in self.decisions.values()
+            if not decision.data
+            and (known := _comparison(decision.key)) is not None
+            and known.symbol == asked.symbol
+        ]
 
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
@@ -419,6 +442,20 @@ def _comparison(key: str) -> _Comparison | None:
     if operator not in _HOLDS or " " in symbol or not limit.removeprefix("-").isdecimal():
         return None
     return _Comparison(symbol, operator, int(limit))
+
+
+def _emptied(test: p.Expr) -> str:
+    """The name that a test holds to be empty: `not rows`, `len(rows) == 0`."""
+    match test:
+        case p.Unary(op="not", operand=p.Name(id=name)):
+            return name
+        case p.Compare(
+            left=p.Call(func=p.Name(id="len"), args=(p.Argument(value=p.Name(id=name)),)),
+            rest=[("==" | "<=", p.Const(value=0)) | ("<", p.Const(value=1))],
+        ):
+            return name
+        case _:
+            return ""
 
 
 def _divides_by_steps(guard: p.If) -> bool:

@@ -494,7 +494,7 @@ def _numbered(inner: Stream, start: int) -> Stream:
 
         inner.drive(one)
 
-    return Stream(count, inner.loader)
+    return Stream(count, inner.loader, inner.rounds)
 
 
 def _enumerates(iterable: p.Expr) -> bool:

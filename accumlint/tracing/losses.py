@@ -145,7 +145,8 @@ class Losses:
         """True for `model(inputs, targets)`."""
         behind = node.args[1:] if isinstance(node, p.Call) else ()
         words = [p.dotted(a.value).lower() for a in behind if not a.keyword]
-        return any("target" in word or "label" in word for word in words)
+        named = any(a.keyword in ("target", "targets") for a in behind)
+        return named or any("target" in word or "label" in word for word in words)
 
     def _piece(self, given: list[Value]) -> Batch:
         """The micro-batch of a forward on data that nobody followed.

@@ -253,7 +253,12 @@ class Machine:
         if value is False and _sets_steps(node.body) and not self.guards.ends_windows(node):
             # Whether anything is accumulated hangs on sizes that are only an example here.
             value = Unknown(p.render(node.test))
+        if value and (missing := self.guards.missing(node)):
+            # Nobody knows what the data leaves in it, and without anything nothing is trained.
+            self.store(missing, Unknown(missing))
+            value = False
         taken = self.guards.truth(value, node.test, node)
+        self.guards.leads_away(value, node, taken=taken)
         if self.guards.ends_windows(node):
             shut = value is False and worked_out and not self.guards.hangs_on_a_flag(node.test)
             self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)

@@ -60,18 +60,35 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
     """What a framework gives a function that does one micro-batch, the `number`th: new data and its number."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
+    ending = ending_flags(function, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
             continue
         low = param.name.lower()
         if low in _COUNTERS:
             kwargs[param.name] = number
+        elif param.name in ending:
+            kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
         elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
             given = Unknown(param.name, frozenset({batch}))
             # Whoever made a loss that is handed in may have divided it.
             given.loss = given.lost = "loss" in low
             kwargs[param.name] = given
     return kwargs
+
+
+def ending_flags(function: p.Function, slice_: Relevance) -> frozenset[str]:
+    """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate."""
+    guarded: dict[str, list[p.Stmt]] = {}
+    for node in p.walk(function.body):
+        if isinstance(node, p.If) and slice_.backwards.isdisjoint(node.body):
+            guarded.setdefault(p.dotted(node.test), []).extend(node.body)
+    return frozenset(
+        param.name
+        for param in function.params
+        if not slice_.stepping.isdisjoint(body := guarded.get(param.name, []))
+        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(tuple(body)))
+    )
 
 
 def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
@@ -131,7 +148,7 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
     heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
-    calling = _callers(methods, function)
+    calling = callers(methods, function)
     asked = {called(n.func) for n in machine.program.of(p.Call)}
     alone = (m for m in methods if key(m) not in asked and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
@@ -148,7 +165,7 @@ def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
     return machine.invoking.lineage(cls)[1:]
 
 
-def _callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
+def callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
     """The methods that call another one, or call one that does."""
     asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
     found: set[p.Function] = set()

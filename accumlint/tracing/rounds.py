@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
@@ -75,12 +75,14 @@ class Rounds:
             self._inner[node] = any(True for _ in self._training_loops(body, set()))
         return self._inner[node]
 
-    def has_training_loop(self, body: tuple[p.Stmt, ...]) -> bool:
-        """True when some statements lead to a loop that holds a backward."""
-        return any(True for _ in self._training_loops(body, set()))
+    def has_training_loop(
+        self, body: tuple[p.Stmt, ...], around: Set[p.Function] = frozenset()
+    ) -> bool:
+        """True when some statements lead to a loop that holds a backward, by other functions than those `around`."""
+        return any(True for _ in self._training_loops(body, set(), around))
 
     def _training_loops(
-        self, body: tuple[p.Stmt, ...], seen: set[str]
+        self, body: tuple[p.Stmt, ...], seen: set[str], around: Set[p.Function] = frozenset()
     ) -> Iterator[p.For | p.While]:
         for inner in p.walk(body, into_functions=False):
             if isinstance(inner, p.For | p.While) and inner in self._relevance.backwards:
@@ -93,8 +95,8 @@ class Rounds:
                         *self.machine.program.functions,
                         *self.machine.elsewhere.functions,
                     ):
-                        if key(function) == callee:
-                            yield from self._training_loops(function.body, seen)
+                        if key(function) == callee and function not in around:
+                            yield from self._training_loops(function.body, seen, around)
 
     def _over_data(self, node: p.Node) -> bool:
         """True when the next loop inside goes over a loader: then this one counts epochs."""

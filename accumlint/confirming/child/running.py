@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import inspect
 import sys
 import types
 from collections.abc import Generator, Iterable, Iterator
@@ -138,19 +139,20 @@ def run(job: Any, binding: Binding) -> None:
         return
     function, skip = _function(entry, space, binding)
     if entry["calls"] == "microbatch":
-        _microbatches(binding, function, skip, entry["stepping"], entry["counting"])
+        _microbatches(binding, function, skip, entry)
         return
     args, kwargs = calls.arguments(binding, function, skip)
     for _ in range(2 if entry["calls"] == "twice" else 1):
         function(*args, **kwargs)
 
 
-def _microbatches(binding: Binding, function: Any, skip: int, stepping: str, counting: str) -> None:
+def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> None:
     """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
 
     Where it only goes backward, a method of the same object that is `stepping` ends each window. One that is
-    `counting` is told of each micro-batch.
+    `counting` is told of each micro-batch, and the parameter that is `ending` tells of each window's end.
     """
+    stepping, counting, ending = entry["stepping"], entry["counting"], entry["ending"]
     owner = getattr(function, "__self__", None)
     window = binding.steps_ if binding.tells_steps else 1
     epochs = isinstance(owner, binding.promised["LightningModule"])
@@ -160,10 +162,15 @@ def _microbatches(binding: Binding, function: Any, skip: int, stepping: str, cou
         if epochs and not place:
             binding.recorder.epoch += 1
         args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
+        last = (number + 1) % window == 0
+        if ending:
+            given = inspect.signature(function).bind(*args, **kwargs)
+            given.arguments[ending] = last
+            args, kwargs = list(given.args), given.kwargs
         function(*args, **kwargs)
         if counting:
             getattr(owner, counting)()
-        if stepping and (number + 1) % window == 0:
+        if stepping and last:
             getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:
             for name in _ENDS:
