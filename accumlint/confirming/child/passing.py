@@ -106,6 +106,7 @@ def make(
         bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"], job["exact"], job["undivided"],
     )  # fmt: skip
     binding.unused = job["unused"]
+    binding.accelerated = job["accelerate"] and ".prepare(" not in job["text"]
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,
