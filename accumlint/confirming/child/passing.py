@@ -88,6 +88,7 @@ def make(
         whole=spec["regime"] == "trailing",
     )  # fmt: skip
     data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
+    data.frozen = job["frozen"]
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1

@@ -277,7 +277,9 @@ class Recorder(TorchFunctionMode):
         is_number = tensors.numel() == 1 or starts is not None
         if is_number and self._moves(tensors):
             return tensors
-        found = self.own_loss()
+        # Torch does not tell this mode what is computed inside a `backward`.
+        with self:
+            found = self.own_loss()
         return tensors if found is None else found * self.scale
 
     def evened(self, tensors: Any) -> Any:

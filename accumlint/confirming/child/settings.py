@@ -18,7 +18,7 @@ _LOOKED_AT = (
 )
 LOSS_LIKE = re.compile(
     _LOOKED_AT
-    + r".*(loss|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
+    + r".*(loss(?!_?masks?$)|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
 )
 
 _NOW_AND_THEN = (
@@ -58,6 +58,9 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         # What a term of the loss weighs, and what its logits are divided by.
         (r"(^|_)(temperature|tau|alpha|coef|coeff|coefficient|lambda)(_|$)", 1.0),
         (r"(?<!class)(?<!pos)(?<!label)_weight$", 1.0),
+        # Tokens with a meaning of their own; the one of none is told by its own name.
+        (r"(^|_)blank(_?(token|label))?(_?(id|idx|index))?$", 0),
+        (r"(^|_)([besc]os|[bes]ot|cls|sep|unk|mask)(_?token)?_?(id|idx|index)$", 1),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )
