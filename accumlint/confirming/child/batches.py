@@ -397,6 +397,9 @@ class Batch(Plain, dict[Any, Any]):
         super().pop(key, default)
         return value
 
+    def __delitem__(self, key: Any) -> None:
+        super().pop(key, None)
+
     def keys(self) -> Any:
         self.use()
         return super().keys()
