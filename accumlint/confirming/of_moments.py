@@ -130,8 +130,9 @@ def _sizes(found: Pass, updates: Sequence[Update]) -> list[int]:
             backwards[-1] += 1
         elif moment.kind == "step":
             backwards.append(0)
+    pieces = dict(enumerate(backwards, 1))
     return [
-        max(len(u.microbatches), backwards[u.number - 1] if u.number <= len(backwards) else 0)
+        len(u.microbatches) if len(u.microbatches) > 1 else max(1, pieces.get(u.number, 0))
         for u in updates
     ]
 

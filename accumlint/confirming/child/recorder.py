@@ -47,6 +47,7 @@ from accumlint.confirming.child.losses import (
     indexed,
 )
 from accumlint.confirming.child.notes import Feed, Notes, Settings
+from accumlint.confirming.child.telling import even
 from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
@@ -425,7 +426,9 @@ class Recorder(TorchFunctionMode):
             "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
             "parameters": [i for i, p in enumerate(params) if id(p) in owned],
         }  # fmt: skip
-        own = windows([*self.notes.events, step])[-1]
+        events = [*self.notes.events, step]
+        even(events)
+        own = windows(events)[-1]
         everywhere: list[Any] = [own]
         self.busy = True
         try:

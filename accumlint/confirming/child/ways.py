@@ -67,8 +67,8 @@ def run_first(
         number += 1
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
         tells = [
-            _leaves_unused(made), _is_frozen(made), refused, _good(made, job), has_stepped(made), _whole(made), _waited(made),
-            made["steps"], world > 1 and _alone(made),
+            _leaves_unused(made), _is_frozen(made), refused, _good(made, job), has_stepped(made), _whole(made),
+            _waited(made), made["steps"], world > 1 and _alone(made),
         ]  # fmt: skip
         return made, everywhere(store, f"way/{number}/tells", rank, world, tells)
 
