@@ -481,7 +481,9 @@ class Things:
         """All Accelerators of a process share their accumulation steps: the latest one decides."""
         steps = getattr(made, "gradient_accumulation_steps", None)
         if self.accelerators and steps == 1 and self.tells_steps:
-            self.tell(type(made).__name__, "made again without steps, which sets those of every one to 1")
+            self.tell(
+                type(made).__name__, "made again without steps, which sets those of every one to 1"
+            )
 
     def _plugin(self, state: Any) -> None:
         """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""

@@ -109,7 +109,6 @@ def run_first(
     # Or else the first, which says most about why none of them ran.
     best = max(range(len(tried)), key=lambda index: (all(steps[index]), any(steps[index]), -index))
     made = tried[best]
-    made["tried"] = [{k: v for k, v in t.items() if k in ("kind", "lenient", "ordinary", "raised", "failures", "unbound")} | {"ev": " ".join(e["kind"][:4] for e in t["notes"]["events"])[:100], "touched": t["notes"]["touched"]} for t in tried]  # DEBUG
     job["leniently"], job["ordinarily"] = made["lenient"], made["ordinary"]
     if world > 1:
         dist.destroy_process_group()
