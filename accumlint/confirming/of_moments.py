@@ -10,7 +10,7 @@ from itertools import pairwise
 from accumlint.confirming.answers import Answer, listed, updates_of
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.of_gradients import gradient
-from accumlint.confirming.result import Update
+from accumlint.confirming.result import Pass, Update
 
 
 def reductions(evidence: Evidence, key: str = "equal") -> Answer:
@@ -20,10 +20,13 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
         return Answer(False, 0.0, "gradients are never all-reduced", {})
     if found.ranks < 2 or not any(u.reductions for u in updates):
         raise Undecided("nothing was reduced over ranks")
-    most = max(updates, key=lambda u: u.reductions)
+    most, size = max(
+        zip(updates, _sizes(found, updates), strict=True), key=lambda pair: pair[0].reductions
+    )
     shows = most.reductions > 1
     times = "once" if most.reductions == 1 else f"{most.reductions} times"
-    sentence = f"gradients are all-reduced {times} for update {most.number}, of {len(most.microbatches)} micro-batches"
+    of = "1 micro-batch" if size == 1 else f"{size} micro-batches"
+    sentence = f"gradients are all-reduced {times} for update {most.number}, of {of}"
     return Answer(
         shows, float(most.reductions), sentence,
         {"all-reduces per update": most.reductions, "relative error": most.error},
@@ -119,20 +122,25 @@ def _of_another_size(sizes: Sequence[int], key: str) -> Answer:
     return Answer(shows, float(shows), sentence, {"window sizes": told})
 
 
-def steps(evidence: Evidence, key: str = "equal") -> Answer:
-    found = evidence.get(key)
-    updates = updates_of(found)
+def _sizes(found: Pass, updates: Sequence[Update]) -> list[int]:
+    """How many micro-batches each update is of; what comes in one piece may be cut into them."""
     backwards = [0]
     for moment in found.moments:
         if moment.kind == "backward":
             backwards[-1] += 1
         elif moment.kind == "step":
             backwards.append(0)
-    # What comes in one piece may be cut into micro-batches.
-    sizes = [
-        max(len(u.microbatches), backwards[u.number - 1] if u.number <= len(backwards) else 0)
+    pieces = dict(enumerate(backwards, 1))
+    return [
+        len(u.microbatches) if len(u.microbatches) > 1 else max(1, pieces.get(u.number, 0))
         for u in updates
     ]
+
+
+def steps(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    sizes = _sizes(found, updates)
     mean = sum(sizes) / len(sizes)
     shows = mean < found.steps
     sentence = (

@@ -186,6 +186,8 @@ def _plan(
         return Plan(report, rule, symptom, 1, None, reason)
     events = trace.main.events if trace else ()
     distributed = clues.is_distributed(events)
+    # A finding about reductions knows of a wrapper, were it in a helper that is not here.
+    told = node is not None and symptom is Symptom.REDUCTIONS
     world = wish.ranks or max(2 if distributed else 1, rule.ranks)
     # A framework calls methods that no statement of the source calls.
     is_driven = bool(driver) or any(map(_is_module, program.body))
@@ -252,12 +254,9 @@ def _plan(
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        # A finding about reductions knows of a wrapper, were it in a helper that is not here.
-        unwrapped=clues.is_unwrapped(
-            events, text, node is not None and symptom is Symptom.REDUCTIONS
-        ),
+        unwrapped=clues.is_unwrapped(events, text, told),
         # FSDP reduces on an accelerator only.
-        reduces=clues.reduces(events, symptom in OF_AMOUNT) and not _FSDP.search(text),
+        reduces=(told or clues.reduces(events, symptom in OF_AMOUNT)) and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
         exact=exact,

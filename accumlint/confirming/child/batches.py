@@ -26,7 +26,7 @@ from accumlint.confirming.child.settings import (
 )
 
 TARGET = re.compile(
-    r"label|target|tgt|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
+    r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
 _INPUT = re.compile(
     r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
@@ -46,6 +46,7 @@ _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
 _ROUND = re.compile(r"^(iter(ation)?s?|step|(global|cur(rent)?)_(step|iter))$")
+_LENGTHS = re.compile(r"(^|_)(len|length)s?$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
 
@@ -82,6 +83,7 @@ class Data:
     backwards: int = 0
     poisoned: int = 0
     exhausts: bool = False
+    frozen: bool = False
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)
@@ -162,9 +164,13 @@ class Data:
         self.current = self.fetched
         self.begun = True
 
-    def thaw(self) -> None:
-        """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole."""
-        parameters = [p for model in self.models for p in model.parameters()]
+    def thaw(self, called: nn.Module) -> None:
+        """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole.
+
+        Where all that the loop calls is `frozen`, others that it does not call are no reason to leave it so.
+        """
+        models = [called] if self.frozen else self.models
+        parameters = [p for model in models for p in model.parameters()]
         if torch.is_grad_enabled() and not any(p.requires_grad for p in parameters):
             for p in parameters:
                 p.requires_grad_(True)
@@ -294,6 +300,8 @@ class Batch(Plain, dict[Any, Any]):
             return self.number - 1
         if _NOISY.search(low) and not TARGET.search(low):
             return self.noisy()
+        if _LENGTHS.search(low) and self.mask.dim() > 1:
+            return self.mask.sum(-1)
         if _CHANCE.search(low):
             return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
         if _NUMBERS.search(low) and not TARGET.search(low):
@@ -388,6 +396,9 @@ class Batch(Plain, dict[Any, Any]):
         value = self[key]
         super().pop(key, default)
         return value
+
+    def __delitem__(self, key: Any) -> None:
+        super().pop(key, None)
 
     def keys(self) -> Any:
         self.use()

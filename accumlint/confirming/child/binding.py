@@ -280,6 +280,14 @@ class Binding(Things):
         """What is compared with words: a name from the settings, and not the thing of that name."""
         return self.stub(text) if isinstance(value, nn.Module | torch.optim.Optimizer) else value
 
+    def key(self, key: Any, table: Any) -> Any:
+        """A key of a table of the user's: where a setting that nobody knows is to choose, the first."""
+        if not isinstance(key, Stub) or type(table) is not dict or not table or key in table:
+            return key
+        first = next(iter(table))
+        self.tell(key._text, repr(first))
+        return first
+
     def reached(self, value: Any, ahead: int) -> Any:
         """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
         return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value

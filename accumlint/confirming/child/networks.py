@@ -78,7 +78,7 @@ class Model(Asked):
 
     def forward(self, *args: Any, **kwargs: Any) -> Output:
         data = self.data_[0]
-        data.thaw()
+        data.thaw(self)
         told = self.told_ or tells_window(args, kwargs)
         given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         source = self._source(given)

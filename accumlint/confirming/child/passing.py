@@ -88,6 +88,7 @@ def make(
         whole=spec["regime"] == "trailing",
     )  # fmt: skip
     data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
+    data.frozen = job["frozen"]
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     copies = world if job["accelerate"] else 1
@@ -106,6 +107,7 @@ def make(
         bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"], job["exact"], job["undivided"],
     )  # fmt: skip
     binding.unused = job["unused"]
+    binding.accelerated = job["accelerate"] and ".prepare(" not in job["text"]
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,

@@ -32,7 +32,7 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
         """DDP over the ranks that are here, its all-reduces counted."""
 
         def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
-            binding.data.thaw()
+            binding.data.thaw(module)
             recorder.wraps += 1
             if next(module.parameters(), None) is None:
                 # What it is made of is not here.

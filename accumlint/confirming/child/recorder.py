@@ -47,6 +47,7 @@ from accumlint.confirming.child.losses import (
     indexed,
 )
 from accumlint.confirming.child.notes import Feed, Notes, Settings
+from accumlint.confirming.child.telling import even
 from accumlint.confirming.child.watching import watch
 from accumlint.confirming.measuring import reference, windows
 
@@ -277,7 +278,9 @@ class Recorder(TorchFunctionMode):
         is_number = tensors.numel() == 1 or starts is not None
         if is_number and self._moves(tensors):
             return tensors
-        found = self.own_loss()
+        # Torch does not tell this mode what is computed inside a `backward`.
+        with self:
+            found = self.own_loss()
         return tensors if found is None else found * self.scale
 
     def evened(self, tensors: Any) -> Any:
@@ -423,7 +426,9 @@ class Recorder(TorchFunctionMode):
             "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
             "parameters": [i for i, p in enumerate(params) if id(p) in owned],
         }  # fmt: skip
-        own = windows([*self.notes.events, step])[-1]
+        events = [*self.notes.events, step]
+        even(events)
+        own = windows(events)[-1]
         everywhere: list[Any] = [own]
         self.busy = True
         try:

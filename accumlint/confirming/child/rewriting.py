@@ -346,7 +346,16 @@ class _Rewriter(ast.NodeTransformer):
         return self.decided(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        return self.decided(node)
+        decided = self.decided(node)
+        match decided:
+            case ast.Subscript(
+                value=ast.Name(), slice=ast.Name() | ast.Attribute(), ctx=ast.Load()
+            ):
+                table, key = copy.deepcopy(decided.value), decided.slice
+                decided.slice = placed(runtime("key", [key, table]), node)
+            case _:
+                pass
+        return decided
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if normal(ast.unparse(node)) in self.choices:

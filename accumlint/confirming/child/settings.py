@@ -18,7 +18,7 @@ _LOOKED_AT = (
 )
 LOSS_LIKE = re.compile(
     _LOOKED_AT
-    + r".*(loss|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
+    + r".*(loss(?!_?masks?$)|logit|output(?!_?(dir|path|file|name|mode|format|type|size|dim|key|folder|root))|pred)"
 )
 
 _NOW_AND_THEN = (
@@ -42,7 +42,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"betas$", (0.9, 0.9)),
         (r"beta\d?$", 0.9),
         (r"(^|_)eps(ilon)?$", 1e-8),
-        (r"clip|max_norm|grad_norm", 1.0),
+        (r"clip(?!s)|max_norm|grad_norm", 1.0),
         (r"(^|_)(eval|val|valid|test)_(iters|batches)$", 1),
         (_NOW_AND_THEN, 10**9),
         (r"(epochs?|steps?|iters?)_(run|done|completed|finished|trained|seen)$", 0),
@@ -51,6 +51,7 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"(^|_)(max|most|num|n)_?(re)?cycles?$", 2),
         (r"warm_?up|start_|resume_|begin|initial_(step|epoch|iter)", 0),
         (_LONG, 1000),
+        (r"(^|_)(n|num)_(clips|views|crops|frames)$", 1),
         (r"vocab", VOCABULARY),
         (r"num_class|n_class|num_labels", CLASSES),
         (r"block_size|seq_?len|context_len|max_len|(^|_)(width|length|bptt)$", LENGTH),
@@ -58,6 +59,9 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         # What a term of the loss weighs, and what its logits are divided by.
         (r"(^|_)(temperature|tau|alpha|coef|coeff|coefficient|lambda)(_|$)", 1.0),
         (r"(?<!class)(?<!pos)(?<!label)_weight$", 1.0),
+        # Tokens with a meaning of their own; the one of none is told by its own name.
+        (r"(^|_)blank(_?(token|label))?(_?(id|idx|index))?$", 0),
+        (r"(^|_)([besc]os|[bes]ot|cls|sep|unk|mask)(_?token)?_?(id|idx|index)$", 1),
         (r"seed|num_workers|local_rank$|(^|_)rank$", 0),
     )
 )

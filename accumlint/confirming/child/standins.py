@@ -13,6 +13,20 @@ import torch
 
 from accumlint.confirming.child.batches import unknown_attribute
 from accumlint.confirming.child.outputs import Output
+from accumlint.confirming.child.settings import setting
+from accumlint.confirming.child.stub import UNKNOWN
+
+
+class _Group(dict[str, Any]):
+    """Parameters with what the loop keeps beside them, such as a threshold of their own."""
+
+    def __init__(self, group: dict[str, Any], unknown: Callable[[str], Any]) -> None:
+        super().__init__(group)
+        self._unknown = unknown
+
+    def __missing__(self, name: str) -> Any:
+        found = setting(name.lower())
+        return self._unknown(f"group.{name}") if found is UNKNOWN else found
 
 
 class Optimizer(torch.optim.SGD):
@@ -21,6 +35,7 @@ class Optimizer(torch.optim.SGD):
     def __init__(self, params: Any, unknown: Callable[[str], Any]) -> None:
         self._unknown = unknown
         super().__init__(params, lr=0.05)
+        self.param_groups = [_Group(group, unknown) for group in self.param_groups]
 
     def __getattr__(self, name: str) -> Any:
         return unknown_attribute(self, name, self._unknown)

@@ -129,6 +129,8 @@ class Things:
         # DDP has to find parameters that take no part in a loss.
         self.unused = False
         self.accelerators: list[Any] = []
+        # An Accelerator comes from elsewhere, with what it has prepared.
+        self.accelerated = False
         # What frameworks promise, by the names of their classes.
         self.promised: dict[str, Any] = {}
         self.exact, self.undivided = exact, undivided
@@ -413,6 +415,8 @@ class Things:
         models = [*given, *self.models.values()] or self.recorder.models or [self.model("model")]
         params = dict.fromkeys(p for m in models for p in m.parameters())
         made: torch.optim.Optimizer = Optimizer(list(params), self.found)
+        if self.accelerated:
+            self.own_accelerator("accelerator")
         if self.accelerators and (text.startswith("self.") or not self.prepares):
             # What hands it out has prepared it.
             made = self.accelerators[-1].prepare_optimizer(made)
@@ -462,6 +466,7 @@ class Things:
             # A plug-in that is not here may have held them; DeepSpeed's engine divides by them, too.
             given.setdefault("gradient_accumulation_steps", self.steps_)
         made = cls(*args, **given)
+        self._shared(made)
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
@@ -471,6 +476,14 @@ class Things:
             self._plugin(type(made.state))
         self.accelerators.append(made)
         return made
+
+    def _shared(self, made: Any) -> None:
+        """All Accelerators of a process share their accumulation steps: the latest one decides."""
+        steps = getattr(made, "gradient_accumulation_steps", None)
+        if self.accelerators and steps == 1 and self.tells_steps:
+            self.tell(
+                type(made).__name__, "made again without steps, which sets those of every one to 1"
+            )
 
     def _plugin(self, state: Any) -> None:
         """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""

@@ -52,7 +52,7 @@ def run_first(
     ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
     tried: list[dict[str, Any]] = []
     steps: list[list[bool]] = []
-    job["unused"] = False
+    job["unused"] = job["frozen"] = False
     number = 0
 
     adapted = False
@@ -67,8 +67,8 @@ def run_first(
         number += 1
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
         tells = [
-            _leaves_unused(made), refused, _good(made, job), has_stepped(made), _whole(made), _waited(made),
-            made["steps"], world > 1 and _alone(made),
+            _leaves_unused(made), _is_frozen(made), refused, _good(made, job), has_stepped(made), _whole(made),
+            _waited(made), made["steps"], world > 1 and _alone(made),
         ]  # fmt: skip
         return made, everywhere(store, f"way/{number}/tells", rank, world, tells)
 
@@ -92,11 +92,14 @@ def run_first(
         if not job["unused"] and any(unused for unused, *_ in told):
             job["unused"] = True
             made, told = attempt(kind)
+        if not job["frozen"] and any(frozen for _, frozen, *_ in told):
+            job["frozen"] = True
+            made, told = attempt(kind)
         if job["reduces"] and not job["unwrapped"] and all(alone for *_, alone in told):
             # What wraps the model is not here, or nothing that is run calls it.
             job["unwrapped"] = True
             made, told = attempt(kind)
-        _, refused, good, stepped, ran, waited, _, _ = map(list, zip(*told, strict=True))
+        _, _, refused, good, stepped, ran, waited, _, _ = map(list, zip(*told, strict=True))
         waits += any(waited)
         if any(refused) or all(good):
             return made
@@ -145,6 +148,11 @@ def _leaves_unused(made: dict[str, Any]) -> bool:
     return (
         made["raised"] is not None and "parameters that were not used" in made["raised"]["message"]
     )
+
+
+def _is_frozen(made: dict[str, Any]) -> bool:
+    """Whether what the loop calls was frozen: what thaws a part of it, as adapters are, is not here."""
+    return made["raised"] is not None and "does not require grad" in made["raised"]["message"]
 
 
 def has_stepped(made: dict[str, Any]) -> bool:

@@ -45,8 +45,8 @@ SELDOM = re.compile(
 )
 # What looks at an optimizer, moves its learning rate, or sets things up.
 HARMLESS = re.compile(
-    r"^set_|save|load|checkpoint|ckpt|resum|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
-    r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook"
+    r"^set_|save|load|checkpoint|ckpt|resum|restor|log|print|report|state|eval|valid|test|lr|rate|sched|warm|momentum|early|meter|write"
+    r"|setup|set_up|prepar|init|wrap|build|make|creat|context|hook|^(skip_)?synchronize\b"
 )
 # What does something to a setting is none.
 VERB = re.compile(r"(adjust|compute|calculate|calc|get|set|build|create|make|apply|reset|clear)_")

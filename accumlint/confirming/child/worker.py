@@ -213,10 +213,15 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     if not (job["stepless"] or any(more for _, more in told)):
         # There is nothing to compare.
         return {"passes": passes}
+    parted = False
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
-            # What the ranks still have in the air would reach the wrong pass.
-            break
+            # What the ranks still have in the air would reach the wrong pass; to wait once more takes too long.
+            if parted:
+                break
+            parted = True
+            dist.destroy_process_group()
+            join(dist.PrefixStore("parted", prefixed), order, rank, world, device)
         settings = [*filter(spec.get, _SETTINGS), _OF_CONTROLS.get(spec["sabotage"])]
         if not all(tells[setting] for setting in settings if setting):
             continue

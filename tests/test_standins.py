@@ -1,0 +1,63 @@
+"""What stands in for things of a loop has what loops ask of such things."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from accumlint.confirming.child.batches import Data
+from accumlint.confirming.child.settings import LOSS_LIKE, setting
+from accumlint.confirming.child.standins import Optimizer
+from accumlint.confirming.child.stub import UNKNOWN
+
+pytestmark = pytest.mark.torch
+
+SETTINGS = {
+    "max_grad_norm": 1.0,
+    "clip": 1.0,
+    "train_n_clips": 1,
+    "num_frames": 1,
+    "clips": UNKNOWN,
+    "blank": 0,
+    "blank_id": 0,
+    "eos_token_id": 1,
+    "mask_id": 1,
+    "masks": UNKNOWN,
+}
+# Names of what a loss is computed from, which is never made up, and of what may be.
+COMPUTED = {
+    "loss": True,
+    "total_loss": True,
+    "logits": True,
+    "loss_mask": False,
+    "eval_loss": False,
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_what_its_name_says(name: str) -> None:
+    assert setting(name) == SETTINGS[name]
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_what_is_computed_on_the_way_to_a_backward_is_told_by_its_name(name: str) -> None:
+    assert bool(LOSS_LIKE.search(name)) is COMPUTED[name]
+
+
+def test_a_group_of_parameters_has_what_the_loop_keeps_in_it() -> None:
+    optimizer = Optimizer([torch.zeros(1, requires_grad=True)], lambda name: f"made up for {name}")
+    (group,) = optimizer.param_groups
+    assert (group["max_grad_norm"], group["kind"]) == (1.0, "made up for group.kind")
+    # What torch itself looks for is not there.
+    assert "initial_lr" not in group
+
+
+def test_a_micro_batch_gives_lengths_and_lets_go_of_what_it_never_had() -> None:
+    data = Data("tokens", lambda _: 3, 8, 0, 0, torch.device("cpu"), torch.float64)
+    batch = data.fetch().use()
+    del batch["question_ids"]
+    assert batch["audio_lengths"].tolist() == batch.mask.sum(-1).tolist()
+    assert batch["transcripts"] is batch.labels
