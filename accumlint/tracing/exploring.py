@@ -171,17 +171,14 @@ def _only_leads_to(
     covered: set[p.Function], function: p.Function, slice_: Relevance, training: list[p.Function]
 ) -> bool:
     """True for a function that does nothing to gradients but call those that ran already."""
-    own = {f for f in program.functions if f.owner and f.owner == function.owner}
-    # Another class's method of the same name did not run for this one.
-    ran = {key(f) for f in covered} - {key(f) for f in own - covered}
     written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
     leading = {called(func) for func in written} & slice_.reaching_backward
-    own = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
-    # A subclass may have its own under the name of what ran.
+    clears = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    # Another class's method of the same name did not run for this one.
     beside = (f for f in training if f.owner and f.owner == function.owner and key(f) in leading)
-    if not covered.issuperset(beside):
+    if clears or "backward" in leading or not covered.issuperset(beside):
         return False
-    return bool(leading) and leading <= ran and "backward" not in leading and not own
+    return bool(leading) and leading <= {key(f) for f in covered}
 
 
 class _Paths:
