@@ -110,6 +110,10 @@ class Data:
         self.batches[self.fetched] = batch
         return batch
 
+    def __deepcopy__(self, _: object) -> Data:
+        """Itself: a network that is copied is given what the first is given."""
+        return self
+
     def spend(self) -> None:
         """The micro-batch in hand has gone backward."""
         self.spent = True

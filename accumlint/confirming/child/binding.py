@@ -311,8 +311,8 @@ class Binding(Things):
         return self._missing(bound)
 
     def unmade(self, bound: Pattern, failure: Exception) -> Any:
-        """Stand-ins for things that could not be made, as long as nothing has been done with others."""
-        if self.data.last is not None:
+        """Stand-ins for things and numbers that could not be made, as long as nothing has been done with others."""
+        if self.data.last is not None or self.data.backwards:
             raise failure
         return self.missing(bound, failure)
 
@@ -374,6 +374,16 @@ class Binding(Things):
         # What refuses to run without a GPU is run without.
         with mock.patch.object(torch.cuda, "is_available", return_value=True):
             return bool(test())
+
+    def one_of(
+        self, text: str, compared: Callable[[], Any], first: Callable[[], Any], others: Callable[[], Any]
+    ) -> Any:
+        """The first of several words that something is compared with: it is this one where nobody knows which."""
+        found = first()
+        if found or not isinstance(compared(), Stub) or others():
+            return found
+        self.tell(text, "the first word that it is compared with")
+        return True
 
     def truth(self, value: Any) -> bool:
         """What a guard comes to."""
@@ -531,8 +541,10 @@ class Binding(Things):
     ) -> Any:
         """What `**mapping` gives to what is `called`, beside keywords of these names and so many arguments.
 
-        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given.
+        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given, and
+        are no number, whatever their name.
         """
+        mapping = self.stub("args") if isinstance(mapping, int | float) else mapping
         if isinstance(mapping, Stub) and isinstance(called, types.FunctionType):
             given = list(inspect.signature(called).parameters.values())[places:]
             wanted = (p for p in given if p.default is p.empty and p.kind not in _REST)

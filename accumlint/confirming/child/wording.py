@@ -6,7 +6,7 @@ import re
 
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
 MAKERS = re.compile(
-    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare"
+    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare|register"
     r"|parallelize|shard|wrap|compile|convert|apply|freeze|unfreeze|log|print|count)_"
 )
 # What a model trains, as another object keeps it.
