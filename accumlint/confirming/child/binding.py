@@ -41,13 +41,15 @@ from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.confirming.child.window import tells_window
-from accumlint.confirming.child.wording import AVERAGE
+from accumlint.confirming.child.wording import AVERAGE, CRITERION, OPTIONS, evaluates
 from accumlint.reading import frameworks, names
 
 DATA = re.compile(
     r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
 )
 _LOSS = re.compile(r"(^|_)loss(es)?$")
+# What a loss is made of, as numbers to look at.
+_ITEMS = re.compile(r"(^|_)loss(es)?_(items?|parts?|terms?|components?|values?)$")
 _EPOCHS = re.compile(r"^((num|n|max|total|train)_(train_)?)?epochs$")
 _PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 # The name of a class, which is not the thing that is made of it.
@@ -206,7 +208,8 @@ class Binding(Things):
         if isinstance(value, Output):
             return value.parts(bound)
         if isinstance(value, torch.Tensor) and len(bound) == 2 and value.dim() == 0:
-            return value, {}
+            beside = bound[1] if isinstance(bound[1], str) else ""
+            return value, value.detach() if _ITEMS.search(beside.lower()) else {}
         if isinstance(value, Stub):
             return self._unknown(bound, value)
         items = list(value)
@@ -288,12 +291,12 @@ class Binding(Things):
         """Stand-ins for the names of a statement that failed.
 
         What is refused before training begins is a failure like any other: it has not happened, and a verdict rests on
-        the windows. Once training has begun, or where a module of the project is lost to it with everything in it,
+        the windows, and so is what evaluates. Once training has begun, or where a module of the project is lost to it with everything in it,
         going on would measure another loop.
         """
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
-        if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
+        if isinstance(failure, Forbidden) and (self._training(failure) or self._importing(failure)):
             raise failure
         frame = sys._getframe(1)
         self.failures.note(failure, frame.f_lineno, flat(bound))
@@ -305,8 +308,9 @@ class Binding(Things):
             return self.take(bound)
         if self.lenient:
             return self._made_up(bound, failure)
-        # A loss is never made up.
-        if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
+        # A loss is never made up; what would give one and could not be made is the usual one.
+        is_maker = isinstance(bound, str) and CRITERION.search(bound.rpartition(".")[2])
+        if not is_maker and any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
 
@@ -376,7 +380,11 @@ class Binding(Things):
             return bool(test())
 
     def one_of(
-        self, text: str, compared: Callable[[], Any], first: Callable[[], Any], others: Callable[[], Any]
+        self,
+        text: str,
+        compared: Callable[[], Any],
+        first: Callable[[], Any],
+        others: Callable[[], Any],
     ) -> Any:
         """The first of several words that something is compared with: it is this one where nobody knows which."""
         found = first()
@@ -421,6 +429,14 @@ class Binding(Things):
                 self.failures.bind(failure, name)
             return self._missing(name)
 
+    def _training(self, failure: Exception) -> bool:
+        """True where a failure comes once training has begun, but for what another file does to evaluate."""
+        own = self.recorder.settings.file
+        frames = traceback.extract_tb(failure.__traceback__)
+        return bool(self.data.fetched) and not evaluates(
+            f.name for f in frames if f.filename != own
+        )
+
     def _importing(self, failure: Exception) -> bool:
         """True where a failure ends the import of another file."""
         own = self.recorder.settings.file
@@ -461,7 +477,9 @@ class Binding(Things):
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
-        if DATA.search(last.lower()) and not names.is_configuration(bound):
+        if DATA.search(last.lower()) and not (
+            names.is_configuration(bound) or OPTIONS.match(bound)
+        ):
             return self._piece(bound)
         return self.stub(bound)
 

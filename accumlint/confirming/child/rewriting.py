@@ -155,7 +155,9 @@ class _Rewriter(ast.NodeTransformer):
                 argument.annotation = None
         taken = self.taken(node)
         outside = self.loose
-        self.loose = loose(node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)])
+        self.loose = loose(
+            node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+        )
         self.generic_visit(node)
         self.loose = outside
         node.body = [*taken, *node.body]

@@ -166,7 +166,11 @@ def loose(body: list[ast.stmt], kept: Collection[str]) -> set[str]:
                 read.setdefault(name, []).append(set(choices))
             case ast.alias(name=name, asname=other):
                 bound.add(other or name.partition(".")[0])
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 bound.add(name)
             case ast.Global(names=found) | ast.Nonlocal(names=found):
                 bound.update(found)
