@@ -13,7 +13,7 @@ _STORES = {"STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF"}
 
 
 def names_of(frame: FrameType) -> tuple[Any, ...] | None:
-    """The names, nested as they are, that get the parts of what `frame` is taking apart; None if it is not doing that."""
+    """The names, nested as they are, that get the parts of what `frame` takes apart; None if it does something else."""
     return _names(frame.f_code, frame.f_lasti)
 
 
@@ -29,9 +29,10 @@ def _names(code: CodeType, place: int) -> tuple[Any, ...] | None:
 
 def _taken(stored: Iterator[str | int], count: int) -> tuple[Any, ...] | None:
     """So many names, each of which may be a group of them; None where one gets no name."""
-    found: list[Any] = []
-    for one in itertools.islice(stored, count):
-        found.append(_taken(stored, one) if isinstance(one, int) else one)
+    found = [
+        _taken(stored, one) if isinstance(one, int) else one
+        for one in itertools.islice(stored, count)
+    ]
     return tuple(found) if len(found) == count and None not in found else None
 
 

@@ -43,6 +43,8 @@ _NUMBERS = re.compile(
 # A mask to pick elements by.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
+# What only says where a micro-batch comes from.
+_SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
@@ -348,6 +350,8 @@ class Batch(Plain, dict[Any, Any]):
             elif position and name.lower() == "prompts" and self.data_.kind == "tokens":
                 # Beside the tokens, those of them that are no target.
                 made.append(1 - self.mask)
+            elif _SOURCE.search(name.lower()):
+                made.append(self.data_.unknown(name))
             elif name.lower() in _WHOLE:
                 # Beside what only names its samples.
                 made.append(self.use())

@@ -119,6 +119,8 @@ class Binding(Things):
             # A part of a network trains as the whole does.
             return value._model
         if isinstance(value, Output):
+            if last in self.sized and _LOSS.search(last.lower()):
+                return value.unreduced()
             keys = self.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)
         if (
@@ -279,6 +281,12 @@ class Binding(Things):
             return found if found is not UNKNOWN else self.entering(bound, later())
         return self._missing(bound)
 
+    def part(self, whole: Any, key: Any) -> Any:
+        """What a mapping holds under a key; under one that nobody knows, the first thing that it holds."""
+        if type(whole) is dict and isinstance(key, Stub) and key not in whole:
+            return next(iter(whole.values()), self.stub(f"{key}"))
+        return whole[key]
+
     def word(self, value: Any, text: str) -> Any:
         """What is compared with words: a name from the settings, and not the thing of that name."""
         return self.stub(text) if isinstance(value, nn.Module | torch.optim.Optimizer) else value
@@ -290,9 +298,9 @@ class Binding(Things):
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Stand-ins for the names of a statement that failed.
 
-        What is refused before training begins is a failure like any other: it has not happened, and a verdict rests on
-        the windows, and so is what evaluates. Once training has begun, or where a module of the project is lost to it with everything in it,
-        going on would measure another loop.
+        What is refused before training begins is a failure like any other, since it has not happened and a verdict
+        rests on the windows; so is what evaluates. Once training has begun, or where a module of the project is lost
+        to it with everything in it, going on would measure another loop.
         """
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure

@@ -9,7 +9,10 @@ import torch
 
 
 class Feed(Protocol):
-    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
+    """Where micro-batches come from: how many did, which is worked on, and the rank that does.
+
+    `thaw` lets networks train that are frozen as a whole.
+    """
 
     @property
     def fetched(self) -> int: ...
@@ -17,6 +20,7 @@ class Feed(Protocol):
     def current(self) -> int: ...
     @property
     def rank(self) -> int: ...
+    def thaw(self) -> None: ...
 
 
 @dataclass

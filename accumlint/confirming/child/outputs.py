@@ -73,9 +73,17 @@ class Distribution(Plain):
 class Output(Plain):
     """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
 
-    def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        loss: Callable[[], torch.Tensor],
+        has_loss: bool,
+        unreduced: Callable[[], torch.Tensor],
+    ) -> None:
         self._logits = logits
         self._make = loss
+        # Gives the loss of each target.
+        self.unreduced = unreduced
         self.has_loss = has_loss
         # The name of what has given it.
         self.network = ""

@@ -369,7 +369,12 @@ class _Rewriter(ast.NodeTransformer):
         return self.decided(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        return self.decided(node)
+        done = self.decided(node)
+        if done is not node or not isinstance(node.ctx, ast.Load):
+            return done
+        # By what nobody knows, any of several.
+        by_name = isinstance(node.slice, ast.Name) and isinstance(node.value, ast.Name)
+        return placed(runtime("part", [node.value, node.slice]), node) if by_name else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if normal(ast.unparse(node)) in self.choices:
@@ -484,7 +489,7 @@ class _Rewriter(ast.NodeTransformer):
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
     def makes(self, bound: Pattern) -> bool:
-        """True where all names that a statement gives are those of things with roles, or of numbers like learning rates."""
+        """True where all names that a statement gives are those of things with roles, or of numbers."""
         made = [self.is_known(n, n.rpartition(".")[2]) for n in flat(bound) if n != "_"]
         return bool(made) and all(made)
 

@@ -183,7 +183,7 @@ def loose(body: list[ast.stmt], kept: Collection[str]) -> set[str]:
         for name, ends in stored.items()
         if name not in bound
         and all(ends)
-        and any(set.union(*ends).isdisjoint(asked) for asked in read.get(name, ()))
+        and any(all(end.isdisjoint(asked) for end in ends) for asked in read.get(name, ()))
     }
 
 
