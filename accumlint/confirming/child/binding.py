@@ -41,12 +41,9 @@ from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.confirming.child.window import tells_window
-from accumlint.confirming.child.wording import AVERAGE, CRITERION, OPTIONS, evaluates
+from accumlint.confirming.child.wording import AVERAGE, CRITERION, DATA, OPTIONS, evaluates
 from accumlint.reading import frameworks, names
 
-DATA = re.compile(
-    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
-)
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # What a loss is made of, as numbers to look at.
 _ITEMS = re.compile(r"(^|_)loss(es)?_(items?|parts?|terms?|components?|values?)$")

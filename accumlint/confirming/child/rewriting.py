@@ -62,6 +62,7 @@ from accumlint.confirming.child.slicing import (
     with_inner,
 )
 from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.wording import DATA
 from accumlint.reading import frameworks, names
 
 # What optimizers want a number for.
@@ -307,7 +308,8 @@ class _Rewriter(ast.NodeTransformer):
         refusing = refused_side(node)
         sometimes = bound_in_arms(node) if quiet else []
         if quiet:
-            sometimes += sorted(self.loose & {*bound_inside(node)} - {*sometimes})
+            bound = {n for n in bound_inside(node) if not DATA.search(n.lower())}
+            sometimes += sorted(self.loose & bound - {*sometimes})
         words = None if quiet else other_words(node)
         sometimes += [name for name in only_schedules(node) if name not in sometimes]
         if words:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+# What a micro-batch holds.
+DATA = re.compile(
+    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
+)
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
 MAKERS = re.compile(
     r"^(get|build|create|make|init|setup|set|load|save|configure|prepare|register"
