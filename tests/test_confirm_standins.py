@@ -19,7 +19,7 @@ from accumlint.confirming.child.sharded import Reducing  # noqa: E402 (so does t
 pytestmark = pytest.mark.torch
 
 # Functions, and the names of theirs that a choice without an else may leave unbound where they are read.
-SCOPES = {
+SCOPES: dict[str, set[str]] = {
     "if a:\n    x = 1\nif b:\n    x = 2\nuse(x)": {"x"},
     "if a:\n    x = 1\nuse(x)": {"x"},
     "if a:\n    x = 1\n    use(x)": set(),
