@@ -9,10 +9,7 @@ import torch
 
 
 class Feed(Protocol):
-    """Where micro-batches come from: how many did, which is worked on, and the rank that does.
-
-    `thaw` lets networks train that are frozen as a whole.
-    """
+    """Where micro-batches come from: how many did, which is worked on, and the rank that does."""
 
     @property
     def fetched(self) -> int: ...
@@ -20,7 +17,6 @@ class Feed(Protocol):
     def current(self) -> int: ...
     @property
     def rank(self) -> int: ...
-    def thaw(self) -> None: ...
 
 
 @dataclass

@@ -31,7 +31,9 @@ class Reducing:
         self.on = True
         self.recorder = recorder
         self.kept: dict[int, torch.Tensor] = {}
-        recorder.data.thaw()
+        if not any(p.requires_grad for p in module.parameters()):
+            # What trains in it has been added by what is not here.
+            module.requires_grad_(True)
         # A part that was sharded before has its own.
         own = [p for p in module.parameters() if p.requires_grad and not hasattr(p, "reducing")]
         for number, parameter in enumerate(own):
