@@ -98,3 +98,10 @@ def test_words_that_a_setting_may_be(source: str) -> None:
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.If)
     assert (other_words(node) is not None) == CHOICES[source]
+
+
+def test_a_micro_batch_loses_what_it_never_held() -> None:
+    batch = made_up().fetch()
+    del batch["question_ids"]
+    del batch["labels"]
+    assert list(batch) == ["pixel_values"]

@@ -398,6 +398,10 @@ class Batch(Plain, dict[Any, Any]):
         super().pop(key, default)
         return value
 
+    def __delitem__(self, key: Any) -> None:
+        # What else it would have held need not be there.
+        super().pop(key, None)
+
     def keys(self) -> Any:
         self.use()
         return super().keys()

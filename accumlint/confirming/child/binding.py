@@ -41,7 +41,7 @@ from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.confirming.child.window import tells_window
-from accumlint.confirming.child.wording import AVERAGE, CRITERION, DATA, OPTIONS, evaluates
+from accumlint.confirming.child.wording import AVERAGE, COMPUTING, DATA, OPTIONS, evaluates
 from accumlint.reading import frameworks, names
 
 _LOSS = re.compile(r"(^|_)loss(es)?$")
@@ -314,8 +314,9 @@ class Binding(Things):
         if self.lenient:
             return self._made_up(bound, failure)
         # A loss is never made up; what would give one and could not be made is the usual one.
-        is_maker = isinstance(bound, str) and CRITERION.search(bound.rpartition(".")[2])
-        if not is_maker and any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
+        if isinstance(bound, str) and COMPUTING.search(bound.rpartition(".")[2]):
+            return self.thing("criterion", bound)
+        if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
 

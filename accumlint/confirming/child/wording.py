@@ -33,9 +33,9 @@ AVERAGE = re.compile(
 )
 # Names of networks that reading does not go by, since they are more often parts of one.
 NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
-CRITERION = re.compile(
-    r"^(loss|criterion)_?(fn|func|function)$|^(compute|calc|calculate)_loss(_\w+)?$"
-)
+CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
+# What an object is called that gives a loss when it is called.
+COMPUTING = re.compile(r"^(compute|calc|calculate)_loss(_\w+)?$")
 IGNORED = re.compile(r"ignore_?ind|ignore_?id")
 NAMES_PADDING = re.compile(r"pad_?(token_?)?id|padding_idx|^pad_?index$")
 # Settings by a name that an optimizer may have too, which holds no data.
