@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from accumlint.confirming.child.apart import names_of
 from accumlint.confirming.child.settings import (
     CLASSES,
     LENGTH,
@@ -42,6 +43,8 @@ _NUMBERS = re.compile(
 # A mask to pick elements by.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
+# What only says where a micro-batch comes from.
+_SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
@@ -110,6 +113,10 @@ class Data:
         batch = Batch(self, self.fetched)
         self.batches[self.fetched] = batch
         return batch
+
+    def __deepcopy__(self, _: object) -> Data:
+        """Itself: a network that is copied is given what the first is given."""
+        return self
 
     def spend(self) -> None:
         """The micro-batch in hand has gone backward."""
@@ -351,6 +358,8 @@ class Batch(Plain, dict[Any, Any]):
             elif position and name.lower() == "prompts" and self.data_.kind == "tokens":
                 # Beside the tokens, those of them that are no target.
                 made.append(1 - self.mask)
+            elif _SOURCE.search(name.lower()):
+                made.append(self.data_.unknown(name))
             elif name.lower() in _WHOLE:
                 # Beside what only names its samples.
                 made.append(self.use())
@@ -398,6 +407,7 @@ class Batch(Plain, dict[Any, Any]):
         return value
 
     def __delitem__(self, key: Any) -> None:
+        # What else it would have held need not be there.
         super().pop(key, None)
 
     def keys(self) -> Any:
@@ -420,7 +430,9 @@ class Batch(Plain, dict[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self.use()
-        return super().__iter__()
+        # What takes it apart in another file of the user's does so by names, as this one's does.
+        names = names_of(sys._getframe(1))
+        return iter(self.parts(names)) if names else super().__iter__()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -41,13 +41,12 @@ from accumlint.confirming.child.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.child.things import Things, Unbound
 from accumlint.confirming.child.watching import replaced
 from accumlint.confirming.child.window import tells_window
-from accumlint.confirming.child.wording import AVERAGE
+from accumlint.confirming.child.wording import AVERAGE, COMPUTING, DATA, OPTIONS, evaluates
 from accumlint.reading import frameworks, names
 
-DATA = re.compile(
-    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
-)
 _LOSS = re.compile(r"(^|_)loss(es)?$")
+# What a loss is made of, as numbers to look at.
+_ITEMS = re.compile(r"(^|_)loss(es)?_(items?|parts?|terms?|components?|values?)$")
 _EPOCHS = re.compile(r"^((num|n|max|total|train)_(train_)?)?epochs$")
 _PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 # The name of a class, which is not the thing that is made of it.
@@ -117,6 +116,8 @@ class Binding(Things):
             # A part of a network trains as the whole does.
             return value._model
         if isinstance(value, Output):
+            if last in self.sized and _LOSS.search(last.lower()):
+                return value.unreduced()
             keys = self.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)
         if (
@@ -206,7 +207,8 @@ class Binding(Things):
         if isinstance(value, Output):
             return value.parts(bound)
         if isinstance(value, torch.Tensor) and len(bound) == 2 and value.dim() == 0:
-            return value, {}
+            beside = bound[1] if isinstance(bound[1], str) else ""
+            return value, value.detach() if _ITEMS.search(beside.lower()) else {}
         if isinstance(value, Stub):
             return self._unknown(bound, value)
         items = list(value)
@@ -280,13 +282,15 @@ class Binding(Things):
         """What is compared with words: a name from the settings, and not the thing of that name."""
         return self.stub(text) if isinstance(value, nn.Module | torch.optim.Optimizer) else value
 
-    def key(self, key: Any, table: Any) -> Any:
-        """A key of a table of the user's: where a setting that nobody knows is to choose, the first."""
-        if not isinstance(key, Stub) or type(table) is not dict or not table or key in table:
-            return key
+    def entry(self, table: Any, key: Any) -> Any:
+        """What a table of the user's holds under a key; where a setting that nobody knows is to choose, the first."""
+        if not isinstance(key, Stub) or type(table) is not dict or key in table:
+            return table[key]
+        if not table:
+            return self.stub(key._text)
         first = next(iter(table))
         self.tell(key._text, repr(first))
-        return first
+        return table[first]
 
     def reached(self, value: Any, ahead: int) -> Any:
         """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
@@ -295,13 +299,13 @@ class Binding(Things):
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Stand-ins for the names of a statement that failed.
 
-        What is refused before training begins is a failure like any other: it has not happened, and a verdict rests on
-        the windows. Once training has begun, or where a module of the project is lost to it with everything in it,
-        going on would measure another loop.
+        What is refused before training begins is a failure like any other, since it has not happened and a verdict
+        rests on the windows; so is what evaluates. Once training has begun, or where a module of the project is lost
+        to it with everything in it, going on would measure another loop.
         """
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
-        if isinstance(failure, Forbidden) and (self.data.fetched or self._importing(failure)):
+        if isinstance(failure, Forbidden) and (self._training(failure) or self._importing(failure)):
             raise failure
         frame = sys._getframe(1)
         self.failures.note(failure, frame.f_lineno, flat(bound))
@@ -313,14 +317,16 @@ class Binding(Things):
             return self.take(bound)
         if self.lenient:
             return self._made_up(bound, failure)
-        # A loss is never made up.
+        # A loss is never made up; what would give one and could not be made is the usual one.
+        if isinstance(bound, str) and COMPUTING.search(bound.rpartition(".")[2]):
+            return self.thing("criterion", bound)
         if any(LOSS_LIKE.search(n.lower()) for n in flat(bound)):
             raise failure
         return self._missing(bound)
 
     def unmade(self, bound: Pattern, failure: Exception) -> Any:
-        """Stand-ins for things that could not be made, as long as nothing has been done with others."""
-        if self.data.last is not None:
+        """Stand-ins for things and numbers that could not be made, as long as nothing has been done with others."""
+        if self.data.last is not None or self.data.backwards:
             raise failure
         return self.missing(bound, failure)
 
@@ -383,6 +389,20 @@ class Binding(Things):
         with mock.patch.object(torch.cuda, "is_available", return_value=True):
             return bool(test())
 
+    def one_of(
+        self,
+        text: str,
+        compared: Callable[[], Any],
+        first: Callable[[], Any],
+        others: Callable[[], Any],
+    ) -> Any:
+        """The first of several words that something is compared with: it is this one where nobody knows which."""
+        found = first()
+        if found or not isinstance(compared(), Stub) or others():
+            return found
+        self.tell(text, "the first word that it is compared with")
+        return True
+
     def truth(self, value: Any) -> bool:
         """What a guard comes to."""
         return bool(value)
@@ -418,6 +438,14 @@ class Binding(Things):
             if failure is not None:
                 self.failures.bind(failure, name)
             return self._missing(name)
+
+    def _training(self, failure: Exception) -> bool:
+        """True where a failure comes once training has begun, but for what another file does to evaluate."""
+        own = self.recorder.settings.file
+        frames = traceback.extract_tb(failure.__traceback__)
+        return bool(self.data.fetched) and not evaluates(
+            f.name for f in frames if f.filename != own
+        )
 
     def _importing(self, failure: Exception) -> bool:
         """True where a failure ends the import of another file."""
@@ -459,7 +487,9 @@ class Binding(Things):
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
-        if DATA.search(last.lower()) and not names.is_configuration(bound):
+        if DATA.search(last.lower()) and not (
+            names.is_configuration(bound) or OPTIONS.match(bound)
+        ):
             return self._piece(bound)
         return self.stub(bound)
 
@@ -539,8 +569,10 @@ class Binding(Things):
     ) -> Any:
         """What `**mapping` gives to what is `called`, beside keywords of these names and so many arguments.
 
-        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given.
+        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given, and
+        are no number, whatever their name.
         """
+        mapping = self.stub("args") if isinstance(mapping, int | float) else mapping
         if isinstance(mapping, Stub) and isinstance(called, types.FunctionType):
             given = list(inspect.signature(called).parameters.values())[places:]
             wanted = (p for p in given if p.default is p.empty and p.kind not in _REST)

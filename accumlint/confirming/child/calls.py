@@ -10,10 +10,11 @@ from typing import Any
 
 from torch import nn
 
-from accumlint.confirming.child.binding import DATA, Binding
+from accumlint.confirming.child.binding import Binding
 from accumlint.confirming.child.settings import CLASSES, VOCABULARY
 from accumlint.confirming.child.stub import UNKNOWN, AbsentModule
 from accumlint.confirming.child.things import literal
+from accumlint.confirming.child.wording import DATA
 from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")

@@ -115,7 +115,12 @@ class Model(Asked):
                 data.told(self.name_)
             return self._loss(logits, beside, items)
 
-        output = Output(logits, loss, has_loss)
+        def unreduced() -> torch.Tensor:
+            if told:
+                data.told(self.name_)
+            return Criterion(data, reduction="none")(logits, beside)
+
+        output = Output(logits, loss, has_loss, unreduced)
         output.of_classes = data.kind == "rows"
         output.network = self.name_
         data.last = output
@@ -319,11 +324,12 @@ def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
 
 
 class Criterion(Asked):
-    """The usual loss of the kind of data, a mean over the targets that count."""
+    """The usual loss of the kind of data, a mean over the targets that count, or that of each of them."""
 
-    def __init__(self, data: Data, name: str = "criterion") -> None:
+    def __init__(self, data: Data, name: str = "criterion", reduction: str = "mean") -> None:
         super().__init__()
         self.data_ = [data]
+        self.reduction_ = reduction
         # What the source calls it, and whether it was made with the accumulation steps.
         self.name_ = name
         self.told_ = False
@@ -345,11 +351,13 @@ class Criterion(Asked):
             target = target.use().labels
         if not isinstance(target, torch.Tensor):
             target = data.now().labels
+        reduction = self.reduction_
         if data.kind in ("values", "frames"):
-            return F.mse_loss(logits, target)
+            return F.mse_loss(logits, target, reduction=reduction)
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()
-        return F.cross_entropy(logits, target, ignore_index=data.ignored)
+        found = F.cross_entropy(logits, target, ignore_index=data.ignored, reduction=reduction)
+        return found if reduction == "mean" else found[target != data.ignored]
 
     def lacking(self, name: str) -> Any:
         """A method by which an object of the user's works it out, or what else it carries."""

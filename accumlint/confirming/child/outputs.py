@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
+from accumlint.confirming.child.apart import names_of
 from accumlint.confirming.child.batches import OPERATORS, Batch, Plain, plain
 
 # What is counted from a network's predictions has no graph.
@@ -71,9 +73,17 @@ class Distribution(Plain):
 class Output(Plain):
     """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
 
-    def __init__(self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool):
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        loss: Callable[[], torch.Tensor],
+        has_loss: bool,
+        unreduced: Callable[[], torch.Tensor],
+    ) -> None:
         self._logits = logits
         self._make = loss
+        # Gives the loss of each target.
+        self.unreduced = unreduced
         self.has_loss = has_loss
         # The name of what has given it.
         self.network = ""
@@ -171,6 +181,8 @@ class Output(Plain):
         return self.logits[key]
 
     def __iter__(self) -> Iterator[Any]:
+        if names := names_of(sys._getframe(1)):
+            return iter(self.parts(names))
         if self.has_loss:
             return iter((self.loss, self.logits))
         if self.of_classes and self.logits.dim() == 2:

@@ -16,7 +16,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
@@ -49,6 +49,7 @@ from accumlint.confirming.child.losses import (
 from accumlint.confirming.child.notes import Feed, Notes, Settings
 from accumlint.confirming.child.telling import even
 from accumlint.confirming.child.watching import watch
+from accumlint.confirming.child.wording import evaluates
 from accumlint.confirming.measuring import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -135,9 +136,17 @@ class Recorder(TorchFunctionMode):
             {"kind": kind, "microbatch": self.data.current, "line": self.line(), **values}
         )
 
+    def _called(self) -> Iterator[str]:
+        """The functions of other files that the user's file is in, innermost first."""
+        frame = sys._getframe(1)
+        while frame is not None and not self.is_own(frame):
+            yield frame.f_code.co_name
+            frame = frame.f_back
+
     def refuse(self, what: str) -> None:
-        """Notes what the guard has just refused; `inside` when training had begun."""
-        found = {"what": what, "line": self.line(), "inside": self.data.fetched > 0}
+        """Notes what the guard has just refused; `inside` when training had begun, and this is no evaluation."""
+        inside = self.data.fetched > 0 and not evaluates(self._called())
+        found = {"what": what, "line": self.line(), "inside": inside}
         if found not in self.notes.refused:
             self.notes.refused.append(found)
 

@@ -23,7 +23,7 @@ from accumlint.confirming.child.nodes import (
     runtime,
     tried,
 )
-from accumlint.confirming.child.settings import LOSS_LIKE
+from accumlint.confirming.child.settings import LOSS_LIKE, setting
 from accumlint.confirming.child.shapes import (
     acts,
     bound_in_arms,
@@ -39,11 +39,13 @@ from accumlint.confirming.child.shapes import (
     is_quotient,
     is_share_of_data,
     is_start,
+    loose,
     mentioned,
     moved,
     normal,
     only_schedules,
     open_losses,
+    other_words,
     refused_side,
     root,
     sets,
@@ -59,6 +61,8 @@ from accumlint.confirming.child.slicing import (
     pattern,
     with_inner,
 )
+from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.child.wording import DATA
 from accumlint.reading import frameworks, names
 
 # What optimizers want a number for.
@@ -130,6 +134,7 @@ class _Rewriter(ast.NodeTransformer):
                 turned = "false" if choice == "true" else "true"
                 self.choices.setdefault(normal(other), (other, turned))
         self.temporary = 0
+        self.loose = loose(body, ())
 
     def _is_of_a_class(self, annotation: ast.expr | None) -> bool:
         """Whether an annotation names a class of this file."""
@@ -150,7 +155,12 @@ class _Rewriter(ast.NodeTransformer):
             if argument is not None and not self._is_of_a_class(argument.annotation):
                 argument.annotation = None
         taken = self.taken(node)
+        outside = self.loose
+        self.loose = loose(
+            node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+        )
         self.generic_visit(node)
+        self.loose = outside
         node.body = [*taken, *node.body]
         positional = [*node.args.posonlyargs, *node.args.args]
         last = positional[len(positional) - len(node.args.defaults) :]
@@ -297,8 +307,15 @@ class _Rewriter(ast.NodeTransformer):
         text = ast.unparse(node.test)
         refusing = refused_side(node)
         sometimes = bound_in_arms(node) if quiet else []
+        if quiet:
+            bound = {n for n in bound_inside(node) if not DATA.search(n.lower())}
+            sometimes += sorted(self.loose & bound - {*sometimes})
+        words = None if quiet else other_words(node)
         sometimes += [name for name in only_schedules(node) if name not in sometimes]
-        node.test = self.testing(node.test)
+        if words:
+            node.test = self.first_word(node.test, words)
+        else:
+            node.test = self.testing(node.test)
         self.generic_visit(node)
         if refusing is not None:
             allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
@@ -307,6 +324,14 @@ class _Rewriter(ast.NodeTransformer):
         if self.guide.lenient and not quiet:
             made = self.careful_test(node, text)
         return [*made, *self.otherwise(node, sometimes)]
+
+    def first_word(self, test: ast.expr, others: list[ast.expr]) -> ast.expr:
+        """The first test of a choice between words that ends with no else: one of them it is."""
+        compared = copy.deepcopy(test.left if isinstance(test, ast.Compare) else test)
+        copies = [copy.deepcopy(other) for other in others]
+        rest = ast.BoolOp(ast.Or(), copies) if len(copies) > 1 else copies[0]
+        given = [ast.Constant(ast.unparse(compared)), later(compared), later(test), later(rest)]
+        return placed(runtime("one_of", given), test)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
@@ -349,13 +374,11 @@ class _Rewriter(ast.NodeTransformer):
         decided = self.decided(node)
         match decided:
             case ast.Subscript(
-                value=ast.Name(), slice=ast.Name() | ast.Attribute(), ctx=ast.Load()
+                ast.Name() as table, ast.Name() | ast.Attribute() as key, ast.Load()
             ):
-                table, key = copy.deepcopy(decided.value), decided.slice
-                decided.slice = placed(runtime("key", [key, table]), node)
+                return placed(runtime("entry", [table, key]), node)
             case _:
-                pass
-        return decided
+                return decided
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if normal(ast.unparse(node)) in self.choices:
@@ -470,13 +493,14 @@ class _Rewriter(ast.NodeTransformer):
         return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
 
     def makes(self, bound: Pattern) -> bool:
-        """True where all names that a statement gives are those of things with roles."""
-        made = [
-            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2])
-            for n in flat(bound)
-            if n != "_"
-        ]
+        """True where all names that a statement gives are those of things with roles, or of numbers."""
+        made = [self.is_known(n, n.rpartition(".")[2]) for n in flat(bound) if n != "_"]
         return bool(made) and all(made)
+
+    def is_known(self, name: str, last: str) -> bool:
+        """Whether a name is that of a thing with a role, or of a number."""
+        role = self.guide.roles.get(name) or names.role_of(last)
+        return bool(role) or setting(last.lower()) is not UNKNOWN
 
     def quiet(self, node: ast.stmt) -> bool:
         """True where nothing happens to a gradient in any statement inside, and no loss is computed."""

@@ -64,7 +64,8 @@ def _look(job: Any, binding: Binding) -> None:
         job["read"] = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute))
         job["keyed"] = _keyed(nodes)
         job["listed"] = frozenset(_listed(nodes))
-    binding.listed = job["listed"]
+        job["sized"] = frozenset(_sized(nodes))
+    binding.listed, binding.sized = job["listed"], job["sized"]
     binding.called, binding.read, binding.keyed = job["called"], job["read"], job["keyed"]
 
 
@@ -80,6 +81,18 @@ def _listed(nodes: Iterable[ast.AST]) -> Iterator[str]:
             case ast.Call(
                 func=ast.Name(id="any" | "all" | "sum" | "len"), args=[ast.Attribute(attr=name)]
             ):
+                yield name
+            case _:
+                pass
+
+
+def _sized(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The names of what is asked for the length of its first dimension."""
+    for node in nodes:
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Name(name), "size"), args=[ast.Constant(0)]):
+                yield name
+            case ast.Subscript(value=ast.Attribute(ast.Name(name), "shape"), slice=ast.Constant(0)):
                 yield name
             case _:
                 pass

@@ -6,7 +6,7 @@ import ast
 import copy
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from accumlint.confirming.child.nodes import RUNTIME, placed, runtime
 from accumlint.confirming.child.slicing import SCOPES, Pattern, own, with_inner
@@ -150,6 +150,76 @@ def bound_inside(node: ast.stmt) -> Iterator[str]:
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
                 if not inner.id.startswith("__"):
                     yield inner.id
+
+
+def loose(body: list[ast.stmt], kept: Collection[str]) -> set[str]:
+    """The names of a scope, besides those that are `kept`, that only choices without an else bind, and that are read
+    where none of these has been asked for: settings that nobody has decide whether they are there."""
+    stored: dict[str, list[set[str]]] = {}
+    read: dict[str, list[set[str]]] = {}
+    bound = set(kept)
+    for node, choices, open_ends in _with_choices(body, frozenset(), frozenset()):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                stored.setdefault(name, []).append(set(open_ends))
+            case ast.Name(id=name):
+                read.setdefault(name, []).append(set(choices))
+            case ast.alias(name=name, asname=other):
+                bound.add(other or name.partition(".")[0])
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                bound.add(name)
+            case ast.Global(names=found) | ast.Nonlocal(names=found):
+                bound.update(found)
+            case ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case _:
+                pass
+    return {
+        name
+        for name, ends in stored.items()
+        if name not in bound
+        and all(ends)
+        and any(all(end.isdisjoint(asked) for end in ends) for asked in read.get(name, ()))
+    }
+
+
+def _with_choices(
+    body: Iterable[ast.AST], choices: frozenset[str], open_ends: frozenset[str]
+) -> Iterator[tuple[ast.AST, frozenset[str], frozenset[str]]]:
+    """What a scope holds, with the tests of the choices that it stands under, and of those of them without an else."""
+    for node in body:
+        yield node, choices, open_ends
+        if isinstance(node, (*SCOPES, ast.Lambda)):
+            continue
+        if isinstance(node, ast.If):
+            text = ast.unparse(node.test)
+            ended = open_ends if node.orelse else open_ends | {text}
+            yield from _with_choices([node.test], choices, open_ends)
+            yield from _with_choices(node.body, choices | {text}, ended)
+            yield from _with_choices(node.orelse, choices, open_ends)
+        else:
+            yield from _with_choices(ast.iter_child_nodes(node), choices, open_ends)
+
+
+def other_words(node: ast.If) -> list[ast.expr] | None:
+    """The further tests of a choice between words that ends with no else; None for any other choice."""
+    tests: list[ast.expr] = []
+    rest: list[ast.stmt] = [node]
+    while len(rest) == 1 and isinstance(one := rest[0], ast.If):
+        tests.append(one.test)
+        rest = one.orelse
+    compared = {
+        ast.unparse(t.left) if isinstance(t, ast.Compare) and is_of_words(t) else "" for t in tests
+    }
+    signs = (op for t in tests if isinstance(t, ast.Compare) for op in t.ops)
+    same = len(compared) == 1 and all(compared)
+    if rest or len(tests) < 2 or not same or not all(isinstance(s, ast.Eq | ast.In) for s in signs):
+        return None
+    return tests[1:]
 
 
 def only_schedules(node: ast.If) -> list[str]:

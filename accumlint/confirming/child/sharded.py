@@ -31,8 +31,11 @@ class Reducing:
         self.on = True
         self.recorder = recorder
         self.kept: dict[int, torch.Tensor] = {}
+        if not any(p.requires_grad for p in module.parameters()):
+            # What trains in it has been added by what is not here.
+            module.requires_grad_(True)
         # A part that was sharded before has its own.
-        own = [p for p in module.parameters() if not hasattr(p, "reducing")]
+        own = [p for p in module.parameters() if p.requires_grad and not hasattr(p, "reducing")]
         for number, parameter in enumerate(own):
             # A mark of ours on a parameter of torch's.
             parameter.reducing = self  # pyright: ignore[reportAttributeAccessIssue]

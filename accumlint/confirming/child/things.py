@@ -124,6 +124,8 @@ class Things:
         self.called: frozenset[str] = frozenset()
         # What it goes through is several.
         self.listed: frozenset[str] = frozenset()
+        # Names that it asks for a size, which a mean over all targets does not have.
+        self.sized: frozenset[str] = frozenset()
         # Attributes that it reads.
         self.read: frozenset[str] = frozenset()
         # DDP has to find parameters that take no part in a loss.

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+# What a micro-batch holds.
+DATA = re.compile(
+    r"^(?!.*(context|time|meter|izer|processor|norm|metric|stat|log|count|num|size|idx|index|sampler|fn$|func|hook)).*(batch|data$|input|image|sample|target|label|text$|audio|token|mask|img|^[xy]s?(_train|_batch|_tr|_?b)?$|feature|video|^inp|^valid$|^valid_(pixel|position|place|row)s?$)"
+)
 # Functions that make a thing are not the thing, and neither is what tells how it is to be.
 MAKERS = re.compile(
-    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare"
+    r"^(get|build|create|make|init|setup|set|load|save|configure|prepare|register"
     r"|parallelize|shard|wrap|compile|convert|apply|freeze|unfreeze|log|print|count)_"
 )
 # What a model trains, as another object keeps it.
@@ -29,8 +34,14 @@ AVERAGE = re.compile(
 # Names of networks that reading does not go by, since they are more often parts of one.
 NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
 CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
+# What an object is called that gives a loss when it is called.
+COMPUTING = re.compile(r"^(compute|calc|calculate)_loss(_\w+)?$")
 IGNORED = re.compile(r"ignore_?ind|ignore_?id")
 NAMES_PADDING = re.compile(r"pad_?(token_?)?id|padding_idx|^pad_?index$")
+# Settings by a name that an optimizer may have too, which holds no data.
+OPTIONS = re.compile(r"opts?\.")
+# A function that looks at what has been trained.
+_EVALUATING = re.compile(r"(^|_)(test|eval(uate|uation)?|valid(ate|ation)?)(_|$)")
 # One number of several.
 ONE_OF = re.compile(r"(\w+)s\[\d\]")
 # A window may be asked for by what it holds.
@@ -59,3 +70,8 @@ RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
 # What a term of the loss weighs is above zero where the term is in use.
 WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
+
+
+def evaluates(functions: Iterable[str]) -> bool:
+    """Whether one of the functions that are being run looks at what has been trained, by its name."""
+    return any(map(_EVALUATING.search, functions))

@@ -1,0 +1,107 @@
+"""Stand-ins are what they stand for in whatever code meets them, and settings lead where training is."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from accumlint.confirming.child.batches import Data  # noqa: E402 (it needs torch)
+from accumlint.confirming.child.networks import Model  # noqa: E402 (so does this)
+from accumlint.confirming.child.shapes import loose, other_words  # noqa: E402 (so does this)
+from accumlint.confirming.child.sharded import Reducing  # noqa: E402 (so does this)
+
+pytestmark = pytest.mark.torch
+
+# Functions, and the names of theirs that a choice without an else may leave unbound where they are read.
+SCOPES: dict[str, set[str]] = {
+    "if a:\n    x = 1\nif b:\n    x = 2\nuse(x)": {"x"},
+    "if a:\n    x = 1\nuse(x)": {"x"},
+    "if a:\n    x = 1\n    use(x)": set(),
+    "if a:\n    x = 1\nif a:\n    use(x)": set(),
+    "if a:\n    x = 1\nif b:\n    use(x)": {"x"},
+    "if a:\n    x = 1\nelse:\n    x = 2\nuse(x)": set(),
+    "x = 0\nif a:\n    x = 1\nuse(x)": set(),
+    "import x\nif a:\n    x = x.y\nuse(x)": set(),
+    "def x(): pass\nif a:\n    x = None\nuse(x)": set(),
+    "if a:\n    given = 1\nuse(given)": set(),
+}
+# Choices, and whether each is one between words that a setting may be.
+CHOICES = {
+    "if x == 'a': pass\nelif x == 'b': pass": True,
+    "if x.y == 'a': pass\nelif x.y in ('b', 'c'): pass": True,
+    "if x == 'a': pass": False,
+    "if x == 'a': pass\nelif x == 'b': pass\nelse: pass": False,
+    "if x == 'a': pass\nelif y == 'b': pass": False,
+    "if x != 'a': pass\nelif x != 'b': pass": False,
+    "if x: pass\nelif x == 'b': pass": False,
+}
+
+
+def made_up(kind: str = "rows") -> Data:
+    return Data(kind, lambda _: 4, 8, 0, 0, torch.device("cpu"), torch.float64)
+
+
+def test_names_take_a_micro_batch_apart_in_code_that_knows_of_none() -> None:
+    batch = made_up("tokens").fetch()
+    inputs, labels = batch
+    assert inputs is batch.inputs
+    assert labels is batch.labels
+    for _, (whole, mask) in enumerate(iter([batch])):
+        assert whole is batch.inputs
+        assert mask is batch.mask
+    assert list(batch) == ["input_ids", "attention_mask", "labels"]
+
+
+def test_names_take_apart_what_a_network_gives() -> None:
+    data = made_up()
+    loss, _, logits = Model(data, 1)(data.fetch())
+    assert loss.dim() == 0
+    assert logits.dim() == 2
+
+
+def test_a_copied_network_is_given_the_same_data() -> None:
+    data = made_up()
+    model = Model(data, 1)
+    # What it gave has a graph, which cannot be copied.
+    data.last = model(data.fetch())
+    assert copy.deepcopy(model).data_[0] is data
+
+
+def test_a_loss_of_each_target_is_one_of_those_that_count() -> None:
+    data = made_up("tokens")
+    batch = data.fetch()
+    output = Model(data, 1)(batch)
+    each = output.unreduced()
+    assert each.shape == (4,)
+    assert torch.allclose(each.mean(), output.loss)
+
+
+def test_what_is_frozen_as_a_whole_trains_where_it_is_sharded() -> None:
+    model = Model(made_up(), 1).requires_grad_(False)
+    recorder: Any = None
+    Reducing(model, recorder)
+    assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.parametrize("source", SCOPES)
+def test_names_that_settings_leave_unbound(source: str) -> None:
+    assert loose(ast.parse(source).body, ["given"]) == SCOPES[source]
+
+
+@pytest.mark.parametrize("source", CHOICES)
+def test_words_that_a_setting_may_be(source: str) -> None:
+    (node,) = ast.parse(source).body
+    assert isinstance(node, ast.If)
+    assert (other_words(node) is not None) == CHOICES[source]
+
+
+def test_a_micro_batch_loses_what_it_never_held() -> None:
+    batch = made_up().fetch()
+    del batch["question_ids"]
+    del batch["labels"]
+    assert list(batch) == ["pixel_values"]
