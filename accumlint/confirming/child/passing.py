@@ -26,6 +26,8 @@ from accumlint.confirming.child.things import Unbound
 from accumlint.confirming.child.wanting import missing_names
 
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
+# An Accelerator that says when a window ends.
+_DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 _SCALE = 1024.0
 
 
@@ -107,7 +109,7 @@ def make(
         bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"], job["exact"], job["undivided"],
     )  # fmt: skip
     binding.unused = job["unused"]
-    binding.accelerated = job["accelerate"] and ".prepare(" not in job["text"]
+    binding.accelerated = ".prepare(" not in job["text"] and bool(_DRIVES.search(job["text"]))
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,
