@@ -62,6 +62,8 @@ class Notes:
     told: list[str] = field(default_factory=list[str])
     refused: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     own_loss: bool = False
+    # Another loss went backward, without what the loop's own had been divided by.
+    replaced: bool = False
     tampered: bool = False
     summed: bool = False
     handed: list[str] = field(default_factory=list[str])

@@ -139,7 +139,7 @@ def make(
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
             "told": notes.told, "graphs": recorder.graphs.most,
             "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused, "own_loss": notes.own_loss, "handed": notes.handed,
+            "refused": notes.refused, "own_loss": notes.own_loss, "replaced": notes.replaced, "handed": notes.handed,
             "managed": notes.managed,
             "wrapped": notes.wrapped, "summed": notes.summed,
         },

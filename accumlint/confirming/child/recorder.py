@@ -290,7 +290,10 @@ class Recorder(TorchFunctionMode):
         # Torch does not tell this mode what is computed inside a `backward`.
         with self:
             found = self.own_loss()
-        return tensors if found is None else found * self.scale
+        if found is None:
+            return tensors
+        self.notes.replaced = True
+        return found * self.scale
 
     def evened(self, tensors: Any) -> Any:
         """The control: what goes backward, such that every target weighs the same."""

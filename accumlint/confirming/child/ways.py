@@ -125,8 +125,13 @@ def _of_steps(spec: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def _good(made: dict[str, Any], job: Any) -> bool:
-    """Whether a pass shows what it is for, and may be followed by others like it."""
+    """Whether a pass shows what it is for, and may be followed by others like it.
+
+    Where another loss went backward, other data may let the loop's own do so.
+    """
     raised = made["raised"]
+    if made["notes"]["replaced"]:
+        return False
     if raised is None or raised["scaler"]:
         return has_stepped(made) or bool(raised and made["notes"]["losses"])
     return not job["lenient"] and has_stepped(made)
@@ -167,5 +172,5 @@ def _trains(made: dict[str, Any]) -> bool:
 
 
 def _whole(made: dict[str, Any]) -> bool:
-    """Whether a pass trained to its end."""
-    return made["raised"] is None and _trains(made)
+    """Whether a pass trained to its end, on a loss that the loop has divided."""
+    return made["raised"] is None and _trains(made) and not made["notes"]["replaced"]
