@@ -82,11 +82,6 @@ def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
             continue
         known = totals.get(key, Fraction(0))
         totals[key] = None if known is None or c.weight is None else known + c.weight
-    if all(weight is not None and weight < 0 for weight in totals.values()):
-        # What is maximised is minimised with its sign turned: g is the gradient of that.
-        totals = {
-            key: abs(weight) if weight is not None else None for key, weight in totals.items()
-        }
     return _joined(
         [f"{_weight(w, symbols)}g{number - first + 1}" for (number, symbols), w in totals.items()]
     )

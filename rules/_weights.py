@@ -107,7 +107,7 @@ def foreign_divisor(trace: Trace, window: Window) -> int | None:
     """
     factors = weights(window)
     length = len(window.microbatches)
-    if factors is None or len(set(factors)) != 1 or factors[0] <= 0:
+    if factors is None or len(set(factors)) != 1 or not factors[0]:
         return None
     # A framework divides by the length it was given: a window of another length is one that an epoch's end cut short.
     if any(backward.divided not in (1, length) for backward in window.backwards):
@@ -164,12 +164,7 @@ def applied(window: Window) -> str:
     factors = weights(window)
     if factors is None:
         return ""
-    return " + ".join(weighted(f, number) for number, f in enumerate(minimised(factors), 1))
-
-
-def minimised(factors: Sequence[Fraction | None]) -> list[Fraction | None]:
-    """The same factors without the sign that all of them have where the code maximises."""
-    return [-f if f else f for f in factors] if all(f and f < 0 for f in factors) else [*factors]
+    return " + ".join(weighted(f, number) for number, f in enumerate(factors, 1))
 
 
 def expected(window: Window) -> str:

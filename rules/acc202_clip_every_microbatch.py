@@ -11,7 +11,7 @@ from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
 
 from ._calls import accelerators
 from ._clips import idle_clips
-from ._weights import mean, minimised, weighted, weights
+from ._weights import mean, weighted, weights
 from ._windows import is_entangled
 
 
@@ -133,7 +133,7 @@ def clipped(window: Window) -> str:
     """What is applied, with each clip around the sum that it bounds."""
     text = ""
     # A loss of several parts is written once.
-    factors = minimised(weights(window) or [window.weight(n) for n in window.microbatches])
+    factors = weights(window) or [window.weight(n) for n in window.microbatches]
     waiting = {
         n: weighted(f, i)
         for i, (n, f) in enumerate(zip(window.microbatches, factors, strict=True), 1)

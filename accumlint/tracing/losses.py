@@ -365,7 +365,8 @@ class Losses:
         atom = term.atom
         spans = _spans(atom)
         microbatch = spans[0] if summed else event.microbatch
-        weight = term.factor
+        # What is maximised is minimised with its sign turned: g is the gradient of that.
+        weight = None if term.factor is None else abs(term.factor)
         if atom.lost or loss.lost or divided is None:
             weight = None
         elif weight is not None and divided != 1:
