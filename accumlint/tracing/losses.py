@@ -326,7 +326,7 @@ class Losses:
             tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
         )  # fmt: skip
         summed = _summed_over_microbatches(terms)
-        for term in terms:
+        for term in _minimised(terms):
             pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
         object.__setattr__(event, "contributions", tuple(pieces))
         machine.emit(event)
@@ -365,8 +365,7 @@ class Losses:
         atom = term.atom
         spans = _spans(atom)
         microbatch = spans[0] if summed else event.microbatch
-        # What is maximised is minimised with its sign turned: g is the gradient of that.
-        weight = None if term.factor is None else abs(term.factor)
+        weight = term.factor
         if atom.lost or loss.lost or divided is None:
             weight = None
         elif weight is not None and divided != 1:
@@ -461,6 +460,12 @@ def _written(node: p.Node, text: str) -> str:
 
 def _spans(atom: Unknown) -> tuple[int, ...]:
     return tuple(sorted({f.microbatch for f in atom.forwards}))
+
+
+def _minimised(terms: list[Term]) -> list[Term]:
+    """The same terms without the sign that all of them have where the code maximises: g is the gradient of that."""
+    turned = [replace(x, factor=-x.factor) for x in terms if x.factor is not None and x.factor < 0]
+    return turned if len(turned) == len(terms) else terms
 
 
 def _summed_over_microbatches(terms: list[Term]) -> bool:
