@@ -200,8 +200,6 @@ EXCEPTIONS = {
     "acc407/bad_kept_behind_the_last.fixed": "two losses of one graph keep it, as nothing else could",
     "acc101/good_counted_hits": OTHER_DATA,
     "acc601/good_training_step_without_count": "the Trainer of its time left the division to Accelerate",
-    "acc101/bad_filtered_rows": "its rows come from a file that is not there",
-    "acc501/bad_table_of_optimizers": "its tables are filled by a subclass that is not there",
     "acc508/good_average_of_measurements": "nothing averages the weights",
     "acc603/good_parts_of_one_batch": NO_STANDIN,
 }  # fmt: skip
