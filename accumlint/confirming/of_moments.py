@@ -20,9 +20,11 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
         return Answer(False, 0.0, "gradients are never all-reduced", {})
     if found.ranks < 2 or not any(u.reductions for u in updates):
         raise Undecided("nothing was reduced over ranks")
-    most, size = max(
+    most, pieces = max(
         zip(updates, _sizes(found, updates), strict=True), key=lambda pair: pair[0].reductions
     )
+    # Of a micro-batch several losses may go backward.
+    size = len(most.microbatches) if len(most.microbatches) > 1 else pieces
     shows = most.reductions > 1
     times = "once" if most.reductions == 1 else f"{most.reductions} times"
     of = "1 micro-batch" if size == 1 else f"{size} micro-batches"
@@ -131,10 +133,7 @@ def _sizes(found: Pass, updates: Sequence[Update]) -> list[int]:
         elif moment.kind == "step":
             backwards.append(0)
     pieces = dict(enumerate(backwards, 1))
-    return [
-        len(u.microbatches) if len(u.microbatches) > 1 else max(1, pieces.get(u.number, 0))
-        for u in updates
-    ]
+    return [max(len(u.microbatches), pieces.get(u.number, 0)) for u in updates]
 
 
 def steps(evidence: Evidence, key: str = "equal") -> Answer:
