@@ -179,7 +179,7 @@ def microbatch_arguments(
         if isinstance(p.default, bool) and names.is_steps(p.name):
             # Whether this one is added to others.
             kwargs[p.name] = batch.number % binding.steps_ != 0
-        elif low == "engine" and {"state", "iteration"} <= binding.read:
+        elif low == "engine" and {"state", "iteration"} <= binding.source.read:
             # Ignite's, which counts and does nothing to a gradient.
             kwargs[p.name] = binding.stub(p.name)
         elif low in _ROUNDS:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
@@ -20,14 +19,12 @@ from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.running import run
 from accumlint.confirming.child.scaling import Scaling
+from accumlint.confirming.child.source import look
 from accumlint.confirming.child.surroundings import surroundings
 from accumlint.confirming.child.telling import even, raising
-from accumlint.confirming.child.things import Unbound
+from accumlint.confirming.child.things import Unbound, Way
 from accumlint.confirming.child.wanting import missing_names
 
-_STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
-# An Accelerator that says when a window ends.
-_DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 _SCALE = 1024.0
 
 
@@ -52,6 +49,16 @@ def _trailing(steps: int, stepped: Collection[int]) -> int:
     That are not those after which a loop has `stepped`; where its windows are shifted by a first one, it may be none.
     """
     return next((n for n in range(steps - 1, -1, -1) if n not in stepped), max(1, steps - 1))
+
+
+def _way(job: Any, world: int) -> Way:
+    """How a pass of a job is played on so many ranks."""
+    return Way(
+        job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
+        driven=contracts.PACKAGES if job["entry"]["driver"] else (), steppers=tuple(job["steppers"]),
+        unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
+        ordinary=job["ordinarily"], lenient=job["leniently"], exact=job["exact"], undivided=job["undivided"],
+    )  # fmt: skip
 
 
 def make(
@@ -93,7 +100,6 @@ def make(
     data.frozen = job["frozen"]
     recorder = Recorder(data, settings)
     recorders.append(recorder)
-    copies = world if job["accelerate"] else 1
     raised: dict[str, Any] | None = None
     unbound = ""
     objects: dict[str, Any] = {}
@@ -102,14 +108,9 @@ def make(
             objects = given(order["setup"], data, world, device)
         except GivenError as problem:
             unbound = str(problem)
-    binding = Binding(
-        recorder, data, steps, job["roles"], job["choices"], world, objects, copies,
-        contracts.PACKAGES if job["entry"]["driver"] else (), job["unwrapped"], job["leniently"], job["ordinarily"],
-        tuple(job["steppers"]), ".prepare(" in job["text"],
-        bool(_STEPS.search(job["text"])), job["scaled"], job["scripted"], job["exact"], job["undivided"],
-    )  # fmt: skip
-    binding.unused = job["unused"]
-    binding.accelerated = ".prepare(" not in job["text"] and bool(_DRIVES.search(job["text"]))
+    if "source" not in job:
+        job["source"] = look(job["text"])
+    binding = Binding(recorder, data, steps, job["source"], _way(job, world), objects)
     wanted: list[tuple[str, int]] = []
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,

@@ -45,7 +45,7 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
                 for k in ("gradient_as_bucket_view",)
                 if isinstance(kwargs.get(k), bool)
             }
-            super().__init__(module, find_unused_parameters=binding.unused, **kept)
+            super().__init__(module, find_unused_parameters=binding.way.unused, **kept)
             group = dist.group.WORLD
             assert group is not None
 

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import contextlib
 import inspect
 import sys
 import types
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from accumlint.confirming.child import calls, contracts
@@ -20,7 +19,6 @@ from accumlint.confirming.child.rewriting import rewritten
 from accumlint.confirming.child.slicing import Guide
 from accumlint.confirming.child.things import Unbound
 
-_SIDE_BY_SIDE = {"zip", "enumerate", "zip_longest", "itertools.zip_longest"}
 # What Lightning calls at the end of an epoch.
 _ENDS = ("training_epoch_end", "on_train_epoch_end")
 
@@ -54,65 +52,6 @@ def _code(job: Any, binding: Binding) -> Any:
     return job[key]
 
 
-def _look(job: Any, binding: Binding) -> None:
-    """Tells the binding which attributes the source reads, and which of them it calls."""
-    binding.failures.read(job["text"], job["line"])
-    if "called" not in job:
-        nodes = list(ast.walk(ast.parse(job["text"])))
-        called = (n.func for n in nodes if isinstance(n, ast.Call))
-        job["called"] = frozenset(f.attr for f in called if isinstance(f, ast.Attribute))
-        job["read"] = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute))
-        job["keyed"] = _keyed(nodes)
-        job["listed"] = frozenset(_listed(nodes))
-        job["sized"] = frozenset(_sized(nodes))
-    binding.listed, binding.sized = job["listed"], job["sized"]
-    binding.called, binding.read, binding.keyed = job["called"], job["read"], job["keyed"]
-
-
-def _listed(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The last names of what is gone through, side by side with others or alone."""
-    for node in nodes:
-        if isinstance(node, ast.For | ast.comprehension):
-            through = [node.iter]
-            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) in _SIDE_BY_SIDE:
-                through = node.iter.args
-            yield from (one.attr for one in through if isinstance(one, ast.Attribute))
-        match node:
-            case ast.Call(
-                func=ast.Name(id="any" | "all" | "sum" | "len"), args=[ast.Attribute(attr=name)]
-            ):
-                yield name
-            case _:
-                pass
-
-
-def _sized(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names of what is asked for the length of its first dimension."""
-    for node in nodes:
-        match node:
-            case ast.Call(func=ast.Attribute(ast.Name(name), "size"), args=[ast.Constant(0)]):
-                yield name
-            case ast.Subscript(value=ast.Attribute(ast.Name(name), "shape"), slice=ast.Constant(0)):
-                yield name
-            case _:
-                pass
-
-
-def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
-    """The keys by which parts are taken of what a name holds, where that is gone through as a mapping too."""
-    keys: dict[str, list[str]] = {}
-    gone_through: set[str] = set()
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=ast.Name(name), slice=ast.Constant(str(key))):
-                keys.setdefault(name, []).append(key)
-            case ast.Call(func=ast.Attribute(ast.Name(name), "items"), args=[]):
-                gone_through.add(name)
-            case _:
-                pass
-    return {name: tuple(dict.fromkeys(keys[name])) for name in gone_through & keys.keys()}
-
-
 @contextlib.contextmanager
 def _known(module: types.ModuleType) -> Generator[None, None, None]:
     """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
@@ -130,7 +69,7 @@ def _known(module: types.ModuleType) -> Generator[None, None, None]:
 def run(job: Any, binding: Binding) -> None:
     """Runs the loop of a job: its module, and the function or the framework that it starts with."""
     entry = job["entry"]
-    _look(job, binding)
+    binding.failures.read(job["text"], job["line"])
     module = types.ModuleType(job["module"])
     space = vars(module)
     # A package that imports this module while it imports the package takes what is not there yet.
@@ -167,7 +106,7 @@ def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> Non
     """
     stepping, counting, ending = entry["stepping"], entry["counting"], entry["ending"]
     owner = getattr(function, "__self__", None)
-    window = binding.steps_ if binding.tells_steps else 1
+    window = binding.steps_ if binding.source.tells_steps else 1
     epochs = isinstance(owner, binding.promised["LightningModule"])
     for number in range(binding.data.limit):
         place = number % binding.data.length if epochs else number

@@ -333,7 +333,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
             return self.spec(fullname)
-        if fullname.split(".")[0] in self.binding.driven and fullname not in sys.modules:
+        if fullname.split(".")[0] in self.binding.way.driven and fullname not in sys.modules:
             return self.spec(fullname)
         if fullname == _TENSORBOARD and fullname not in sys.modules:
             return self.spec(fullname)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from accumlint.confirming.child.networks import Criterion, Engine, Model, Module
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.settings import LENGTH, PADDING, ROWS, setting
 from accumlint.confirming.child.slicing import negated
+from accumlint.confirming.child.source import Source
 from accumlint.confirming.child.standins import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.child.stub import UNKNOWN, Answers, Stub
 from accumlint.confirming.child.window import Steps
@@ -59,49 +61,56 @@ class Unbound(Exception):
     """The loop cannot be run with stand-ins; the message says why."""
 
 
-class Things:
-    """The stand-ins of a pass, made when they are asked for.
+@dataclass(frozen=True)
+class Way:
+    """How a pass is played.
 
-    `steps` are the accumulation steps that free counts become. `lenient`: another loss may take the place of the
-    loop's, from its name on where it is to be `exact`, or from where it is given to a framework where it is
-    `undivided`; `ordinary`: flags that nobody knows are on, unless they read like something seldom; `scaled`: so are
-    those that ask for a GradScaler, since the finding is about one.
+    `roles` and `choices`: what names stand for and how flags are set on the path of the finding, by their text;
+    `world`: the ranks that models are wrapped for; `copies`: the ranks that share a loader's micro-batches; `driven`:
+    the packages whose contracts take their place; `steppers`: schedulers that are handed a number of the step.
+    `unwrapped`: models come in DDP from elsewhere, and `unused`: it has to find parameters that take no part in a loss;
+    `scripted`: an engine has the accumulation steps of its script; `scaled`: flags that ask for a GradScaler are on,
+    since the finding is about one; `ordinary`: so are others that nobody knows, unless they read like something seldom.
+    `lenient`: another loss may take the place of the loop's, from its name on where it is to be `exact`, or from where
+    it is given to a framework where it is `undivided`.
     """
 
+    roles: dict[str, str]
+    choices: dict[str, str]
+    world: int
+    copies: int
+    driven: tuple[str, ...]
+    steppers: tuple[str, ...]
+    unwrapped: bool
+    unused: bool
+    scripted: bool
+    scaled: bool
+    ordinary: bool
+    lenient: bool
+    exact: bool
+    undivided: bool
+
+
+class Things:
+    """The stand-ins of a pass, made when they are asked for; `steps` are what free counts of steps become."""
+
     def __init__(
-        self,
-        recorder: Recorder,
-        data: Data,
-        steps: int,
-        roles: dict[str, str],
-        choices: dict[str, str],
-        wrapped: int,
-        given: dict[str, Any],
-        copies: int = 1,
-        driven: tuple[str, ...] = (),
-        unwrapped: bool = False,
-        lenient: bool = False,
-        ordinary: bool = True,
-        steppers: tuple[str, ...] = (),
-        prepares: bool = True,
-        tells_steps: bool = True,
-        scaled: bool = False,
-        scripted: bool = False,
-        exact: bool = False,
-        undivided: bool = False,
-    ) -> None:
+        self, recorder: Recorder, data: Data, steps: int, source: Source, way: Way, given: dict[str, Any]
+    ) -> None:  # fmt: skip
         self.recorder = recorder
         self.data = data
+        self.source = source
+        self.way = way
         data.models = recorder.models
         data.unknown, data.setting, data.told = self.found, self.known, self.told
         self.steps_ = Steps(steps)
         # Numbers of accumulation steps that the source is written with.
         self.own_steps: set[int] = set()
-        self.roles = roles
+        self.roles = way.roles
         # What is found out on the way is this run's own.
-        self.choices = dict(choices)
+        self.choices = dict(way.choices)
         self.asked: list[str] = []
-        self.world = wrapped
+        self.world = way.world
         # What is asked for as `model` may be read as `self.model`.
         self.given = {f"self.{n}": v for n, v in given.items() if "." not in n} | given
         self.set = {
@@ -110,36 +119,13 @@ class Things:
             if "." in name and names.is_configuration(name)
         }
         self.kept = [name for name in given if name.startswith("self.")]
-        self.copies = copies
-        self.driven = driven
-        self.unwrapped = unwrapped
-        self.lenient = lenient
-        self.ordinary = ordinary
-        self.steppers = steppers
-        self.prepares = prepares
-        self.tells_steps = tells_steps
-        self.engine_steps = 1 if scripted else steps
-        self.scaled = scaled
-        # What the source calls by a name is no setting.
-        self.called: frozenset[str] = frozenset()
-        # What it goes through is several.
-        self.listed: frozenset[str] = frozenset()
-        # Names that it asks for a size, which a mean over all targets does not have.
-        self.sized: frozenset[str] = frozenset()
-        # Attributes that it reads.
-        self.read: frozenset[str] = frozenset()
-        # DDP has to find parameters that take no part in a loss.
-        self.unused = False
         self.accelerators: list[Any] = []
-        # An Accelerator comes from elsewhere, with what it has prepared.
-        self.accelerated = False
         # What frameworks promise, by the names of their classes.
         self.promised: dict[str, Any] = {}
-        self.exact, self.undivided = exact, undivided
-        if lenient:
+        if way.lenient:
             data.outputs = {}
             # What goes backward may have been divided; where that counts, a loss is another from its name on.
-            recorder.own_loss = None if exact else self.own_loss
+            recorder.own_loss = None if way.exact else self.own_loss
         recorder.spent = data.spend
         self.wrapped: dict[str, nn.Module] = {}
         # What got a model and is not here.
@@ -155,14 +141,12 @@ class Things:
         self.functions: dict[str, Any] = {}
         self.standins: dict[str, str] = {}
         self.failures = Failures(recorder.settings.file, self.standins)
-        # The keys by which parts of what a name holds are taken.
-        self.keyed: dict[str, tuple[str, ...]] = {}
         self.turns = 0
         self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
         self.positive = {
             text.removesuffix(" > 0").rpartition(".")[2]
-            for text, choice in choices.items()
+            for text, choice in way.choices.items()
             if text.endswith(" > 0") and choice == "true"
         }
 
@@ -231,8 +215,8 @@ class Things:
             return self.data.ignored
         if NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
-        found = UNKNOWN if last in self.called else setting(low)
-        if last in self.listed and isinstance(found, int | float):
+        found = UNKNOWN if last in self.source.called else setting(low)
+        if last in self.source.listed and isinstance(found, int | float):
             return [found]
         if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
             return 0.0
@@ -271,17 +255,19 @@ class Things:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
         if WEIGHT.search(text):
-            return self.ordinary
+            return self.way.ordinary
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return (
-            self.ordinary and not names.is_off_by_default(text) and not SELDOM.search(text.lower())
+            self.way.ordinary
+            and not names.is_off_by_default(text)
+            and not SELDOM.search(text.lower())
         )
 
     def asks_for_scaler(self, text: str) -> bool:
         """Whether a flag or a comparison asks for a GradScaler where the finding is about one."""
         last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
-        return self.scaled and bool(SCALED.search(last.lower()))
+        return self.way.scaled and bool(SCALED.search(last.lower()))
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:
@@ -305,7 +291,7 @@ class Things:
 
     def backward(self, text: str) -> None:
         """What goes backward is unknown."""
-        found = self.own_loss() if self.lenient and not self.exact else None
+        found = self.own_loss() if self.way.lenient and not self.way.exact else None
         if found is None:
             self.touched(text)
         else:
@@ -349,14 +335,14 @@ class Things:
                 return self.model(text, engine=True)
             case "model":
                 made = self.model(text)
-                if text.rpartition(".")[2] == "modules" and "modules" not in self.called:
+                if text.rpartition(".")[2] == "modules" and "modules" not in self.source.called:
                     return Modules(made)
-                return self.wrap(text, made) if self.unwrapped and self.world > 1 else made
+                return self.wrap(text, made) if self.way.unwrapped and self.world > 1 else made
             case "optimizer":
                 return self.optimizer(text)
             case "scheduler":
                 self.tell(text, "a LambdaLR")
-                kind = Stepper if text.rpartition(".")[2] in self.steppers else Scheduler
+                kind = Stepper if text.rpartition(".")[2] in self.way.steppers else Scheduler
                 return kind(self.optimizer(text), self.found)
             case "scaler":
                 self.tell(text, "a GradScaler")
@@ -378,7 +364,8 @@ class Things:
         key = text.rpartition(".")[2]
         if key not in self.models:
             seed = 17 + len(self.models)
-            made = Engine(self.data, seed, self.engine_steps) if engine else Model(self.data, seed)
+            steps = 1 if self.way.scripted else int(self.steps_)
+            made = Engine(self.data, seed, steps) if engine else Model(self.data, seed)
             self.models[key] = made
             made.name_ = text
             if not AVERAGE.search(key):
@@ -400,7 +387,7 @@ class Things:
         Raises:
             AttributeError: for what Python and libraries ask of any object.
         """
-        if name.startswith("__") or (name.startswith("_") and name not in self.read):
+        if name.startswith("__") or (name.startswith("_") and name not in self.source.read):
             raise AttributeError(name)
         found = self.known(f"self.{name}")
         object.__setattr__(made, name, found)
@@ -417,9 +404,9 @@ class Things:
         models = [*given, *self.models.values()] or self.recorder.models or [self.model("model")]
         params = dict.fromkeys(p for m in models for p in m.parameters())
         made: torch.optim.Optimizer = Optimizer(list(params), self.found)
-        if self.accelerated:
+        if self.source.accelerated:
             self.own_accelerator("accelerator")
-        if self.accelerators and (text.startswith("self.") or not self.prepares):
+        if self.accelerators and (text.startswith("self.") or not self.source.prepares):
             # What hands it out has prepared it.
             made = self.accelerators[-1].prepare_optimizer(made)
         self.optimizers.append(made)
@@ -428,7 +415,7 @@ class Things:
 
     def loader(self, text: str) -> Loader:
         self.tell(text, f"{self.data.length} micro-batches made on the spot")
-        return Loader(self.data, self.copies)
+        return Loader(self.data, self.way.copies)
 
     def windows(self, text: str) -> Iterator[list[Batch]]:
         """Whole windows of micro-batches."""
@@ -448,7 +435,7 @@ class Things:
             raise Unbound(unimportable("accelerate", problem)) from None
         if not self.accelerators:
             # Whoever made it told it of steps that the loop speaks of too.
-            steps = self.steps_ if self.tells_steps else 1
+            steps = self.steps_ if self.source.tells_steps else 1
             self.tell(text, f"an Accelerator with {steps} accumulation steps")
             self.accelerator(Accelerator, gradient_accumulation_steps=steps)
         return self.accelerators[-1]
@@ -464,7 +451,7 @@ class Things:
             self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
         given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
         held = any(name.endswith("_plugin") for name in kwargs)
-        if held or {"deepspeed_plugin", "deepspeed_config"} <= self.read:
+        if held or {"deepspeed_plugin", "deepspeed_config"} <= self.source.read:
             # A plug-in that is not here may have held them; DeepSpeed's engine divides by them, too.
             given.setdefault("gradient_accumulation_steps", self.steps_)
         made = cls(*args, **given)
@@ -472,9 +459,9 @@ class Things:
         if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
             made.scaler = torch.amp.GradScaler("cuda")
             made.native_amp = True
-        if self.prepares:
+        if self.source.prepares:
             _endless()
-        if "deepspeed_plugin" in self.read:
+        if "deepspeed_plugin" in self.source.read:
             self._plugin(type(made.state))
         self.accelerators.append(made)
         return made
@@ -482,7 +469,7 @@ class Things:
     def _shared(self, made: Any) -> None:
         """All Accelerators of a process share their accumulation steps: the latest one decides."""
         steps = getattr(made, "gradient_accumulation_steps", None)
-        if self.accelerators and steps == 1 and self.tells_steps:
+        if self.accelerators and steps == 1 and self.source.tells_steps:
             self.tell(
                 type(made).__name__, "made again without steps, which sets those of every one to 1"
             )
