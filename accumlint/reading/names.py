@@ -39,7 +39,7 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("accelerator", re.compile(r"accelerator")),
     ("fabric", re.compile(r"^_?fabric$")),
     ("scaler", re.compile(r"scaler|grad_?scalar")),
-    ("scheduler", re.compile(r"^(?!.*noise).*sched|lr_decay|^warmup$")),
+    ("scheduler", re.compile(r"^(?!.*noise).*sched|lr_decay(er)?$|^warmup$")),
     ("optimizer", re.compile(r"optim|^opts?$|^opts?_|_opts?$|^opt[DGdg]$|^opt\d$|solver")),
     ("criterion", re.compile(r"crit(erion|$)|loss_?fn|loss_?func|lossfn|^objective$|^loss_function|_loss_module$")),
     ("engine", re.compile(r"model_engine|ds_engine|deepspeed_engine|^engine$")),

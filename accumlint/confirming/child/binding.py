@@ -14,9 +14,8 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,8 +27,10 @@ from accumlint.confirming.child.entering import Entering
 from accumlint.confirming.child.given import Kept
 from accumlint.confirming.child.guard import Forbidden
 from accumlint.confirming.child.looking import (
+    has_base_elsewhere,
     holds_batch,
     is_misuse,
+    is_of_project,
     make_module,
     may_mend,
 )
@@ -47,8 +48,6 @@ from accumlint.reading import names
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
 # Parameters that take whatever is left.
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-# Where accumlint itself is.
-_OWN = str(Path(__file__).parents[2])
 # A loop that prepares something goes on for no longer.
 _MOST_ROUNDS = 2000
 
@@ -69,6 +68,12 @@ class Binding(Entering):
         first = next(iter(table))
         self.tell(key._text, repr(first))
         return table[first]
+
+    def option(self, table: Any, key: str, text: str) -> Any:
+        """A setting of a table of settings; one that nobody here has put there is told by its name."""
+        if not isinstance(table, Mapping) or key in table:
+            return table[key]
+        return self.known(text)
 
     def reached(self, value: Any, ahead: int) -> Any:
         """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
@@ -207,10 +212,7 @@ class Binding(Entering):
         """True where a failure comes from another file of the project."""
         frames = traceback.extract_tb(failure.__traceback__)
         files = {f.filename for f in frames} - {self.recorder.settings.file}
-        return any(
-            "site-packages" not in file and "/lib/python" not in file and _OWN not in file
-            for file in files
-        )
+        return any(map(is_of_project, files))
 
     def iterate(
         self, iterable: Any, text: str, bound: Pattern, trains: bool = False
@@ -352,6 +354,12 @@ class Binding(Entering):
     def defined(self, cls: type) -> type:
         """A class of the user's, whose objects have what a set-up file gives under `self`."""
         make_module(cls)
+        if getattr(cls, "__abstractmethods__", None):
+            # What subclasses are to write does not keep the rest from running.
+            setattr(cls, "__abstractmethods__", frozenset())  # noqa: B010 (pyright knows no such attribute)
+        if has_base_elsewhere(cls):
+            # What that base gives an object is not on the way that is run.
+            self.complete(cls)
         for name in self.kept:
             owner, _, attribute = name.rpartition(".")
             if owner == "self":

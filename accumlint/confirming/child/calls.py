@@ -103,12 +103,7 @@ def _put_later(binding: Binding, made: Any) -> None:
 
 def instance_of_any(binding: Binding, cls: type) -> Any:
     """As `instance`; what its `__init__`, or another class, would have given it is told by its name."""
-    if not hasattr(cls, "__getattr__"):
-
-        def unset(made: Any, attribute: str) -> Any:
-            return binding.attribute(made, attribute)
-
-        setattr(cls, "__getattr__", unset)  # noqa: B010 (pyright knows no such attribute of a type)
+    binding.complete(cls)
     return instance(binding, cls)
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import traceback
 import types
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +21,8 @@ from accumlint.confirming.child.batches import Batch, Loader
 from accumlint.confirming.child.stub import Absent, AbsentModule, Stub
 from accumlint.reading import names
 
+# Where accumlint itself is.
+_OWN = str(Path(__file__).parents[2])
 # Where torch refuses what is done in the wrong order.
 _MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
@@ -37,6 +41,18 @@ def make_module(cls: type) -> None:
             else b
             for b in cls.__bases__
         )
+
+
+def has_base_elsewhere(cls: type) -> bool:
+    """Whether a class has a base that another file of the project defines."""
+    modules = {base.__module__ for base in cls.__mro__} - {cls.__module__}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return any(file and is_of_project(file) for file in files)
+
+
+def is_of_project(file: str) -> bool:
+    """Whether a file is the user's, and neither a library's nor accumlint's."""
+    return not any(part in file for part in ("site-packages", "dist-packages", "/lib/python", _OWN))
 
 
 def holds_batch(item: Any) -> bool:

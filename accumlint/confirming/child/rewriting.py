@@ -374,9 +374,14 @@ class _Rewriter(ast.NodeTransformer):
         decided = self.decided(node)
         match decided:
             case ast.Subscript(
-                ast.Name() as table, ast.Name() | ast.Attribute() as key, ast.Load()
+                ast.Name() | ast.Dict() as table, ast.Name() | ast.Attribute() as key, ast.Load()
             ):
                 return placed(runtime("entry", [table, key]), node)
+            case ast.Subscript(
+                ast.Name() | ast.Attribute() as table, ast.Constant(str()) as key, ast.Load()
+            ) if names.is_configuration(f"{ast.unparse(table)}."):
+                text = ast.Constant(f"{ast.unparse(table)}.{key.value}")
+                return placed(runtime("option", [table, key, text]), node)
             case _:
                 return decided
 

@@ -253,23 +253,21 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
         found, rest = parse(self, [], namespace)
         for name, value in list(vars(found).items()):
             setattr(found, name, _setting(binding, name, value))
-        return _Arguments(binding, vars(found)), rest
+        return _Arguments(**vars(found)), rest
+
+    def unset(_: argparse.Namespace, name: str) -> Any:
+        # A parser asks which of its settings are still to be made.
+        if name.startswith("__") or sys._getframe(1).f_globals["__name__"] == "argparse":
+            raise AttributeError(name)
+        return binding.known(f"args.{name}")
 
     patch(argparse.ArgumentParser, "parse_known_args", parsed)
+    # One that is made of others has whatever those have.
+    patch(argparse.Namespace, "__getattr__", unset)
 
 
 class _Arguments(argparse.Namespace):
-    """Parsed arguments; one that no kept statement declared is answered by its name."""
-
-    def __init__(self, binding: Binding, values: dict[str, Any]) -> None:
-        super().__init__(**values)
-        self.__dict__["_binding"] = binding
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "_binding" not in self.__dict__:
-            raise AttributeError(name)
-        binding: Binding = self.__dict__["_binding"]
-        return binding.known(f"args.{name}")
+    """Parsed arguments, which may be taken as a mapping too."""
 
     # As a mapping, by `vars`.
     as_mapping_ = True
@@ -286,7 +284,7 @@ class _Arguments(argparse.Namespace):
 
     def keys(self) -> list[str]:
         """The settings that were declared."""
-        return [name for name in self.__dict__ if name != "_binding"]
+        return list(self.__dict__)
 
     def items(self) -> list[tuple[str, Any]]:
         """The settings that were declared, with their values."""

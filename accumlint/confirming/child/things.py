@@ -381,6 +381,15 @@ class Things:
             self.wrapped[text] = nn.parallel.DistributedDataParallel(model)
         return self.wrapped[text]
 
+    def complete(self, cls: type) -> None:
+        """Has names tell what objects of a class of the user's would have been given elsewhere."""
+
+        def unset(made: Any, attribute: str) -> Any:
+            return self.attribute(made, attribute)
+
+        if not hasattr(cls, "__getattr__"):
+            setattr(cls, "__getattr__", unset)  # noqa: B010 (pyright knows no such attribute of a type)
+
     def attribute(self, made: Any, name: str) -> Any:
         """An attribute of an object of the user's that nothing has set; it is set for good.
 

@@ -32,7 +32,7 @@ AVERAGE = re.compile(
     r"(^|[._ ])(ema|swa|shadow|average[sd]?)(_|\b)|\b(EMA|SWA)|Averaged?(Model|Weights)"
 )
 # Names of networks that reading does not go by, since they are more often parts of one.
-NETWORK = re.compile(r"classifier$|(^|_)(clf|head|predictor|projector)$")
+NETWORK = re.compile(r"classifier$|^(?!(n|num)_)(.*_)?(clf|head|predictor|projector)$")
 CRITERION = re.compile(r"^(loss|criterion)_?(fn|func|function)$")
 # What an object is called that gives a loss when it is called.
 COMPUTING = re.compile(r"^(compute|calc|calculate)_loss(_\w+)?$")
