@@ -10,12 +10,14 @@ How values enter names is told in `entering`; here are choices, failures and loo
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -127,7 +129,7 @@ class Binding(Entering):
         return self._missing(bound, failed=True)
 
     def allowed(self, test: Callable[[], Any], refusing: bool) -> bool:
-        """A guard of which one side, `refusing`, only raises: settings that nobody knows do not lead there."""
+        """A guard of which one side, `refusing`, gives up: settings that nobody knows do not lead there."""
         before = len(self.asked)
         found = bool(test())
         if found != refusing:
@@ -140,8 +142,12 @@ class Binding(Entering):
             self.choices.pop(text)
             if known is not None:
                 self.choices[text] = known
-        # What refuses to run without a GPU is run without.
-        with mock.patch.object(torch.cuda, "is_available", return_value=True):
+        # What refuses to run without a GPU, or without a file, is run without.
+        with (
+            mock.patch.object(torch.cuda, "is_available", return_value=True),
+            mock.patch.object(os.path, "exists", return_value=True),
+            mock.patch.object(Path, "exists", return_value=True),
+        ):
             return bool(test())
 
     def one_of(

@@ -35,6 +35,8 @@ from accumlint.reading import frameworks, names
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # What a loss is made of, as numbers to look at.
 _ITEMS = re.compile(r"(^|_)loss(es)?_(items?|parts?|terms?|components?|values?)$")
+# Names of several files, of which there are some.
+_FILES = re.compile(r"(files|paths|filenames)$")
 _EPOCHS = re.compile(r"^((num|n|max|total|train)_(train_)?)?epochs$")
 _PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 
@@ -280,6 +282,8 @@ class Entering(Things):
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
+        if _FILES.search(last.lower()):
+            return [f"{last}_{number}" for number in range(4)]
         if DATA.search(last.lower()) and not (
             names.is_configuration(bound) or OPTIONS.match(bound)
         ):

@@ -135,6 +135,8 @@ class _Rewriter(ast.NodeTransformer):
                 self.choices.setdefault(normal(other), (other, turned))
         self.temporary = 0
         self.loose = loose(body, ())
+        # Whether the function that is being rewritten trains.
+        self.trains = False
 
     def _is_of_a_class(self, annotation: ast.expr | None) -> bool:
         """Whether an annotation names a class of this file."""
@@ -155,12 +157,13 @@ class _Rewriter(ast.NodeTransformer):
             if argument is not None and not self._is_of_a_class(argument.annotation):
                 argument.annotation = None
         taken = self.taken(node)
-        outside = self.loose
+        outside = self.loose, self.trains
+        self.trains = any(s in self.eventful for each in node.body for s in with_inner(each))
         self.loose = loose(
             node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
         )
         self.generic_visit(node)
-        self.loose = outside
+        self.loose, self.trains = outside
         node.body = [*taken, *node.body]
         positional = [*node.args.posonlyargs, *node.args.args]
         last = positional[len(positional) - len(node.args.defaults) :]
@@ -305,7 +308,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
         text = ast.unparse(node.test)
-        refusing = refused_side(node)
+        refusing = refused_side(node, quiet and self.trains)
         sometimes = bound_in_arms(node) if quiet else []
         if quiet:
             bound = {n for n in bound_inside(node) if not DATA.search(n.lower())}

@@ -99,12 +99,23 @@ def bounds(test: ast.expr) -> list[ast.expr]:
             return []
 
 
-def refused_side(node: ast.If) -> bool | None:
-    """The side of a guard that only raises, None where neither does."""
+def refused_side(node: ast.If, trains: bool) -> bool | None:
+    """The side of a guard that only raises, None where neither does.
+
+    In a function that `trains` elsewhere, also the side that ends it with nothing.
+    """
     for side, body in ((True, node.body), (False, node.orelse)):
-        if body and isinstance(body[-1], ast.Raise):
+        if body and (isinstance(body[-1], ast.Raise) or (trains and _gives_up(body))):
             return side
     return None
+
+
+def _gives_up(body: list[ast.stmt]) -> bool:
+    match body:
+        case [*_, ast.Return(None | ast.Constant(None))]:
+            return True
+        case _:
+            return False
 
 
 def is_of_words(node: ast.Compare) -> bool:
