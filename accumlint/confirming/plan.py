@@ -41,6 +41,8 @@ OF_DIRECTION = frozenset({Symptom.GRADIENT, Symptom.CLIPPED, Symptom.MISSED, Sym
 _TRAINERS = ("compute_loss", "training_step")
 
 
+# A choice by what an object may have been given.
+_GIVEN = re.compile(r"(?!(self|not)\b)[a-z_]\w*(?!\w*\()", re.IGNORECASE)
 _FSDP = re.compile(r"FSDP|fsdp|FullySharded|fully_shard")
 
 
@@ -241,7 +243,7 @@ def _plan(
         | clues.engines(events)
         | clues.settings(program)
         | clues.criteria(program),
-        choices=dict(trace.assumptions) if trace else {},
+        choices=_choices(trace, entry.get("owner") or "") if trace else {},
         kind=clues.kind(text),
         ignored=clues.ignored(program),
         pads=clues.pads(program),
@@ -286,6 +288,13 @@ def _unparsable(text: str) -> str:
             " install accumlint beside the Python that the loop is written for"
         )
     return ""
+
+
+def _choices(trace: t.Trace, owner: str) -> dict[str, str]:
+    """The choices of a path by their text; in a class, what it was given may be an attribute of the same name."""
+    found = dict(trace.assumptions)
+    kept = {f"self.{text}": choice for text, choice in found.items() if _GIVEN.match(text)}
+    return (kept if owner else {}) | found
 
 
 def _entry(entry: t.Entry) -> dict[str, str | None]:
