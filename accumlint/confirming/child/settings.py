@@ -44,6 +44,8 @@ _SETTINGS: tuple[tuple[re.Pattern[str], float | tuple[float, ...]], ...] = tuple
         (r"(^|_)eps(ilon)?$", 1e-8),
         (r"clip(?!s)|max_norm|grad_norm", 1.0),
         (r"(^|_)(eval|val|valid|test)_(iters|batches)$", 1),
+        # What a diffusion takes to make a sample, not after how many steps one is made.
+        (r"(sampling|inference|denois\w*|ddim)_(num_)?steps$", 2),
         (_NOW_AND_THEN, 10**9),
         (r"(epochs?|steps?|iters?)_(run|done|completed|finished|trained|seen)$", 0),
         (r"^(finished|completed|trained|last|done)_(epochs?|steps?|iters?)$", 0),
