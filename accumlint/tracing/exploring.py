@@ -282,7 +282,9 @@ class _Paths:
             self.forgiving = True
             chosen = dict[str, str]()
             run, machine = self.run(self.scenario, chosen)
-        if run.stopped.startswith("raises") and (refusal := machine.guards.refusal()):
+        if run.stopped.startswith("raises") and (
+            refusal := machine.guards.refusal(trained=bool(run.of(t.Backward)))
+        ):
             chosen = {**chosen, **refusal}
             run, machine = self.run(self.scenario, chosen)
         literal = run.literal or 0
