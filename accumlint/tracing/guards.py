@@ -68,7 +68,7 @@ class Guards:
         failed = any(d.data and d.choice != "ordinary" for d in self.decisions.values())
         if not failed and trained:
             return {}
-        newest = next(reversed(self.decisions), "")
+        newest = next((k for k in reversed(self.decisions) if k not in self.machine.chosen), "")
         last = self.decisions.get(self.latest if failed else newest)
         if last is None or last.data or last.key in self.machine.chosen:
             return {}
