@@ -236,7 +236,9 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
         and not (_by_rows(n) or _RANKS.search(render(n.right)))
         for n in nodes
     )
-    worked_out = any(_works_out(n) and not _RANKS.search(render(n)) for n in nodes)
+    worked_out = any(
+        isinstance(n, Call) and _works_out(n) and not _RANKS.search(render(n)) for n in nodes
+    )
     if divided or worked_out or any(isinstance(n, Lambda) for n in nodes):
         return False
     multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)

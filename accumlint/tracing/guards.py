@@ -469,11 +469,12 @@ def _others_of(guard: p.Node) -> Iterator[str]:
     if not (isinstance(guard, p.If) and isinstance(guard.test, p.Compare)):
         return
     asked = p.render(guard.test.left)
-    while isinstance(guard, p.If) and len(guard.orelse) == 1:
-        (guard,) = guard.orelse
-        match guard:
+    following = guard.orelse
+    while len(following) == 1:
+        match following[0]:
             case p.If(
-                test=p.Compare(left=left, rest=((("=="), p.Const(value=str() as literal)),))
+                test=p.Compare(left=left, rest=(("==", p.Const(value=str() as literal)),)),
+                orelse=following,
             ) if p.render(left) == asked:
                 yield literal
             case _:
