@@ -44,7 +44,9 @@ _LOADERS = ("loader", "dl", "iter", "batches", "data")
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
 _ROWS = re.compile(r"(per_device_|per_gpu_|micro_|train_|training_)*(batch_size|bs|bsz)")
 _COUNTS_DATA = re.compile(r"\blen\(|num_batches|epoch_len")
-_RANKS = re.compile(r"[\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_replicas)(\(\))?$")
+_RANKS = re.compile(
+    r"[\w.\[\]']*(world_size|num_processes|n_gpus?|num_gpus|num_devices|device_count|num_replicas)(\(\))?$"
+)
 _BY_RANKS = re.compile(f" //? {_RANKS.pattern[:-1]}")
 
 
@@ -228,8 +230,16 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     if isinstance(argument, Binary) and argument.op == "*" and _by_steps(argument):
         # Whatever it counts before, it is multiplied last.
         return True
-    divided = any(isinstance(n, Binary) and n.op in ("/", "//") and not _by_rows(n) for n in nodes)
-    if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
+    divided = any(
+        isinstance(n, Binary)
+        and n.op in ("/", "//")
+        and not (_by_rows(n) or _RANKS.search(render(n.right)))
+        for n in nodes
+    )
+    worked_out = any(
+        isinstance(n, Call) and _works_out(n) and not _RANKS.search(render(n)) for n in nodes
+    )
+    if divided or worked_out or any(isinstance(n, Lambda) for n in nodes):
         return False
     multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
     lengths = any(
@@ -263,7 +273,13 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
 
 
 def bounds_microbatches(program: Program, argument: Expr, window: Window) -> bool:
-    """True for the number to which the loop counts whose remainder by the accumulation steps guards the step."""
+    """True for the number to which the loop counts whose remainder by the accumulation steps guards the step.
+
+    And for its product with another one: so many epochs of it.
+    """
+    if isinstance(argument, Binary) and argument.op == "*":
+        sides = (argument.left, argument.right)
+        return any(bounds_microbatches(program, side, window) for side in sides)
     guards = [n for n in program.above(window.step.node) if isinstance(n, If)]
     if not guards or not isinstance(argument, Attr | Name):
         return False
@@ -414,6 +430,8 @@ def _is_redefined(program: Program, nodes: list[Node]) -> bool:
     measured = {
         part for n in nodes if isinstance(n, Call) and _is_length(n) for part in walk_expr(n)
     }
+    # Who holds a number (`args`, read anew from itself) is none.
+    measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
     named = {render(n) for n in nodes if isinstance(n, Attr | Name) and n not in measured}
     if any(n.op in "*/" and render(n.target) in named for n in program.of(Augment)):
         return True

@@ -31,7 +31,7 @@ _COUNTER_START = re.compile(
 _NOT_A_THING = re.compile(
     r"state|meter|cfg|config|args?$|kwargs|name|step|_idx|type|params|groups|class|cls|_fn$|path|dict"
     r"|conf$|hparams|_id$|num_|_lr$|betas|eps|keys|_len|size|dim|file|dir|loss|_log|output|flag|use_|is_"
-    r"|memory|device|dtype|str$|time|info|input|_ckpt|kind|has_|options?$|settings|version|builder|registry"
+    r"|memory|device|dtype|str$|time|info|input|_ckpt|checkpoint|kind|has_|options?$|settings|version|builder|registry"
     r"|learning_rate|weight_decay|momentum|_beta\d?$|factory|_freq|interval|_every|_in_|offload|^fused_|enable|^with_|^no_|_on_"
 )
 

@@ -209,6 +209,7 @@ class _Paths:
         tried: set[frozenset[tuple[str, str]]] = set()
         asked: set[frozenset[tuple[str, str]]] = set()
         known: dict[Hashable, tuple[t.Trace, Set[str]]] = {}
+        through: set[p.Node] = set()
         while waiting and len(found) < MAX_PATHS:
             chosen, flips = waiting.pop(0)
             # Two guards flipped one after the other are met in both orders.
@@ -241,7 +242,10 @@ class _Paths:
                 happened = exceptional, told(run)
                 twin, met = known.get(happened, (None, met))
                 runs = twin.runs if twin else (run,)
-                if twin is None and run.asked and not exceptional and flips < 2:
+                # What no path went through before is run with other steps, however many flips lead to it.
+                untold = {b.node for b in run.of(t.Backward)} - through
+                through |= untold
+                if twin is None and run.asked and not exceptional and (flips < 2 or untold):
                     other = Scenario(2, 4) if self.scenario is WHOLE else HALF
                     runs = (run, self.run(other, chosen)[0])
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
@@ -282,7 +286,9 @@ class _Paths:
             self.forgiving = True
             chosen = dict[str, str]()
             run, machine = self.run(self.scenario, chosen)
-        if run.stopped.startswith("raises") and (refusal := machine.guards.refusal()):
+        if run.stopped.startswith("raises") and (
+            refusal := machine.guards.refusal(trained=bool(run.of(t.Backward)))
+        ):
             chosen = {**chosen, **refusal}
             run, machine = self.run(self.scenario, chosen)
         literal = run.literal or 0

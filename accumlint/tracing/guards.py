@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 from operator import eq, ge, gt, le, lt
@@ -58,14 +59,18 @@ class Guards:
         # Per comparison and its text without numbers: the text as it was asked first.
         self._rounds: dict[tuple[p.Node, str], str] = {}
 
-    def refusal(self) -> dict[str, str]:
+    def refusal(self, *, trained: bool) -> dict[str, str]:
         """What makes the handler go on that raised again, where something goes wrong with the data on this path.
 
-        Its last guard had been decided long before, where only the ranks were asked for, say.
+        Its last guard had been decided long before, where only the ranks were asked for, say. And what makes a path go
+        on that raised before it `trained`: a choice that leads to a training may ask for another one that allows it.
         """
-        last = self.decisions.get(self.latest)
         failed = any(d.data and d.choice != "ordinary" for d in self.decisions.values())
-        if not failed or last is None or last.data or last.key in self.machine.chosen:
+        if not failed and trained:
+            return {}
+        newest = next((k for k in reversed(self.decisions) if k not in self.machine.chosen), "")
+        last = self.decisions.get(self.latest if failed else newest)
+        if last is None or last.data or last.key in self.machine.chosen:
             return {}
         return {last.key: next(option for option in last.options if option != last.choice)}
 
@@ -297,7 +302,8 @@ class Guards:
             isinstance(node, p.If) and (self._prefers_literal(node) or _divides_by_steps(node))
         )
         choice = self.machine.chosen.get(symbol, literal if prefer else "…")
-        self.decisions[symbol] = Decision(symbol, choice, (choice, literal, "…"), matters, False)
+        options = (choice, literal, *_others_of(node), "…")
+        self.decisions[symbol] = Decision(symbol, choice, options, matters, False)
         return choice == literal
 
     def _prefers_literal(self, node: p.If) -> bool:
@@ -456,6 +462,23 @@ def _emptied(test: p.Expr) -> str:
             return name
         case _:
             return ""
+
+
+def _others_of(guard: p.Node) -> Iterator[str]:
+    """The literals with which the `elif`s behind a comparison go on, which are not asked for where it holds."""
+    if not (isinstance(guard, p.If) and isinstance(guard.test, p.Compare)):
+        return
+    asked = p.render(guard.test.left)
+    following = guard.orelse
+    while len(following) == 1:
+        match following[0]:
+            case p.If(
+                test=p.Compare(left=left, rest=(("==", p.Const(value=str() as literal)),)),
+                orelse=following,
+            ) if p.render(left) == asked:
+                yield literal
+            case _:
+                return
 
 
 def _divides_by_steps(guard: p.If) -> bool:

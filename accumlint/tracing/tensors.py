@@ -421,7 +421,9 @@ class Tensors:
     ) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
-            self.read(by, bool(value.networks or value.parameters), node)
+            # A total by a total of as many micro-batches is their average, shown when all is over.
+            shown = bool(value.total) and value.batches >= by.batches
+            self.read(by, bool(value.networks or value.parameters) and not shown, node)
         whole = _roots(by.batches)
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)

@@ -63,6 +63,9 @@ class Unfollowed:
         if name in frameworks.PASSING:
             return base
         if name in frameworks.DETACHING:
+            if name == "numel" and base.loss and base.reduction in ("mean", "sum"):
+                # A loss that was reduced is one number.
+                return 1
             found = detached(base)
             if name in ("size", "numel"):
                 found.count = True
