@@ -18,6 +18,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.elsewhere import Borders
 from accumlint.tracing.leaving import Leave, PythonError, Stopped
 from accumlint.tracing.machine import Machine
+from accumlint.tracing.regions import Sides, regions
 from accumlint.tracing.rehearsing import (
     callers,
     counted_by_callers,
@@ -36,7 +37,7 @@ MAX_PATHS = 24
 MAX_NODES_OF_PATHS = 100_000
 MAX_NODES_OF_VAIN = 400_000
 MAX_FLIPS = 3
-MAX_RETRIES = 8
+MAX_REFUSALS = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
 WHOLE = Scenario(4, 8)
@@ -91,34 +92,44 @@ def explore(program: Program, project: Project, seconds: float) -> Exploration:
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
-    untraced = tuple(
-        (node, reason or "no backward was reached")
-        for node, reason in _untraced(program, slice_, groups, reasons)
-    )
+    missed = _missed(program, groups, borders)
+    for found in regions(program, slice_, missed):
+        for forced in (False, True):
+            if time.process_time() > until:
+                stopped = "out of time"
+            if not missed or stopped:
+                break
+            entry = t.Entry(found.function, found.maker)
+            paths = _Paths(program, slice_, entry, until, borders, found.sides, forced=forced)
+            traces = paths.traces(covered)
+            if len(left := _missed(program, [*groups, traces], borders)) < len(missed):
+                groups.append(traces)
+                missed = left
+    why = next((r for r in reasons.values() if r), "") or "no backward was reached"
+    untraced = tuple((node, why) for node in missed)
     return Exploration(tuple(groups), untraced, stopped, borders.leads)
 
 
-def _untraced(
-    program: Program,
-    slice_: Relevance,
-    groups: list[tuple[t.Trace, ...]],
-    reasons: dict[p.Function | None, str],
-) -> Iterator[tuple[p.Node, str]]:
-    seen = {
-        event.node.at
+def _missed(program: Program, groups: list[tuple[t.Trace, ...]], borders: Borders) -> list[p.Node]:
+    """The backwards of a file that no run came to, by way of another file neither."""
+    nodes = {
+        event.node
         for traces in groups
         for trace in traces
         for run in trace.runs
         for event in run.of(t.Backward)
     }
-    why = next((r for r in reasons.values() if r), "")
+    seen = {n.at for node in nodes for n in (node, borders.leads.get(node, node))}
     own = any(f.name == "backward" and f.owner for f in program.functions)
-    for node in program.of(p.Call):
-        if isinstance(node.func, p.Attr):
-            # A method of one's own is no backward pass; the one inside it is.
-            leads = own and (bool(node.args) or p.dotted(node.func.base) == "self")
-            if node.func.name == "backward" and node.at not in seen and not leads:
-                yield node, why
+    return [
+        node
+        for node in program.of(p.Call)
+        if isinstance(node.func, p.Attr)
+        and node.func.name == "backward"
+        and node.at not in seen
+        # A method of one's own is no backward pass; the one inside it is.
+        and not (own and (bool(node.args) or p.dotted(node.func.base) == "self"))
+    ]
 
 
 def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[t.Entry]:
@@ -191,15 +202,19 @@ class _Paths:
         entry: t.Entry,
         until: float,
         borders: Borders,
+        sides: Sides | None = None,
+        *,
+        forced: bool = False,
     ) -> None:
         self.borders = borders
+        self.sides = sides or {}
+        self.forced = forced
         self.program = program
         self.slice = slice_
         self.entry = entry
         self.until = until
         self.scenario = STANDARD
         self.nodes = 0
-        self.forgiving = False
         self.calls = "once"
         self.owner = ""
 
@@ -253,7 +268,7 @@ class _Paths:
                 trace = t.Trace(self.program, runs, assumptions, exceptional, entry)
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
-            if flips < MAX_FLIPS and not exceptional:
+            if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:
                 # Where a flip changed nothing, only the guards that it led to may.
                 new = [d for d in decisions if d.key not in met]
                 waiting.extend((f, flips + 1) for f in _flipped(new, chosen, on_data=whole))
@@ -262,35 +277,22 @@ class _Paths:
     def trained(
         self, chosen: dict[str, str], *, first: bool
     ) -> tuple[t.Run, Machine, dict[str, str]]:
-        """A run that trains, with the choices that it took; for the `first`, other choices are tried until one does."""
+        """A run that trains, with the choices that it took."""
         run, machine = self.run(self.scenario, chosen)
-        for _ in range(MAX_RETRIES if first else 0):
-            # A path that only raises is no training run: take the last guard the other way.
-            if not run.stopped.startswith("raises") or run.of(t.Backward):
-                break
-            if machine.state.length_asked and self.scenario is STANDARD:
-                # Perhaps a partial window is refused.
-                whole, tried_machine = self.run(WHOLE, chosen)
-                if whole.of(t.Backward):
-                    self.scenario, run, machine = WHOLE, whole, tried_machine
-                    break
-            free = [d for d in reversed(machine.guards.decisions.values()) if d.key not in chosen]
-            # A text that is none of those it is compared with is the likeliest to be refused.
-            last = next((d for d in free if d.choice == "…"), free[0] if free else None)
-            if last is None:
-                break
-            chosen = {**chosen, last.key: next(o for o in last.options if o != last.choice)}
-            run, machine = self.run(self.scenario, chosen)
-        if first and run.stopped.startswith("raises") and not run.of(t.Backward):
-            # Every way was refused: what refuses them asks for something that was misread.
-            self.forgiving = True
-            chosen = dict[str, str]()
-            run, machine = self.run(self.scenario, chosen)
-        if run.stopped.startswith("raises") and (
-            refusal := machine.guards.refusal(trained=bool(run.of(t.Backward)))
-        ):
-            chosen = {**chosen, **refusal}
-            run, machine = self.run(self.scenario, chosen)
+        if first and machine.state.length_asked and not run.of(t.Backward):
+            # Perhaps a partial window is refused.
+            whole, other = self.run(WHOLE, chosen)
+            if whole.of(t.Backward):
+                self.scenario, run, machine = WHOLE, whole, other
+        kept, tried = (run, machine, chosen), chosen
+        while (refusal := machine.guards.refusal) and len(tried) < len(chosen) + MAX_REFUSALS:
+            # A path that leads to a `raise` is one that the program refuses.
+            tried = {**tried, **refusal}
+            run, machine = self.run(self.scenario, tried)
+        if machine.guards.refused and not machine.guards.is_exceptional:
+            run, machine, chosen = kept
+        else:
+            chosen = tried
         literal = run.literal or 0
         if not run.asked and self.scenario is STANDARD and 0 < literal <= LONGEST_LITERAL:
             self.scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
@@ -308,7 +310,7 @@ class _Paths:
 
     def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
         machine = Machine(self.program, self.slice, scenario, chosen, self.until, self.borders)
-        machine.forgiving = self.forgiving
+        machine.guards.sides, machine.guards.forced = self.sides, self.forced
         stopped = ""
         try:
             self.start(machine)

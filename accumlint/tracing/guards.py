@@ -14,6 +14,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance
 from accumlint.tracing import trace as t
+from accumlint.tracing.regions import Sides
 from accumlint.tracing.state import Decision
 from accumlint.tracing.values import (
     Number,
@@ -50,8 +51,12 @@ class Guards:
         self.flagging: set[str] = set()
         # A flag was decided, or an unknown limit taken to be far away or behind.
         self.supposed = False
-        # The last unknown that a guard asked for.
+        # The guards on the way to what shall be reached, each with its side; `forced` opens those of known truth, too.
+        self.sides: Sides = {}
+        self.forced = False
+        # The last unknown that a guard asked for, and the one that led to the first `raise`.
         self.latest = ""
+        self.refused = ""
         # Per question about the data: the iteration that it was last asked in, whether there was a reason, the answer.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
@@ -59,17 +64,15 @@ class Guards:
         # Per comparison and its text without numbers: the text as it was asked first.
         self._rounds: dict[tuple[p.Node, str], str] = {}
 
-    def refusal(self, *, trained: bool) -> dict[str, str]:
-        """What makes the handler go on that raised again, where something goes wrong with the data on this path.
+    @property
+    def is_exceptional(self) -> bool:
+        """True on a path on which something goes wrong with the data."""
+        return any(d.data and d.choice != "ordinary" for d in self.decisions.values())
 
-        Its last guard had been decided long before, where only the ranks were asked for, say. And what makes a path go
-        on that raised before it `trained`: a choice that leads to a training may ask for another one that allows it.
-        """
-        failed = any(d.data and d.choice != "ordinary" for d in self.decisions.values())
-        if not failed and trained:
-            return {}
-        newest = next((k for k in reversed(self.decisions) if k not in self.machine.chosen), "")
-        last = self.decisions.get(self.latest if failed else newest)
+    @property
+    def refusal(self) -> dict[str, str]:
+        """The other choice at the guard that led to a `raise` on this path."""
+        last = self.decisions.get(self.refused)
         if last is None or last.data or last.key in self.machine.chosen:
             return {}
         return {last.key: next(option for option in last.options if option != last.choice)}
@@ -96,6 +99,8 @@ class Guards:
     def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
+        if known is not None and self.forced and isinstance(node, p.If) and node in self.sides:
+            return self.sides[node]
         if isinstance(value, Unknown):
             self.latest = stripped(value.text)[0]
         self.supposed = self.supposed or isinstance(value, Unknown)
@@ -213,7 +218,8 @@ class Guards:
 
     def goal_of(self, node: p.If) -> bool | None:
         """Which side of a guard has more to do with training, None where neither has."""
-        return self.weighing.goal(node, self.machine.relevance)
+        wanted = self.sides.get(node)
+        return self.weighing.goal(node, self.machine.relevance) if wanted is None else wanted
 
     def _weights(self, node: p.If) -> tuple[int, int]:
         """How much either side of a guard has to do with training."""
@@ -290,6 +296,7 @@ class Guards:
 
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
+        self.latest = symbol
         if symbol in self.decisions:
             decision = self.decisions[symbol]
             decision.matters = decision.matters or self._matters(node)
@@ -308,6 +315,8 @@ class Guards:
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
+        if node in self.sides:
+            return self.sides[node]
         then, other = self._weights(node)
         if then < 0 or then < other:
             return False
@@ -329,6 +338,8 @@ class Guards:
             if key.endswith(" is None"):
                 return False
             return not names.is_off_by_default(key) and not names.is_occasional(key)
+        if node in self.sides:
+            return self.sides[node] != negated
         then, other = self._weights(node)
         if then == other == 0:
             # The same flag may guard more, further on.
@@ -371,6 +382,8 @@ class Guards:
         if not isinstance(node, p.If):
             # A part of a test (`a or b`) is decided like the whole.
             return bool(negated) if self.goal is None else self.goal
+        if node in self.sides:
+            return self.sides[node]
         where = f"{id(node)}"
         relevance = self.machine.relevance
         then = self.weighing.usual(node.body, relevance)

@@ -419,6 +419,8 @@ class Iterating:
             inner = source.args[0] if source.args else Unknown("…")
             if source.kind == "iter" and isinstance(inner, list | tuple):
                 if source.position >= len(inner):
+                    if not self.machine.handled("StopIteration"):
+                        return Unknown(f"{_text(inner)}[…]")
                     raise PythonError("StopIteration")
                 source.position += 1
                 return inner[source.position - 1]

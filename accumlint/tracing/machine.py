@@ -71,8 +71,8 @@ class Machine:
         self.captured: dict[p.Function, Closure] = {}
         self.returned: Value = None
         self._spoken: bool | None = None
-        # Whatever is raised before anything trains is passed over.
-        self.forgiving = False
+        # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
+        self.handlers: list[str] = []
         self._statements: dict[type, Callable[[p.Node], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
@@ -400,8 +400,13 @@ class Machine:
             if failing is not None:
                 return self.block(failing)
             begun = len(self.state.events)
+            caught = len(self.handlers)
             try:
-                signal = self.block(node.body)
+                self.handlers += (kind for kind, _, _ in node.handlers)
+                try:
+                    signal = self.block(node.body)
+                finally:
+                    del self.handlers[caught:]
                 if signal is None and (given_up := self._given_up(node, begun)) is not None:
                     return self.block(given_up)
                 if signal is None:
@@ -409,7 +414,7 @@ class Machine:
                 return signal
             except PythonError as error:
                 for kind, name, body in node.handlers:
-                    if not kind or error.kind in kind or kind.endswith("Exception"):
+                    if _catches(kind, error.kind):
                         if name:
                             self.store(name, Unknown(name))
                         return self.block(body)
@@ -462,11 +467,22 @@ class Machine:
         return node.kind
 
     def _raise(self, node: p.Node) -> str | None:
+        """Raises where a handler waits, or where this path is about something that goes wrong; else goes on.
+
+        A `raise` that is reached on any other path stands behind a condition that was misread.
+        """
         assert isinstance(node, p.Raise)
-        training = any(loop.node in self.relevance.backwards for loop in self.state.loops)
-        if self.forgiving and not training:
-            return None
-        raise PythonError(node.exception.strip("()") or "Exception")
+        kind = node.exception.strip("()") or "Exception"
+        if self.handled(kind):
+            raise PythonError(kind)
+        self.guards.refused = self.guards.refused or self.guards.latest
+        if self.guards.is_exceptional:
+            raise PythonError(kind)
+        return None
+
+    def handled(self, kind: str) -> bool:
+        """True where a handler waits for an exception."""
+        return any(_catches(handler, kind) for handler in self.handlers)
 
     def _delete(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Delete)
@@ -521,6 +537,11 @@ class Machine:
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` goes through."""
         return self.iterating.stream(value, node)
+
+
+def _catches(handler: str, kind: str) -> bool:
+    """True where an exception is one of those that a handler names ("" for all)."""
+    return not handler or kind in handler or handler.endswith("Exception")
 
 
 def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
