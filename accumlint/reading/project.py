@@ -234,6 +234,13 @@ class Project:
 
     # What a definition is good for, by what it calls
 
+    def is_harmless(self, path: str, importer: str) -> bool:
+        """True for a definition of the project whose text calls nothing that changes gradients, here or further on."""
+        definition = self.find(path, importer, _anything)
+        if definition is None or not definition.name or definition.attributes:
+            return False
+        return not self.is_strong(definition, _FARTHEST - 1)
+
     def is_strong(self, definition: Definition, further: int) -> bool:
         """True when a definition's text calls what may change gradients, here or some files further."""
         asked = "strong", definition, further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -155,6 +156,12 @@ class Elsewhere:
         if not library.importer:
             return None
         return self.borders.project.find(library.path, library.importer)
+
+    def is_harmless(self, path: str) -> bool:
+        """True for a function that no gradient can change in: of the standard library, or as its source tells."""
+        if path.partition(".")[0] in sys.stdlib_module_names:
+            return True
+        return self.borders.project.is_harmless(path, self.machine.home.source.path)
 
     def bound(self, home: Home, name: str) -> tuple[Value] | None:
         """A name that another file binds at its top level, in a tuple; None where it binds no such name."""

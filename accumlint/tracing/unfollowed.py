@@ -10,7 +10,7 @@ from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.library import pending_batches
 from accumlint.tracing.tensors import copied, derived, detached, flat, mean_over, summed
-from accumlint.tracing.values import Counted, Lazy, Object, Ranks, Unknown, Value
+from accumlint.tracing.values import Counted, Lazy, Library, Object, Ranks, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -248,7 +248,10 @@ class Unfollowed:
         if isinstance(asked, p.Attr) and asked.name == "item":
             # What is asked for its number alone is told to somebody.
             received.discard("loss")
-        if received and not self.machine.state.inside and not frameworks.is_harmless(text):
+        harmless = frameworks.is_harmless(text) or (
+            isinstance(callee, Library) and self.machine.elsewhere.is_harmless(text)
+        )
+        if received and not self.machine.state.inside and not harmless:
             inside = any(
                 x.node in self.machine.relevance.backwards for x in self.machine.state.loops
             )
