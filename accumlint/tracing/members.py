@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from accumlint.reading import names
@@ -241,12 +242,15 @@ class Members:
             case list() | tuple() | str():
                 if isinstance(index, int) and -len(base) <= index < len(base):
                     return base[index]
+                held = derived(p.dotted(node), base) if base else Unknown(p.dotted(node))
                 if isinstance(index, slice):
-                    try:
+                    with suppress(TypeError, ValueError):
                         return base[index]
-                    except (TypeError, ValueError):
+                    if not held.batches or held.networks:
                         return base
-                return derived(p.dotted(node), base) if base else Unknown(p.dotted(node))
+                # An unknown part of a list of data is cut like a batch.
+                part = held.batches and not held.networks
+                return self.unknown_item(held, index, node) if part else held
             case Object():
                 return self.machine.things.item(base, index, node)
             case Unknown():
