@@ -396,6 +396,11 @@ def _torch(
     node: p.Node,
 ) -> tuple[Value] | None:
     first = args[0] if args else None
+    if last == "Parameter" or kwargs.get("requires_grad") is True:
+        # A tensor that is trained is a network of one parameter.
+        assigned = machine.program.parents.get(node)
+        names_ = (p.dotted(a) for a in assigned.targets) if isinstance(assigned, p.Assign) else ()
+        return (Unknown(path, networks=frozenset({next(iter(names_), path)})),)
     if last in ("tensor", "as_tensor") and isinstance(first, Number):
         return (first,)
     if last == "is_tensor" and isinstance(first, Unknown) and first.networks:
