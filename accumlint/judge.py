@@ -142,6 +142,8 @@ def _is_shared(finding: Finding, holding: list[Trace], asked: list[Trace]) -> bo
 def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> Finding:
     """A finding with the flags it needs; one that needs an unusual choice is a little less sure."""
     finding = replace(finding, trace=holding[0])
+    if all(trace.remote for trace in holding):
+        finding = replace(finding, confidence=Confidence.POSSIBLE)
     if len({id(t) for t in holding}) == len(asked):
         return finding
     without = [set(t.assumptions) for t in asked if t not in holding]

@@ -103,11 +103,25 @@ def explore(program: Program, project: Project, seconds: float) -> Exploration:
             paths = _Paths(program, slice_, entry, until, borders, found.sides, forced=forced)
             traces = paths.traces(covered)
             if len(left := _missed(program, [*groups, traces], borders)) < len(missed):
-                groups.append(traces)
+                _join(groups, traces)
                 missed = left
     why = next((r for r in reasons.values() if r), "") or "no backward was reached"
     untraced = tuple((node, why) for node in missed)
     return Exploration(tuple(groups), untraced, stopped, borders.leads)
+
+
+def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> None:
+    """Adds paths to those through the same steps, so that what holds on some of them is told with its condition."""
+
+    def steps(group: tuple[t.Trace, ...]) -> set[p.Node]:
+        return {e.node for trace in group for e in trace.main.of(t.Step)}
+
+    reached = steps(traces)
+    for i, group in enumerate(groups):
+        if not reached.isdisjoint(steps(group)):
+            groups[i] = (*group, *traces)
+            return
+    groups.append(traces)
 
 
 def _missed(program: Program, groups: list[tuple[t.Trace, ...]], borders: Borders) -> list[p.Node]:
@@ -265,7 +279,12 @@ class _Paths:
                     runs = (run, self.run(other, chosen)[0])
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
                 entry = replace(self.entry, calls=self.calls, owner=self.owner)
-                trace = t.Trace(self.program, runs, assumptions, exceptional, entry)
+                # What is only due once in a while, or only on request, is no ordinary window.
+                remote = bool(self.sides) and any(
+                    choice == "true" and (" % " in text or names.is_off_by_default(text))
+                    for text, choice in assumptions
+                )
+                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote)
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
             if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:

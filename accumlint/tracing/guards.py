@@ -100,6 +100,10 @@ class Guards:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
         if known is not None and self.forced and isinstance(node, p.If) and node in self.sides:
+            taken = "true" if self.sides[node] else "false"
+            key = p.render(node.test)
+            if known is not self.sides[node]:
+                self.decisions.setdefault(key, Decision(key, taken, (taken,), True, False))
             return self.sides[node]
         if isinstance(value, Unknown):
             self.latest = stripped(value.text)[0]
