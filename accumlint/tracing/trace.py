@@ -611,8 +611,8 @@ class Trace:
     `runs[0]` has 4 accumulation steps and a loader of 10 (two windows and a half); `runs[1]`, where the accumulation
     steps were asked for, has 2 and 5; the others have other lengths. `assumptions` are the flags decided on this path
     ("args.amp is true"). `exceptional`: on this path a guard on the data fires once (a NaN in a middle micro-batch);
-    only rules about such guards may look at it. `entry` is where it starts. `remote`: it was looked for, through a guard
-    that ordinary windows pass by.
+    only rules about such guards may look at it. `entry` is where it starts. `remote`: it leads through a guard
+    that ordinary windows do not open.
     """
 
     program: Program
