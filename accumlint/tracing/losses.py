@@ -119,6 +119,11 @@ class Losses:
             elif "**" in kwargs and not divided:
                 # The labels are in the batch where a loss comes out of it.
                 self._labelled(value, "loss", "['loss']")
+                if machine.ignores:
+                    # What comes out first is the loss where it is called one.
+                    first = derived(f"{value.text}[0]", value, node=node)
+                    value.left_out = first.left_out = t.OF_A_MODEL
+                    value.attributes["[0]"] = first
         found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
         if forwards:
             # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
