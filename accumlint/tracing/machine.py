@@ -284,6 +284,9 @@ class Machine:
             signal = self.block(node.body)
             # The next item is fetched before its round begins, and belongs to it.
             loop.index = passed + 1
+            if signal == "break" and loop.loader and passed < self.scenario.steps:
+                # Nothing stops a training before its first window, unless something is wrong with the data.
+                signal = "break" if self.guards.is_exceptional else None
             if signal in ("break", "return"):
                 raise Leave(signal)
 
