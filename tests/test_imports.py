@@ -18,7 +18,9 @@ from accumlint import packs
 FLOORS = [
     {
         "accumlint",
+        "accumlint.files",
         "accumlint.frozen",
+        "accumlint.git",
         "accumlint.place",
         "accumlint.nesting",
         "accumlint.source",
