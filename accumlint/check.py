@@ -24,7 +24,7 @@ from accumlint.discovery import Target
 from accumlint.frozen import frozen
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
-from accumlint.report import Checked, Fix, Mark, Report, Untraced
+from accumlint.report import Backward, Checked, Fix, Mark, Report
 from accumlint.reported import finding_report, mark_of, remark_report
 from accumlint.sifting import Matched, about_ignores, is_sure, selection, sifted
 from accumlint.source import WIDE, UndecodableSource
@@ -327,7 +327,7 @@ class Shared:
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
-    from accumlint import judge, placing, reading, suppress, tracing
+    from accumlint import coverage, judge, placing, reading, suppress, tracing
 
     shared.characters += len(text.text)
     start = time.process_time()
@@ -373,9 +373,15 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         kept,
         left_out,
         problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
-        untraced=tuple(
-            Untraced(target.shown, text.line(program.place(node).line), reason)
-            for node, reason in exploration.untraced
+        backwards=tuple(
+            Backward(
+                target.shown,
+                target.file,
+                text.mark(program.place(site.node)),
+                site.state,
+                site.reasons,
+            )
+            for site in coverage.coverage(program, exploration)
         ),
     )
     return Examined(

@@ -184,21 +184,36 @@ class Silenced:
 
 
 @frozen
-class Untraced:
-    """A training loop that could not be followed, and why."""
+class Backward:
+    """A backward call: whether its training loop was read "whole", "partly" or "not", and what kept it from more."""
 
     shown: str
-    line: int
-    reason: str
+    file: str
+    mark: Mark
+    state: str
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """How it was read, and why no better, in one line."""
+        return ": ".join((self.state, *filter(None, ["; ".join(self.reasons)])))
 
 
 @frozen
 class Checked:
-    """What checking one file gave; `mended` are the findings that were fixed before."""
+    """What checking one file gave; `mended` are the findings that were fixed before.
+
+    `backwards` are the backward calls of its training loops, with how they were read.
+    """
 
     shown: str
     reports: tuple[Report, ...] = ()
     silenced: tuple[Silenced, ...] = ()
     problems: tuple[Problem, ...] = ()
-    untraced: tuple[Untraced, ...] = ()
+    backwards: tuple[Backward, ...] = ()
     mended: tuple[Report, ...] = ()
+
+    @property
+    def unreached(self) -> int:
+        """How many backward calls no run of a training loop reaches."""
+        return sum(backward.state == "not" for backward in self.backwards)

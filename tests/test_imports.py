@@ -35,7 +35,7 @@ FLOORS = [
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
-    {"accumlint.judge", "accumlint.narrate", "accumlint.placing"},
+    {"accumlint.judge", "accumlint.narrate", "accumlint.placing", "accumlint.coverage"},
     {
         "accumlint.report",
         "accumlint.score",

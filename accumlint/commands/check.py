@@ -122,6 +122,9 @@ class _Check(click.Command):
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
 )
+@click.option(
+    "--coverage", is_flag=True, help="List every backward call with how far it was read, and why."
+)
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option(
     "-j",
@@ -164,6 +167,7 @@ def command(
     exit_zero: bool,
     watch: bool,
     quiet: bool,
+    coverage: bool,
     statistics: bool,
     jobs: int,
     show_files: bool,
@@ -227,6 +231,7 @@ def command(
         category=f"accumlint/{sarif_category}/" if sarif_category else "accumlint/",
         silenced=sarif_silenced,
         quiet=quiet,
+        coverage=coverage,
     )
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)

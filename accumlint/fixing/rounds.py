@@ -106,7 +106,7 @@ def _is_better(after: Checked, before: Checked, mended: Sequence[Report]) -> boo
     return (
         all(problem.kind is Kind.WARNING for problem in after.problems)
         and len(after.problems) <= len(before.problems)
-        and len(after.untraced) <= len(before.untraced)
+        and after.unreached <= before.unreached
         and all(now[code] < then[code] for code in gone)
         and all(now[r.code] <= then[r.code] for r in after.reports if _matters(r))
     )

@@ -167,13 +167,20 @@ def _region(place: Place) -> _Object:
 
 
 def _invocation(results: Iterable[Checked], look: Look) -> _Object:
-    """What kept files from being checked; loops that could not be traced are notes."""
+    """What kept files from being checked; backward calls that were not read whole are notes."""
     results = list(results)
     problems = [problem for result in results for problem in result.problems]
     notes = (
-        _notification(f"not traced: {loop.reason}", "note", loop.shown, loop.line, look)
+        _notification(
+            f"backward read {backward.told}",
+            "note",
+            backward.shown,
+            backward.mark.in_file.line,
+            look,
+        )
         for result in results
-        for loop in result.untraced
+        for backward in result.backwards
+        if look.coverage or backward.state != "whole"
     )
     return {
         "executionSuccessful": all(problem.kind is Kind.WARNING for problem in problems),

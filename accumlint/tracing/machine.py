@@ -466,7 +466,7 @@ class Machine:
         training = any(loop.node in self.relevance.backwards for loop in self.state.loops)
         if self.forgiving and not training:
             return None
-        raise PythonError(node.exception.strip("()") or "Exception")
+        raise PythonError(node.exception.strip("()") or "Exception", node)
 
     def _delete(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Delete)
