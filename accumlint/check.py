@@ -21,13 +21,14 @@ from accumlint import packs, prefilter
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
+from accumlint.files import SETTINGS, contents
 from accumlint.frozen import frozen
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
 from accumlint.report import Backward, Checked, Fix, Mark, Report
 from accumlint.reported import finding_report, mark_of, remark_report
 from accumlint.sifting import Matched, about_ignores, is_sure, selection, sifted
-from accumlint.source import WIDE, UndecodableSource
+from accumlint.source import UndecodableSource, is_opaque
 from accumlint.text import Text
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ SECONDS = 3.0
 # Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
 # goes through all that is alive as well, so that it costs as much as following a file.
 _PILE = 1_000_000
-# Bytes that are read at a time: most files in one go.
-_PART = 1 << 18
 
 
 @frozen
@@ -177,7 +176,7 @@ def _glance(target: Target) -> Checked | None:
     """What checking a file gives where its bytes tell that it holds nothing to check."""
     try:
         data = _bytes(target)
-        loud = data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data)
+        loud = is_opaque(data) or prefilter.may_train(data) or prefilter.may_ignore(data)
     except Exception:  # noqa: BLE001 (what breaks here breaks again when the file is checked, which tells it)
         return None
     return None if loud else Checked(target.shown)
@@ -209,7 +208,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         rules = [r for r in packs.select(ignored=settings.ignore).rules if r.meta]
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
-            data = file.read_bytes()
+            data = contents(file, SETTINGS)
             text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
@@ -227,8 +226,8 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
-    # The byte gates cannot look into wide text, so decoding has to refuse it.
-    may_train = data.startswith(WIDE) or prefilter.may_train(data)
+    # The byte gates cannot look into such text, so decoding has to refuse it.
+    may_train = is_opaque(data) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
@@ -276,17 +275,7 @@ def _without_collector() -> Generator[None, None, None]:
 
 
 def _bytes(target: Target) -> bytes:
-    if target.stdin:
-        return sys.stdin.buffer.read()
-    # Half as many system calls as `open` and `read` of a file object.
-    file = os.open(target.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    try:
-        parts: list[bytes] = []
-        while part := os.read(file, _PART):
-            parts.append(part)
-    finally:
-        os.close(file)
-    return b"".join(parts)
+    return sys.stdin.buffer.read() if target.stdin else contents(target.file)
 
 
 class Shared:

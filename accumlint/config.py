@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from accumlint import keys
+from accumlint.files import SETTINGS, contents
 from accumlint.frozen import frozen
 from accumlint.keys import KEYS, Kind, Value, WordsByName
 from accumlint.problem import Misuse
@@ -208,7 +209,7 @@ def _chain(file: Path) -> dict[Path, _Layer]:
 def _read(file: Path) -> _Layer | None:
     """What a file sets, None where it has no table for us."""
     try:
-        data = file.read_bytes()
+        data = contents(file, SETTINGS)
         # Other people's templates may be no TOML at all; that is none of our business.
         if file.name == "pyproject.toml" and b"accumlint" not in data:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -29,7 +30,7 @@ def contents(path: str | os.PathLike[str], most: int = LARGEST, *, follow: bool 
     """
     # Asked before, since opening some devices already does something.
     if not stat.S_ISREG(os.stat(path, follow_symlinks=follow).st_mode):
-        raise OSError("it is no regular file")
+        raise OSError(errno.EINVAL, "it is no regular file")
     file = os.open(path, _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     try:
         parts: list[bytes] = []
@@ -40,5 +41,5 @@ def contents(path: str | os.PathLike[str], most: int = LARGEST, *, follow: bool 
     finally:
         os.close(file)
     if size > most:
-        raise OSError(f"it is larger than {most // 1024 // 1024} MiB")
+        raise OSError(errno.EFBIG, f"it is larger than {most // 1024 // 1024} MiB")
     return b"".join(parts)

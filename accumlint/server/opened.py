@@ -73,7 +73,7 @@ def script(uri: str, path: str, text: str) -> Opened:
     """A Python file with a text."""
     data = text.encode("utf-8", "replace")
     # What it says of its encoding may not be so; then the check tells.
-    with suppress(UnicodeEncodeError, SyntaxError):
+    with suppress(UnicodeError, LookupError, SyntaxError):
         data = encode(text, data)
     return Opened(uri, path, data)
 
