@@ -17,7 +17,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import packs, prefilter
+from accumlint import packs, prefilter, testcode
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
@@ -243,10 +243,10 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
         if not prefilter.may_ignore(data):
             return Checked(target.shown)
     if not may_train:
-        return _check_comments(text, data, target)
+        return _without_tests(_check_comments(text, data, target), target)
     with _without_collector(), room_to_recurse():
         try:
-            return _check_program(text, data, target, shared)
+            return _without_tests(_check_program(text, data, target, shared), target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -376,6 +376,22 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     return Examined(
         checked, text, program, exploration, shared.project, findings, frozenset(asked), judged
     )
+
+
+def _without_tests(found: Examined | Checked, target: Target) -> Examined | Checked:
+    """The same; but of a test the findings are only counted, unless they are asked for."""
+    if target.settings.include_tests:
+        return found
+    if isinstance(found, Checked):
+        return _counted(found) if testcode.is_test_by_path(target) else found
+    if testcode.is_test_by_path(target) or testcode.is_test_by_idiom(found.program):
+        return replace(found, checked=_counted(found.checked))
+    return found
+
+
+def _counted(checked: Checked) -> Checked:
+    codes = tuple(report.code for report in checked.reports)
+    return Checked(checked.shown, problems=checked.problems, in_tests=codes)
 
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:

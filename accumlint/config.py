@@ -48,7 +48,7 @@ class Settings:
     """What holds for the files of one folder.
 
     Patterns are relative to `root`. `files` are those that were read, the nearest first. `all` has every key of them,
-    without what the options of the command add.
+    without what the options of the command add. Without `include_tests`, findings in tests are only counted.
     """
 
     root: Path
@@ -64,6 +64,7 @@ class Settings:
     baseline: Path | None = None
     cache_dir: Path | None = None
     rule_folders: tuple[Path, ...] = ()
+    include_tests: bool = True
     all: tuple[Setting, ...] = ()
 
     def __hash__(self) -> int:
@@ -100,6 +101,7 @@ class Options:
     isolated: bool = False
     inline: tuple[str, ...] = ()
     baseline: Path | None = None
+    include_tests: bool = False
 
 
 @frozen
@@ -139,6 +141,7 @@ def _settings(root: Path, file: Path | None, options: Options) -> Settings:
         ignore=base.ignore + options.ignore,
         min_confidence=options.min_confidence or base.min_confidence,
         baseline=options.baseline or base.baseline,
+        include_tests=options.include_tests,
     )
 
 

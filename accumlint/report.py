@@ -203,7 +203,8 @@ class Backward:
 class Checked:
     """What checking one file gave; `mended` are the findings that were fixed before.
 
-    `backwards` are the backward calls of its training loops, with how they were read.
+    `backwards` are the backward calls of its training loops, with how they were read. Of a test whose findings are
+    not asked for, `in_tests` has their codes, and nothing else is told.
     """
 
     shown: str
@@ -212,6 +213,7 @@ class Checked:
     problems: tuple[Problem, ...] = ()
     backwards: tuple[Backward, ...] = ()
     mended: tuple[Report, ...] = ()
+    in_tests: tuple[str, ...] = ()
 
     @property
     def unreached(self) -> int:

@@ -52,6 +52,7 @@ FLOORS = [
     {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
+    {"accumlint.testcode"},
     {"accumlint.cache"},
     {"accumlint.reported"},
     {"accumlint.sifting"},

@@ -134,6 +134,9 @@ class _Check(click.Command):
     metavar="N",
     help="Check with this many processes (0: as many as pay).",
 )
+@click.option(
+    "--include-tests", is_flag=True, help="Report findings in tests, too, which are only counted."
+)
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
 @options.CACHE_DIR
@@ -170,6 +173,7 @@ def command(
     coverage: bool,
     statistics: bool,
     jobs: int,
+    include_tests: bool,
     show_files: bool,
     force_exclude: bool,
     cache_dir: Path | None,
@@ -208,6 +212,7 @@ def command(
         extend_select=extend_select,
         ignore=ignore,
         min_confidence=min_confidence or "",
+        include_tests=include_tests,
     )
     here = options.here(asked)
     targets, problems = find(

@@ -39,6 +39,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
     else:
         yield f"No finding in {count(len(checked), 'file')}"
     yield from fixes(results)
+    yield from in_tests(results, look)
     known = sum(silenced.known for result in results for silenced in result.silenced)
     if known:
         yield look.paint(f"{count(known, 'finding')} known in the baseline", "dim")
@@ -47,6 +48,15 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
     if look.coverage or not whole:
         yield from _read(results)
         yield from _listed(results, look) if listed else ()
+
+
+def in_tests(results: Sequence[Checked], look: Look) -> Iterator[str]:
+    """A line for each test whose findings are not listed."""
+    for result in results:
+        if codes := Counter(result.in_tests):
+            told = ", ".join(f"{number} {code}" for code, number in sorted(codes.items()))
+            line = f"{printable_path(result.shown)}: {count(codes.total(), 'finding')} in a test ({told})"
+            yield look.paint(f"{line}: --include-tests lists them", "dim")
 
 
 def _read(results: Sequence[Checked]) -> Iterator[str]:
