@@ -102,7 +102,7 @@ class Fix:
 
     `applicability` is "safe", "unsafe" (something must be tuned or checked) or "display" (only shown). `difference` is
     what would change, as the body of a unified diff. `raw` are the edits of a notebook's file that make those of its
-    cells.
+    cells. `shows` are the codes of what the finding hides, and what is found once it is gone.
     """
 
     applicability: str
@@ -110,6 +110,7 @@ class Fix:
     edits: tuple[Edit, ...]
     difference: tuple[str, ...] = ()
     raw: tuple[Edit, ...] = ()
+    shows: tuple[str, ...] = ()
 
     @property
     def in_file(self) -> tuple[Edit, ...]:
