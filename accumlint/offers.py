@@ -11,7 +11,7 @@ from accumlint import packs, report
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.layout import Layout
 from accumlint.editing.resolving import edits
-from accumlint.editing.roles import Standing, standing
+from accumlint.editing.roles import Standing, may_stream, standing, unmeasured
 from accumlint.editing.verbs import nodes
 from accumlint.frozen import frozen
 from accumlint.place import Place
@@ -81,12 +81,8 @@ def offers(
         offer = None
         for fix in finding.fixes:
             made = edits(fix.verbs, layout)
-            sure = standing(fix.verbs, program)
-            if sure is Standing.LACKING:
-                continue
-            if sure is Standing.UNKNOWN:
-                fix = replace(fix, applicability=Applicability.DISPLAY)
-            if not made or time.process_time() - start > SECONDS:
+            fix = _allowed(fix, program)
+            if fix is None or not made or time.process_time() - start > SECONDS:
                 continue
             after = examine(applied(program.text, made))
             if after is not None and after.improves_on(before, finding.rule):
@@ -97,6 +93,21 @@ def offers(
                 break
         found.append(offer)
     return found
+
+
+def _allowed(fix: Fix, program: Program) -> Fix | None:
+    """A fix as far as it may be made: None where a method that it calls is missing, shown only where one may be."""
+    sure = standing(fix.verbs, program)
+    if sure is Standing.LACKING:
+        return None
+    unknown = unmeasured(fix.verbs, program)
+    applicability = fix.applicability
+    if sure is Standing.UNKNOWN or (unknown and may_stream(program)):
+        applicability = Applicability.DISPLAY
+    elif unknown and applicability is Applicability.SAFE:
+        applicability = Applicability.UNSAFE
+    needs = "".join(f"; `{name}` must have a length" for name in unknown)
+    return replace(fix, message=fix.message + needs, applicability=applicability)
 
 
 def _plain(fix: Fix, shows: Sequence[str], made: Sequence[Edit], layout: Layout) -> report.Fix:

@@ -222,3 +222,34 @@ scaler.update()
 def test_what_a_file_tells_of_an_object(call: str, known: Standing) -> None:
     program = reading.read(ROLES, "/train.py", Shared().project)
     assert standing([Insert(call, After(program.body[0]))], program) is known
+
+
+TRAILING = """
+def train(model, loader, n, epochs):
+    optimizer = optim.AdamW(model.parameters())
+    MADE
+    for _ in range(epochs):
+        for i, (inputs, targets) in enumerate(loader):
+            loss = F.cross_entropy(model(inputs), targets) / n
+            loss.backward()
+            if (i + 1) % n == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+STEPS_IT = "Step the partial window, divided by its own length"
+
+
+@pytest.mark.parametrize(
+    ("head", "made", "told"),
+    [
+        ("", "loader = torch.utils.data.DataLoader(rows)", f"Fix (unsafe): {STEPS_IT}"),
+        ("", "print(len(loader))", f"Fix (unsafe): {STEPS_IT}"),
+        ("", "pass", f"Fix (unsafe): {STEPS_IT}; `loader` must have a length"),
+        ("import lhotse\n", "pass", f"Suggestion: {STEPS_IT}; `loader` must have a length"),
+    ],
+)
+def test_a_length_that_may_not_be_there_is_told(
+    run: Run, tmp_path: Path, head: str, made: str, told: str
+) -> None:
+    source = HEAD + head + TRAILING.replace("MADE", made)
+    assert offered(run, tmp_path / "train.py", source, "ACC501") == told

@@ -22,6 +22,8 @@ _METHODS = {
 }
 # Calls that give back what they are given, with all of its methods.
 _KEEPING = frozenset({"prepare", "initialize", "setup", "setup_optimizers", "prepare_optimizer"})
+# Libraries whose loaders have no length.
+_STREAMING = frozenset({"lhotse", "webdataset", "streaming", "tensorflow_datasets"})
 
 
 class Standing(IntEnum):
@@ -37,6 +39,39 @@ def standing(verbs: Iterable[Verb], program: Program) -> Standing:
     calls = {call for verb in verbs for text in _texts(verb) for call in _calls(text)}
     found = (_has(name, method, program) for name, method in calls)
     return min(found, default=Standing.CERTAIN)
+
+
+def unmeasured(verbs: Iterable[Verb], program: Program) -> tuple[str, ...]:
+    """The names whose length a fix takes although the file does not tell that they have one: loaders of streams."""
+    taken = {name for verb in verbs for text in _texts(verb) for name in _measured(text)}
+    known = {
+        p.dotted(argument.value) for call in program.calls.get("len", ()) for argument in call.args
+    }
+    return tuple(sorted(name for name in taken - known if not _has_length(name, program)))
+
+
+def may_stream(program: Program) -> bool:
+    """True for a file that speaks of data sets or samplers that come without a length."""
+    paths = {path.lstrip("*").partition(".")[0] for path in program.imports.values()}
+    return "IterableDataset" in program.words or not _STREAMING.isdisjoint(paths)
+
+
+def _has_length(name: str, program: Program) -> bool:
+    made = [value for value in _values(name, program) if isinstance(value, p.Call)]
+    return (
+        bool(made)
+        and not may_stream(program)
+        and all(p.dotted(value.func).rpartition(".")[2] in frameworks.LOADERS for value in made)
+    )
+
+
+def _measured(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=ast.Name(id="len"), args=[ast.Name() | ast.Attribute() as measured]):
+                yield ast.unparse(measured)
+            case _:
+                pass
 
 
 def _texts(verb: Verb) -> Iterator[str]:
