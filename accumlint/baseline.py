@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from accumlint.files import contents
 from accumlint.problem import Misuse
 from accumlint.report import Report
 
@@ -53,11 +54,8 @@ def load(baseline: Path) -> Mapping[Known, int]:
     Raises:
         BaselineError: when there is none, or none that can be understood.
     """
-    if baseline.exists() and not baseline.is_file():
-        # A device may never end.
-        raise BaselineError(f"{_shown(baseline)}: is no file")
     try:
-        data = baseline.read_bytes()
+        data = contents(baseline)
     except FileNotFoundError:
         raise BaselineError(
             f"{_shown(baseline)}: there is no baseline; `accumlint baseline write` makes it"

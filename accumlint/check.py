@@ -17,17 +17,18 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import packs, prefilter
+from accumlint import packs, prefilter, testcode
 from accumlint import text as texts
 from accumlint.config import Settings, shown
 from accumlint.discovery import Target
+from accumlint.files import SETTINGS, contents
 from accumlint.frozen import frozen
 from accumlint.problem import Kind, Misuse, Problem
 from accumlint.remembering import Memory
-from accumlint.report import Checked, Fix, Mark, Report, Untraced
+from accumlint.report import Backward, Checked, Fix, Mark, Report
 from accumlint.reported import finding_report, mark_of, remark_report
 from accumlint.sifting import Matched, about_ignores, is_sure, selection, sifted
-from accumlint.source import WIDE, UndecodableSource
+from accumlint.source import UndecodableSource, is_opaque
 from accumlint.text import Text
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ SECONDS = 3.0
 # Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
 # goes through all that is alive as well, so that it costs as much as following a file.
 _PILE = 1_000_000
-# Bytes that are read at a time: most files in one go.
-_PART = 1 << 18
 
 
 @frozen
@@ -177,7 +176,7 @@ def _glance(target: Target) -> Checked | None:
     """What checking a file gives where its bytes tell that it holds nothing to check."""
     try:
         data = _bytes(target)
-        loud = data.startswith(WIDE) or prefilter.may_train(data) or prefilter.may_ignore(data)
+        loud = is_opaque(data) or prefilter.may_train(data) or prefilter.may_ignore(data)
     except Exception:  # noqa: BLE001 (what breaks here breaks again when the file is checked, which tells it)
         return None
     return None if loud else Checked(target.shown)
@@ -209,7 +208,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
         rules = [r for r in packs.select(ignored=settings.ignore).rules if r.meta]
         for file in settings.files:
             target = Target(shown(file), str(file), settings)
-            data = file.read_bytes()
+            data = contents(file, SETTINGS)
             text = Text(data.decode(errors="replace"))
             mentions = list(in_settings(text.rows, settings.selectors))
             remarks = (remark for rule in rules for remark in rule.check_mentions(mentions))
@@ -227,8 +226,8 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
-    # The byte gates cannot look into wide text, so decoding has to refuse it.
-    may_train = data.startswith(WIDE) or prefilter.may_train(data)
+    # The byte gates cannot look into such text, so decoding has to refuse it.
+    may_train = is_opaque(data) or prefilter.may_train(data)
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
@@ -244,10 +243,10 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
         if not prefilter.may_ignore(data):
             return Checked(target.shown)
     if not may_train:
-        return _check_comments(text, data, target)
+        return _without_tests(_check_comments(text, data, target), target)
     with _without_collector(), room_to_recurse():
         try:
-            return _check_program(text, data, target, shared)
+            return _without_tests(_check_program(text, data, target, shared), target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -276,17 +275,7 @@ def _without_collector() -> Generator[None, None, None]:
 
 
 def _bytes(target: Target) -> bytes:
-    if target.stdin:
-        return sys.stdin.buffer.read()
-    # Half as many system calls as `open` and `read` of a file object.
-    file = os.open(target.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-    try:
-        parts: list[bytes] = []
-        while part := os.read(file, _PART):
-            parts.append(part)
-    finally:
-        os.close(file)
-    return b"".join(parts)
+    return sys.stdin.buffer.read() if target.stdin else contents(target.file)
 
 
 class Shared:
@@ -327,7 +316,7 @@ class Shared:
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
-    from accumlint import judge, placing, reading, suppress, tracing
+    from accumlint import coverage, judge, placing, reading, suppress, tracing
 
     shared.characters += len(text.text)
     start = time.process_time()
@@ -373,14 +362,36 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         kept,
         left_out,
         problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
-        untraced=tuple(
-            Untraced(target.shown, text.line(program.place(node).line), reason)
-            for node, reason in exploration.untraced
+        backwards=tuple(
+            Backward(
+                target.shown,
+                target.file,
+                text.mark(program.place(site.node)),
+                site.state,
+                site.reasons,
+            )
+            for site in coverage.coverage(program, exploration)
         ),
     )
     return Examined(
         checked, text, program, exploration, shared.project, findings, frozenset(asked), judged
     )
+
+
+def _without_tests(found: Examined | Checked, target: Target) -> Examined | Checked:
+    """The same; but of a test the findings are only counted, unless they are asked for."""
+    if target.settings.include_tests:
+        return found
+    if isinstance(found, Checked):
+        return _counted(found) if testcode.is_test_by_path(target) else found
+    if testcode.is_test_by_path(target) or testcode.is_test_by_idiom(found.program):
+        return replace(found, checked=_counted(found.checked))
+    return found
+
+
+def _counted(checked: Checked) -> Checked:
+    codes = tuple(report.code for report in checked.reports)
+    return Checked(checked.shown, problems=checked.problems, in_tests=codes)
 
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:

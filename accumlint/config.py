@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from accumlint import keys
+from accumlint.files import SETTINGS, contents
 from accumlint.frozen import frozen
 from accumlint.keys import KEYS, Kind, Value, WordsByName
 from accumlint.problem import Misuse
@@ -47,7 +48,7 @@ class Settings:
     """What holds for the files of one folder.
 
     Patterns are relative to `root`. `files` are those that were read, the nearest first. `all` has every key of them,
-    without what the options of the command add.
+    without what the options of the command add. Without `include_tests`, findings in tests are only counted.
     """
 
     root: Path
@@ -63,6 +64,7 @@ class Settings:
     baseline: Path | None = None
     cache_dir: Path | None = None
     rule_folders: tuple[Path, ...] = ()
+    include_tests: bool = True
     all: tuple[Setting, ...] = ()
 
     def __hash__(self) -> int:
@@ -99,6 +101,7 @@ class Options:
     isolated: bool = False
     inline: tuple[str, ...] = ()
     baseline: Path | None = None
+    include_tests: bool = False
 
 
 @frozen
@@ -138,6 +141,7 @@ def _settings(root: Path, file: Path | None, options: Options) -> Settings:
         ignore=base.ignore + options.ignore,
         min_confidence=options.min_confidence or base.min_confidence,
         baseline=options.baseline or base.baseline,
+        include_tests=options.include_tests,
     )
 
 
@@ -208,7 +212,7 @@ def _chain(file: Path) -> dict[Path, _Layer]:
 def _read(file: Path) -> _Layer | None:
     """What a file sets, None where it has no table for us."""
     try:
-        data = file.read_bytes()
+        data = contents(file, SETTINGS)
         # Other people's templates may be no TOML at all; that is none of our business.
         if file.name == "pyproject.toml" and b"accumlint" not in data:
             return None

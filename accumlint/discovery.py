@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -55,12 +56,14 @@ def find(
 ) -> tuple[list[Target], list[Problem]]:
     """The files under `paths`, sorted, each once, and what could not be looked into.
 
-    A file that is named is always found, whatever it is called, unless `force_exclude` asks the excludes about it too.
+    A file that is named is always found, whatever it is called, and its findings count although it be a test, unless
+    `force_exclude` takes it like one that was met in a folder.
     """
     found: dict[str, Target] = {}
     problems: list[Problem] = []
+    named = options if force_exclude else replace(options, include_tests=True)
     for path in paths:
-        for item in _find(path, options, stdin_filename):
+        for item in _find(path, options, named, stdin_filename):
             if isinstance(item, Problem):
                 problems.append(item)
             elif not (force_exclude and _is_below_excluded(item)):
@@ -68,11 +71,14 @@ def find(
     return sorted(found.values(), key=lambda target: target.file), problems
 
 
-def _find(path: str, options: Options, stdin_filename: str) -> Iterator[Target | Problem]:
+def _find(
+    path: str, options: Options, named: Options, stdin_filename: str
+) -> Iterator[Target | Problem]:
+    """The files under one path; the options for files that are `named` are others."""
     if path == "-":
         name = os.path.abspath(stdin_filename) if stdin_filename else "-"
         folder = Path(os.path.dirname(os.path.abspath(name)))
-        yield Target(stdin_filename or "-", name, settings(folder, options), stdin=True)
+        yield Target(stdin_filename or "-", name, settings(folder, named), stdin=True)
         return
     file = os.path.abspath(path)
     try:
@@ -85,7 +91,7 @@ def _find(path: str, options: Options, stdin_filename: str) -> Iterator[Target |
         if stat.S_ISDIR(mode):
             yield from _in_folder(path, file, options)
         else:
-            yield Target(path, file, settings(Path(file).parent, options))
+            yield Target(path, file, settings(Path(file).parent, named))
 
 
 def _in_folder(path: str, file: str, options: Options) -> Iterator[Target | Problem]:

@@ -1,20 +1,22 @@
-"""Chooses the fix that a finding is offered with: one after which it is gone and nothing else has come."""
+"""Chooses the fix that a finding is offered with: it is gone, and only what it hid has come."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from accumlint import report
+from accumlint import packs, report
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.layout import Layout
 from accumlint.editing.resolving import edits
+from accumlint.editing.roles import Standing, may_stream, standing, unmeasured
 from accumlint.editing.verbs import nodes
 from accumlint.frozen import frozen
 from accumlint.place import Place
 from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Fix
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
 from accumlint.text import difference
 from accumlint.tracing import Exploration
 
@@ -24,32 +26,41 @@ SECONDS = 6.0
 
 @frozen
 class Health:
-    """What is wrong with a text: findings by code, all and without those that are only possible; loops that cannot be
-    followed; tracing that ended early.
+    """What is wrong with a text: findings by code, all and without those that are only possible; the codes of those
+    that are worse than an info; loops that cannot be followed; tracing that ended early.
     """
 
     findings: Counter[str]
     sure: Counter[str]
+    grave: frozenset[str]
     untraced: int
     stopped: bool
 
-    def improves_on(self, before: Health, mended: str) -> bool:
-        """True when one finding of a code is gone, no other one that is sure has come, and no less could be seen."""
+    def improves_on(self, before: Health, mended: Rule) -> bool:
+        """True when one finding of a rule is gone, what has come was hidden by it, and no less could be seen."""
         return (
-            self.findings[mended] < before.findings[mended]
-            and self.sure <= before.sure
+            self.findings[mended.code] < before.findings[mended.code]
+            and all(
+                code not in self.grave or code.startswith(mended.hides)
+                for code in self.shown_since(before)
+            )
             and self.untraced <= before.untraced
             and self.stopped <= before.stopped
         )
+
+    def shown_since(self, before: Health) -> tuple[str, ...]:
+        """The codes of which there are more findings that are sure."""
+        return tuple(sorted(self.sure - before.sure))
 
 
 def health(findings: Sequence[Finding], exploration: Exploration) -> Health:
     """What the findings of all rules say about a text."""
     codes = Counter(finding.rule.code for finding in findings)
-    sure = (f for f in findings if f.confidence is not Confidence.POSSIBLE)
+    sure = [f for f in findings if f.confidence is not Confidence.POSSIBLE]
     return Health(
         codes,
         Counter(f.rule.code for f in sure),
+        frozenset(f.rule.code for f in sure if f.severity is not Severity.INFO),
         len(exploration.untraced),
         bool(exploration.stopped),
     )
@@ -70,24 +81,46 @@ def offers(
         offer = None
         for fix in finding.fixes:
             made = edits(fix.verbs, layout)
-            if not made or time.process_time() - start > SECONDS:
+            fix = _allowed(fix, program)
+            if fix is None or not made or time.process_time() - start > SECONDS:
                 continue
             after = examine(applied(program.text, made))
-            if after is not None and after.improves_on(before, finding.rule.code):
-                offer = _plain(fix, made, layout)
+            if after is not None and after.improves_on(before, finding.rule):
+                next_ = after.shown_since(before)
+                if after.grave.intersection(next_) and fix.applicability is Applicability.SAFE:
+                    fix = replace(fix, applicability=Applicability.UNSAFE)
+                offer = _plain(fix, next_, made, layout)
                 break
         found.append(offer)
     return found
 
 
-def _plain(fix: Fix, made: Sequence[Edit], layout: Layout) -> report.Fix:
-    """A fix as plain values, with its difference for people."""
+def _allowed(fix: Fix, program: Program) -> Fix | None:
+    """A fix as far as it may be made: None where a method that it calls is missing, shown only where one may be."""
+    sure = standing(fix.verbs, program)
+    if sure is Standing.LACKING:
+        return None
+    unknown = unmeasured(fix.verbs, program)
+    applicability = fix.applicability
+    if sure is Standing.UNKNOWN or (unknown and may_stream(program)):
+        applicability = Applicability.DISPLAY
+    elif unknown and applicability is Applicability.SAFE:
+        applicability = Applicability.UNSAFE
+    needs = "".join(f"; `{name}` must have a length" for name in unknown)
+    return replace(fix, message=fix.message + needs, applicability=applicability)
+
+
+def _plain(fix: Fix, shows: Sequence[str], made: Sequence[Edit], layout: Layout) -> report.Fix:
+    """A fix as plain values, with its difference for people; it says what it `shows` that was hidden."""
     new = applied(layout.text, made)
+    then = " and ".join(f"{code} ({packs.find(code).name})" for code in shows)
+    verb = "shows" if len(shows) == 1 else "show"
     return report.Fix(
         fix.applicability.value,
-        fix.message,
+        f"{fix.message}; then {then} {verb}" if shows else fix.message,
         tuple(_edit(edit, layout) for edit in made),
         difference(layout.text, new),
+        shows=tuple(shows),
     )
 
 

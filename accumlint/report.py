@@ -102,7 +102,7 @@ class Fix:
 
     `applicability` is "safe", "unsafe" (something must be tuned or checked) or "display" (only shown). `difference` is
     what would change, as the body of a unified diff. `raw` are the edits of a notebook's file that make those of its
-    cells.
+    cells. `shows` are the codes of what the finding hides, and what is found once it is gone.
     """
 
     applicability: str
@@ -110,6 +110,7 @@ class Fix:
     edits: tuple[Edit, ...]
     difference: tuple[str, ...] = ()
     raw: tuple[Edit, ...] = ()
+    shows: tuple[str, ...] = ()
 
     @property
     def in_file(self) -> tuple[Edit, ...]:
@@ -184,21 +185,38 @@ class Silenced:
 
 
 @frozen
-class Untraced:
-    """A training loop that could not be followed, and why."""
+class Backward:
+    """A backward call: whether its training loop was read "whole", "partly" or "not", and what kept it from more."""
 
     shown: str
-    line: int
-    reason: str
+    file: str
+    mark: Mark
+    state: str
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """How it was read, and why no better, in one line."""
+        return ": ".join((self.state, *filter(None, ["; ".join(self.reasons)])))
 
 
 @frozen
 class Checked:
-    """What checking one file gave; `mended` are the findings that were fixed before."""
+    """What checking one file gave; `mended` are the findings that were fixed before.
+
+    `backwards` are the backward calls of its training loops, with how they were read. Of a test whose findings are
+    not asked for, `in_tests` has their codes, and nothing else is told.
+    """
 
     shown: str
     reports: tuple[Report, ...] = ()
     silenced: tuple[Silenced, ...] = ()
     problems: tuple[Problem, ...] = ()
-    untraced: tuple[Untraced, ...] = ()
+    backwards: tuple[Backward, ...] = ()
     mended: tuple[Report, ...] = ()
+    in_tests: tuple[str, ...] = ()
+
+    @property
+    def unreached(self) -> int:
+        """How many backward calls no run of a training loop reaches."""
+        return sum(backward.state == "not" for backward in self.backwards)

@@ -64,7 +64,7 @@ class Fix:
     """How a finding can be mended: what to do in one sentence, and in the verbs of `accumlint.editing`.
 
     A fix is offered only where its verbs can be done with certainty, and where the finding is gone afterwards and no
-    other has come.
+    other has come but an info or what the rule says that it hides.
     """
 
     message: str
@@ -206,8 +206,9 @@ class Rule:
 
     `ranks` is the least number of processes in which the defect shows when a loop is run.
 
-    `fix` is the surest fix that the rule may offer, None without any. `unmeasured` says why no run can confirm the
-    rule, "" where one can.
+    `fix` is the surest fix that the rule may offer, None without any. `hides` are the beginnings of the codes of which
+    nothing can be found in the same window while this defect is there: its fix may bring them to light. `unmeasured`
+    says why no run can confirm the rule, "" where one can.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
     guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
@@ -219,6 +220,7 @@ class Rule:
     severity: ClassVar[Severity]
     claim: ClassVar[Claim] = Claim.GRADIENT
     fix: ClassVar[Applicability | None] = None
+    hides: ClassVar[tuple[str, ...]] = ()
 
     unmeasured: ClassVar[str] = ""
     symptom: ClassVar[Symptom | None] = None

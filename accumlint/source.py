@@ -9,16 +9,22 @@ import sys
 import tokenize
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
-# No program text starts like this in UTF-8, and the byte gate would be blind to what follows.
-WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# No program text starts like this in UTF-8.
+_WIDE = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 if TYPE_CHECKING:
     import ast
 
+# In the first line, or in the second below a comment or nothing.
+_COOKIE = re.compile(
+    rb"(?:[ \t\f]*(?:#[^\r\n]*)?(?:\r\n|\r|\n))?[ \t\f]*#[^\r\n]*?coding[:=][ \t]*([-\w.]+)"
+)
+# Each character of ASCII, and what some encodings would take for another one.
+_ASCII = bytes(range(128)) + rb"\x62 \u0062 +AGI- .xn--tda"
 _LINE_END = re.compile("\r\n|\r|\n")
 # Fields of syntax nodes below which there is nothing to read.
 _LEAVES = {"id", "attr", "ctx", "op", "ops", "kind", "type_comment"}
@@ -48,7 +54,7 @@ class UndecodableSource(Exception):
 
 def decode(data: bytes) -> str:
     """The text of a Python file, without its byte order mark, line ends as they are."""
-    if data.startswith(WIDE):
+    if data.startswith(_WIDE):
         raise UndecodableSource("is UTF-16 or UTF-32 text; Python reads neither, save it as UTF-8")
     if b"\0" in data:
         raise UndecodableSource(
@@ -58,6 +64,8 @@ def decode(data: bytes) -> str:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
     except SyntaxError as problem:
         raise UndecodableSource(f"cannot be decoded: {problem.msg}") from None
+    if not _shows_ascii(encoding):
+        raise UndecodableSource(f"is written in {encoding}; save it as UTF-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as problem:
@@ -66,6 +74,32 @@ def decode(data: bytes) -> str:
             f"cannot be decoded as {encoding}: byte 0x{byte:02x}; is a `# coding:` line missing?"
         )
         raise UndecodableSource(message, _line(data, problem.start)) from None
+    except UnicodeError as problem:
+        raise UndecodableSource(f"cannot be decoded as {encoding}: {problem}") from None
+
+
+def is_opaque(data: bytes) -> bool:
+    """True for text whose bytes do not show its words; `decode` refuses it."""
+    if data.startswith(_WIDE):
+        return True
+    cookie = _COOKIE.match(data)
+    return cookie is not None and not _shows_ascii(cookie[1].decode())
+
+
+@cache
+def _shows_ascii(encoding: str) -> bool:
+    """False for encodings of no text, and those in which ASCII may stand for something else."""
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _ASCII.decode(encoding) == _ASCII.decode("ascii")
+    except LookupError as problem:
+        # What is not known at all is told by who decodes it.
+        return "unknown encoding" in str(problem)
+    except UnicodeError:
+        return False
 
 
 def encode(text: str, like: bytes) -> bytes:

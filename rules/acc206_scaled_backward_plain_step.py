@@ -114,4 +114,9 @@ def through(scaler: Thing | None, run: Run, step: Step) -> Iterator[Fix]:
 def names_of(scaler: Thing, run: Run) -> list[str]:
     """What the scaler is called where it scales a loss."""
     scaled = (b for b in run.of(Backward) if b.scaler is scaler)
-    return list(dict.fromkeys(b.subject.removesuffix(".scale()") for b in scaled))
+    subjects = (b.subject for b in scaled)
+    # A loss that was scaled a line above is no name of the scaler.
+    names = (
+        s.removesuffix(".scale()") if s.endswith(".scale()") else scaler.text for s in subjects
+    )
+    return list(dict.fromkeys(names))

@@ -179,11 +179,16 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len({c.network for c in added}) > 1:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
-    if _WAITS.search(program.text) or not wrapping & program.words:
+    if names(program, _WAITS) or not wrapping & program.words:
         return ""
     # What is called past the wrapper is never reduced at all (ACC305).
     past = any(c.forward is not None and c.forward.bypassed for c in added)
     return "" if past else maker
+
+
+def names(program: Program, pattern: re.Pattern[str]) -> bool:
+    """True where a file's code names something like this."""
+    return any(map(pattern.search, program.source.identifiers))
 
 
 def waits(trace: Trace, window: Window) -> bool:
@@ -205,7 +210,7 @@ def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> Node | N
         return None
     if not {b.via for b in window.backwards} <= _OWN_BACKWARDS:
         return None
-    if _WAITS_IN_DDP.search(trace.program.text):
+    if names(trace.program, _WAITS_IN_DDP):
         return None
     wrapping = wrapped_elsewhere(trace.program, trace.entry, added)
     if wrapping is None:
@@ -225,7 +230,7 @@ def silenced(program: Program, window: Window) -> Iterator[Fix]:
     """Puts forward and backward under `no_sync` unless the boundary is reached; a static graph forbids it."""
     # Apex's wrapper of the same name has no `no_sync`.
     elsewhere = any(path.startswith("apex.parallel") for path in program.imports.values())
-    if "static_graph" in program.text or elsewhere:
+    if "static_graph" in program.source.identifiers or elsewhere:
         return
     for verbs in under_no_sync(program, window):
         yield unsafe("Reduce the gradients at the boundary only", *verbs)

@@ -81,6 +81,8 @@ class StepEveryMicrobatch(Rule):
     severity = Severity.ERROR
     symptom = Symptom.STEPS
     fix = Applicability.SAFE
+    # A window of one micro-batch needs no division, no last step of an epoch and no `no_sync`.
+    hides = ("ACC1", "ACC2", "ACC3", "ACC501", "ACC502")
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

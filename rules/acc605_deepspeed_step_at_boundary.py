@@ -82,7 +82,10 @@ class DeepspeedStepAtBoundary(Rule):
             return
         for guard in run.barred:
             test = getattr(guard, "test", None)
-            if test is not None and "is_gradient_accumulation_boundary" in render(test):
+            if test is not None and any(
+                isinstance(n, Attr) and n.name == "is_gradient_accumulation_boundary"
+                for n in walk_expr(test)
+            ):
                 yield self.at(
                     test,
                     f"`{render(test)}` never holds: DeepSpeed counts in the `step()` that it guards",

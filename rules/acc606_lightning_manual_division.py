@@ -97,7 +97,11 @@ class LightningManualDivision(Rule):
                         f"`{render(division)}`: Lightning divides what `training_step` returns by "
                         "`accumulate_grad_batches` already",
                         confidence=Confidence.CERTAIN
-                        if "accumulate_grad_batches" in render(division)
+                        if any(
+                            "accumulate_grad_batches" in dotted(n)
+                            for n in walk_expr(division)
+                            if isinstance(n, Attr | Name)
+                        )
                         else Confidence.LIKELY,
                         fixes=undivided(program, division),
                     )

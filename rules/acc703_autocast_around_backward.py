@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Move
-from accumlint.reading.parts import With, render
+from accumlint.reading.parts import Attr, Name, With, dotted, walk_expr
 from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Trace
 
@@ -91,4 +91,7 @@ class AutocastAroundBackward(Rule):
 
 
 def is_autocast(context: With) -> bool:
-    return any("autocast" in render(value) for value, _ in context.items)
+    called = (
+        n for value, _ in context.items for n in walk_expr(value) if isinstance(n, Attr | Name)
+    )
+    return any("autocast" in dotted(n).rpartition(".")[2] for n in called)

@@ -20,7 +20,7 @@ EDITS = {
     "an event of the window": (LOOP.replace("optimizer.step()", "optimizer.step()  # go"), True),
     "a line added in the window": (LOOP.replace(STEP, "        x = 1\n" + STEP), False),
     "a line replaced before it": (LOOP.replace("iter(loader)", "iter( loader)"), False),
-    "line ends": (LOOP.replace("\n", "\r\n"), True),
+    "line ends": (LOOP.replace("\n", "\r\n"), False),
 }
 NAMES = ["again.py", "größe.py", 'a "b"\\.py', "a b.py", "tab\t.py"]
 

@@ -24,7 +24,7 @@ from readers import (
 from accumlint import keys, packs
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Cell, Checked, Edit, Fix, Mark, Report, Silenced, Untraced
+from accumlint.report import Backward, Cell, Checked, Edit, Fix, Mark, Report, Silenced
 from accumlint.reporting import reporter, schema
 from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative, repository
@@ -66,7 +66,9 @@ def checked(*reports: Report) -> Checked:
 
 BROKEN = Checked("/src/b.py", problems=(Problem("/src/b.py", "syntax error: x", line=7),))
 SLOW = Checked("/src/c.py", problems=(Problem("/src/c.py", "the time ran out", Kind.WARNING),))
-UNTRACED = Checked("/src/d.py", untraced=(Untraced("/src/d.py", 4, "`fit` is not in this file"),))
+LINE = Mark(Place(4, 1, 4, 16), "loss.backward()")
+LOST = Backward("/src/d.py", "/src/d.py", LINE, "partly", ("no optimizer step is reached",))
+UNTRACED = Checked("/src/d.py", backwards=(LOST, replace(LOST, state="whole", reasons=())))
 HELD = Checked("/src/e.py", silenced=(Silenced(report("e.py"), by_comment=True, reason="by hand"),))
 BY_SETTINGS = Checked("/src/f.py", silenced=(Silenced(report("f.py"), by_comment=False),))
 KNOWN = Checked("/src/g.py", silenced=(Silenced(report("g.py"), by_comment=False, known=True),))
@@ -140,8 +142,16 @@ def test_sarif_tells_what_could_not_be_checked() -> None:
     assert [(note["level"], note["message"]["text"]) for note in notes] == [
         ("error", "syntax error: x"),
         ("warning", "the time ran out"),
-        ("note", "not traced: `fit` is not in this file"),
+        ("note", "backward read partly: no optimizer step is reached"),
     ]
+
+
+def test_sarif_tells_of_whole_loops_where_coverage_is_asked_for() -> None:
+    (invocation,) = sarif_run(told("sarif", UNTRACED, look=replace(LOOK, coverage=True)))[
+        "invocations"
+    ]
+    notes = [note["message"]["text"] for note in invocation["toolExecutionNotifications"]]
+    assert notes == ["backward read partly: no optimizer step is reached", "backward read whole"]
 
 
 def test_sarif_lists_silenced_findings_only_when_asked() -> None:
@@ -173,6 +183,23 @@ def test_json_follows_its_schema() -> None:
     assert findings_of(f"[{told('json-lines', *MANY)}]") == [finding]
     described = json.loads(schema())["$defs"]["finding"]
     assert set(finding) == set(described["properties"]) == set(described["required"])
+
+
+def test_json_with_coverage_is_an_object_that_holds_the_list() -> None:
+    (finding,) = findings_of(told("json", *MANY))
+    asked = findings_of(told("json", *MANY, look=replace(LOOK, coverage=True)))
+    lost = {
+        "cell": None,
+        "filename": "/src/d.py",
+        "location": {"row": 4, "column": 1},
+        "end_location": {"row": 4, "column": 16},
+        "read": "partly",
+        "reasons": ["no optimizer step is reached"],
+    }
+    read = [lost, {**lost, "read": "whole", "reasons": []}]
+    assert asked == {"schema_version": 1, "findings": [finding], "coverage": read}
+    rows = told("json-lines", *MANY, look=replace(LOOK, coverage=True)).splitlines()
+    assert [json.loads(row) for row in rows] == [finding, *({"coverage": site} for site in read)]
 
 
 def test_the_command_prints_the_schema(run: Run) -> None:

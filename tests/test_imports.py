@@ -18,7 +18,9 @@ from accumlint import packs
 FLOORS = [
     {
         "accumlint",
+        "accumlint.files",
         "accumlint.frozen",
+        "accumlint.git",
         "accumlint.place",
         "accumlint.nesting",
         "accumlint.source",
@@ -33,7 +35,7 @@ FLOORS = [
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
-    {"accumlint.judge", "accumlint.narrate", "accumlint.placing"},
+    {"accumlint.judge", "accumlint.narrate", "accumlint.placing", "accumlint.coverage"},
     {
         "accumlint.report",
         "accumlint.score",
@@ -50,6 +52,7 @@ FLOORS = [
     {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
     {"accumlint.config", "accumlint.offers"},
     {"accumlint.discovery", "accumlint.mentions"},
+    {"accumlint.testcode"},
     {"accumlint.cache"},
     {"accumlint.reported"},
     {"accumlint.sifting"},

@@ -10,16 +10,16 @@ from conftest import Run
 from readers import hook_entries
 
 from accumlint import config
-from accumlint.commands.init import HOOKS, SETTINGS
+from accumlint.commands.init import HOOKS, TEMPLATE
 
 PROJECT = '[project]\nname = "größe"\n'
-ADDED = f"\n[tool.accumlint]\n{SETTINGS}"
+ADDED = f"\n[tool.accumlint]\n{TEMPLATE}"
 
 
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ({}, {"accumlint.toml": SETTINGS}, "Wrote accumlint.toml"),
+        ({}, {"accumlint.toml": TEMPLATE}, "Wrote accumlint.toml"),
         (
             {"pyproject.toml": PROJECT},
             {"pyproject.toml": PROJECT + ADDED},
@@ -36,8 +36,8 @@ ADDED = f"\n[tool.accumlint]\n{SETTINGS}"
             "pyproject.toml has settings already, and stays as it is",
         ),
         ({"accumlint.toml": ""}, {}, "accumlint.toml has settings already, and stays as it is"),
-        ({"pyproject.toml": "tool = {}\n"}, {"accumlint.toml": SETTINGS}, "Wrote accumlint.toml"),
-        ({"pyproject.toml": "{{ x }}\n"}, {"accumlint.toml": SETTINGS}, "Wrote accumlint.toml"),
+        ({"pyproject.toml": "tool = {}\n"}, {"accumlint.toml": TEMPLATE}, "Wrote accumlint.toml"),
+        ({"pyproject.toml": "{{ x }}\n"}, {"accumlint.toml": TEMPLATE}, "Wrote accumlint.toml"),
     ],
 )
 def test_settings_are_added_never_changed(
@@ -55,7 +55,7 @@ def test_settings_are_added_never_changed(
 
 
 def test_what_is_commented_out_can_be_said(run: Run, tmp_path: Path) -> None:
-    said = re.sub(r"^# (?=[\w-]+ =)", "", SETTINGS, flags=re.MULTILINE)
+    said = re.sub(r"^# (?=[\w-]+ =)", "", TEMPLATE, flags=re.MULTILINE)
     (tmp_path / "accumlint.toml").write_text(said)
     assert len(config.settings(tmp_path, config.Options()).all) > said.count("\n# ")
     assert run("config").out.count("# accumlint.toml") == said.count(" = ")

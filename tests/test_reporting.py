@@ -10,7 +10,7 @@ import pytest
 
 from accumlint.place import Place
 from accumlint.problem import Kind, Problem
-from accumlint.report import Cell, Checked, Mark, Report, Untraced
+from accumlint.report import Backward, Cell, Checked, Mark, Report
 from accumlint.reporting import reporter
 from accumlint.reporting.frame import frame
 from accumlint.reporting.look import Look, printable
@@ -106,9 +106,18 @@ def test_a_notebook_s_findings_name_their_cell() -> None:
 
 BROKEN = Checked("b.py", problems=(Problem("b.py", "syntax error"),))
 SLOW = Checked("c.py", problems=(Problem("c.py", "the time ran out", Kind.WARNING),))
+
+
+def backward(line: int, state: str, *reasons: str) -> Backward:
+    return Backward("a.py", "/src/a.py", Mark(Place(line, 1, line, 16), ""), state, reasons)
+
+
+READ = Checked("a.py", backwards=(backward(4, "whole"),))
+PARTLY = Checked("a.py", backwards=(backward(4, "whole"), backward(7, "partly", "one", "two")))
 SUMMARIES = [
     ((), ["All clear: no finding in 0 files"]),
     ((Checked("a.py"),), ["All clear: no finding in 1 file"]),
+    ((READ,), ["All clear: no finding in 1 file"]),
     ((Checked("a.py"), SLOW), ["All clear: no finding in 2 files"]),
     ((Checked("a.py"), BROKEN), ["No finding in 1 file", "1 file could not be checked"]),
     (
@@ -116,8 +125,21 @@ SUMMARIES = [
         ["3 findings (1 error, 2 info) in 1 file", "1 file could not be checked"],
     ),
     (
-        (Checked("a.py", untraced=(Untraced("a.py", 4, "`fit` is not in this file"),)),),
-        ["All clear: no finding in 1 file", "1 loop was not traced"],
+        (PARTLY,),
+        [
+            "No finding in 1 file",
+            "2 backward calls read: 1 whole, 1 partly",
+            "a.py:7: partly: one; two",
+        ],
+    ),
+    (
+        (Checked("a.py", backwards=tuple(backward(n, "not", "why") for n in range(1, 8))),),
+        [
+            "No finding in 1 file",
+            "7 backward calls read: 7 not",
+            *(f"a.py:{n}: not: why" for n in range(1, 6)),
+            "2 more: run with --coverage to list all",
+        ],
     ),
 ]
 
@@ -128,10 +150,20 @@ def test_the_last_lines_sum_up(results: tuple[Checked, ...], expected: list[str]
     assert lines("concise", PLAIN, *results)[findings:] == expected
 
 
-def test_full_says_which_loops_were_not_traced_and_why() -> None:
-    loop = Untraced("a.py", 4, "`fit` is not in this file")
-    first = lines("full", PLAIN, Checked("a.py", untraced=(loop,)))[0]
-    assert first == "not traced: a.py:4: `fit` is not in this file"
+@pytest.mark.parametrize("name", ["concise", "full", "grouped", "github", "statistics"])
+def test_with_coverage_every_backward_call_is_listed(name: str) -> None:
+    told = ["2 backward calls read: 1 whole, 1 partly", "a.py:4: whole", "a.py:7: partly: one; two"]
+    assert lines(name, Look(coverage=True), PARTLY)[-3:] == told
+    # Who wants findings only, and coverage, gets the list without the sums.
+    assert lines(name, Look(coverage=True, quiet=True), PARTLY) == told[1:]
+
+
+def test_pages_list_what_was_not_read() -> None:
+    page = "\n".join(lines("html", PLAIN, PARTLY))
+    assert "a.py:7" in page
+    assert "a.py:4" not in page
+    assert "a.py:4" in "\n".join(lines("html", Look(coverage=True), PARTLY))
+    assert "a.py\\:7\\: partly\\: one; two" in "\n".join(lines("markdown", PLAIN, PARTLY))
 
 
 # Source line, columns of the mark, and the line with what stands under it.

@@ -122,6 +122,9 @@ class _Check(click.Command):
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
 )
+@click.option(
+    "--coverage", is_flag=True, help="List every backward call with how far it was read, and why."
+)
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option(
     "-j",
@@ -130,6 +133,9 @@ class _Check(click.Command):
     default=0,
     metavar="N",
     help="Check with this many processes (0: as many as pay).",
+)
+@click.option(
+    "--include-tests", is_flag=True, help="Report findings in tests, too, which are only counted."
 )
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
 @click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
@@ -164,8 +170,10 @@ def command(
     exit_zero: bool,
     watch: bool,
     quiet: bool,
+    coverage: bool,
     statistics: bool,
     jobs: int,
+    include_tests: bool,
     show_files: bool,
     force_exclude: bool,
     cache_dir: Path | None,
@@ -204,6 +212,7 @@ def command(
         extend_select=extend_select,
         ignore=ignore,
         min_confidence=min_confidence or "",
+        include_tests=include_tests,
     )
     here = options.here(asked)
     targets, problems = find(
@@ -227,6 +236,7 @@ def command(
         category=f"accumlint/{sarif_category}/" if sarif_category else "accumlint/",
         silenced=sarif_silenced,
         quiet=quiet,
+        coverage=coverage,
     )
     files = tuple((name, file) for name, file in outputs if file)
     delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)

@@ -90,18 +90,20 @@ def run(
         output.put(mending.outlook(results, names=work.show_fixes), sys.stderr)
         changed = any(result.mended for result in results) and not delivery.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
-    of_settings = chain.from_iterable(map(check.check_settings, asked))
+    # Whether a file is named changes nothing about its settings.
+    written = dict.fromkeys(replace(settings, include_tests=True) for settings in asked)
+    of_settings = chain.from_iterable(map(check.check_settings, written))
     found = chain(of_settings, _found(coming, targets, work, cache, drawn=delivery.draws))
     fixed_stdin = work.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
-    written = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
+    failed = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
     # A reader that stops early (`| head`) must not cut short what is written to files.
     deque(kept if work.writes else (), maxlen=0)
     if work.show_fixes:
         output.put(mending.mended(results), sys.stderr)
     failing = any(result.reports for result in results) and not delivery.exit_zero
     was_fixed = work.fail_on_fix and any(result.mended for result in results)
-    return max(written, _gravest(results), FINDINGS if failing or was_fixed else 0)
+    return max(failed, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
 def _found(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import click
 
 from accumlint import config
+from accumlint.files import SETTINGS, contents
 from accumlint.problem import Misuse
 from accumlint.writing import put, write
 
 # All commented out: what is usual needs no saying, and what may be said is at hand.
-SETTINGS = """\
+TEMPLATE = """\
 # Settings of accumlint. `accumlint config` shows those that hold and where they come from.
 # select = ["ACC1", "ACC5"]                # only these: beginnings of codes, codes or names
 # ignore = ["ACC3"]                        # `accumlint rules` lists them
@@ -47,7 +49,9 @@ def command(pre_commit: bool) -> None:
         click.echo(_settle(folder))
         if pre_commit:
             click.echo(_hook(folder / HOOKS))
-    except (OSError, UnicodeDecodeError) as problem:
+    except OSError as problem:
+        raise Misuse(f"cannot write here: {problem.strerror or problem}") from None
+    except UnicodeDecodeError as problem:
         raise Misuse(f"cannot write here: {problem}") from None
     click.echo("Next: accumlint check")
 
@@ -58,20 +62,23 @@ def _settle(folder: Path) -> str:
     if found:
         return f"{found.name} has settings already, and stays as it is"
     project = folder / "pyproject.toml"
-    table = f"\n[tool.accumlint]\n{SETTINGS}"
-    if project.exists() and config.is_toml(f"{project.read_text(encoding='utf-8')}\n{table}"):
+    table = f"\n[tool.accumlint]\n{TEMPLATE}"
+    if os.path.lexists(project) and config.is_toml(f"{_text(project)}\n{table}"):
         _append(project, table)
         return "Added [tool.accumlint] to pyproject.toml"
-    put(str(folder / "accumlint.toml"), SETTINGS.encode())
+    own = folder / "accumlint.toml"
+    if os.path.lexists(own):
+        _text(own)
+    put(str(own), TEMPLATE.encode())
     return "Wrote accumlint.toml"
 
 
 def _hook(file: Path) -> str:
     """Makes sure that pre-commit runs accumlint, and says how that came."""
-    if not file.exists():
+    if not os.path.lexists(file):
         put(str(file), f"repos:\n{_indented(HOOK, '  ')}".encode())
         return f"Wrote {HOOKS}; `pre-commit install` turns it on"
-    text = file.read_text(encoding="utf-8")
+    text = _text(file)
     if re.search(r"id: *accumlint\b", text):
         return f"{HOOKS} has the hook already, and stays as it is"
     repo = _REPO.search(text)
@@ -82,9 +89,14 @@ def _hook(file: Path) -> str:
     return f"Added the hook to {HOOKS}"
 
 
+def _text(file: Path) -> str:
+    """The text of a file that is to be changed: a link may lead anywhere."""
+    return contents(file, SETTINGS, follow=False).decode()
+
+
 def _append(file: Path, text: str) -> None:
     """Adds lines to the end of a file, which end as its own do."""
-    before = file.read_bytes()
+    before = contents(file, SETTINGS, follow=False)
     newline = b"\r\n" if b"\r\n" in before else b"\n"
     missing = b"" if not before or before.endswith(b"\n") else newline
     write(str(file), before + missing + text.encode().replace(b"\n", newline), before)

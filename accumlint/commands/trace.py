@@ -15,6 +15,7 @@ from accumlint import packs, showing
 from accumlint.commands import options, output
 from accumlint.config import Options, typed
 from accumlint.discovery import Target, find
+from accumlint.files import contents
 from accumlint.problem import Misuse, Problem
 from accumlint.reporting.look import Look
 from accumlint.score import Loop
@@ -135,7 +136,7 @@ def _target(place: str, chosen: Options, stdin_filename: str) -> tuple[Target, i
 
 def _bytes(target: Target) -> bytes:
     try:
-        return sys.stdin.buffer.read() if target.stdin else Path(target.file).read_bytes()
+        return sys.stdin.buffer.read() if target.stdin else contents(target.file)
     except OSError as problem:
         raise Misuse(f"{target.shown}: cannot be read: {problem.strerror or problem}") from None
 

@@ -132,7 +132,7 @@ def launch(
             # What is our own fault keeps its traceback.
             print(fault, file=sys.stderr)
         if code and all(x.failure and not x.ranks for x in found):
-            raise LaunchError(_why(log, code))
+            raise LaunchError(why(log, code))
         return found
 
 
@@ -256,9 +256,11 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _why(log: Path, code: int) -> str:
+def why(log: Path, code: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if any("No module named 'torch'" in line for line in lines):
         return "torch is not installed here; install it, or accumlint[confirm]"
+    if any("has no attribute 'GradScaler'" in line for line in lines):
+        return "torch is too old here: accumlint confirm needs 2.3 or newer"
     last = next((line.strip() for line in reversed(lines) if "Error" in line), "")
     return f"torchrun ended with {code}{': ' + last if last else ''}"

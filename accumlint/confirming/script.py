@@ -13,6 +13,7 @@ from typing import Any
 from accumlint.confirming.folders import roots_of
 from accumlint.confirming.passes import STEPS, Spec
 from accumlint.confirming.plan import Plan
+from accumlint.files import contents
 from accumlint.frozen import frozen
 from accumlint.problem import Misuse
 from accumlint.reading.imports import Imports
@@ -108,7 +109,7 @@ def _shown(file: str, folder: str) -> str:
 def text_of(file: str) -> str | None:
     """The text of a source file, None where it cannot be read."""
     try:
-        return decode(Path(file).read_bytes())
+        return decode(contents(file))
     except (OSError, UndecodableSource):
         return None
 

@@ -15,6 +15,7 @@ from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.script import Run, Script, runs
 from accumlint.confirming.verdict import judged
 from accumlint.discovery import Target
+from accumlint.files import contents
 from accumlint.fixing import fixed
 from accumlint.frozen import frozen
 from accumlint.problem import Problem
@@ -149,7 +150,6 @@ def sources(asked: Iterable[Asked]) -> Mapping[str, str]:
 
 def _text(target: Target) -> str | None:
     try:
-        with open(target.file, "rb") as file:
-            return decode(file.read())
+        return decode(contents(target.file))
     except (OSError, UndecodableSource):
         return None

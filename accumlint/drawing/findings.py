@@ -12,6 +12,7 @@ from accumlint.drawing.loops import picture, sums
 from accumlint.drawing.markup import Markup, element, lines
 from accumlint.drawing.parts import details, prose, source
 from accumlint.report import Checked, Fix, Report
+from accumlint.reporting.look import Look
 from accumlint.reporting.paths import relative
 
 _SEVERITIES = ("error", "warning", "info")
@@ -19,8 +20,9 @@ _SEVERITIES = ("error", "warning", "info")
 _ROOM = 760
 
 
-def page(results: Sequence[Checked], told: Sequence[str], root: Path) -> str:
+def page(results: Sequence[Checked], told: Sequence[str], look: Look) -> str:
     """The file as text; `told` are the lines that sum the run up."""
+    root = look.root
     reports = [report for result in results for report in result.reports]
     names = {id(report): f"finding-{number}" for number, report in enumerate(reports, 1)}
     header = element(
@@ -34,7 +36,7 @@ def page(results: Sequence[Checked], told: Sequence[str], root: Path) -> str:
     main = element(
         "main",
         *(_article(report, names[id(report)], root) for report in reports),
-        _left_over(results),
+        _left_over(results, everything=look.coverage),
         class_="wide",
     )
     return document(f"accumlint check: {told[0]}", header, main)
@@ -206,9 +208,9 @@ def _rule(report: Report) -> Markup:
     )
 
 
-def _left_over(results: Sequence[Checked]) -> Markup:
-    """What could not be checked, and the loops that could not be traced."""
-    told = list(_untold(results))
+def _left_over(results: Sequence[Checked], *, everything: bool) -> Markup:
+    """What could not be checked, and the backward calls that were not read whole, or all of them."""
+    told = list(_untold(results, everything=everything))
     if not told:
         return Markup()
     entries = (
@@ -217,16 +219,17 @@ def _left_over(results: Sequence[Checked]) -> Markup:
     )
     return element(
         "section",
-        element("h2", "Not read"),
+        element("h2", "What was read" if everything else "Not read"),
         element("ul", *entries, class_="related"),
         class_="left-over",
     )
 
 
-def _untold(results: Sequence[Checked]) -> Iterator[tuple[str, str]]:
+def _untold(results: Sequence[Checked], *, everything: bool) -> Iterator[tuple[str, str]]:
     for result in results:
         for problem in result.problems:
             line = f":{problem.line}" if problem.line else ""
             yield f"{problem.path}{line}", problem.message
-        for loop in result.untraced:
-            yield f"{loop.shown}:{loop.line}", f"not traced: {loop.reason}"
+        for backward in result.backwards:
+            if everything or backward.state != "whole":
+                yield f"{backward.shown}:{backward.mark.row}", backward.told

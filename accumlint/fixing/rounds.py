@@ -100,15 +100,22 @@ def _applied(text: str, reports: Sequence[Report]) -> str:
 
 
 def _is_better(after: Checked, before: Checked, mended: Sequence[Report]) -> bool:
-    """True when what was mended is gone, nothing new is found, and the text can still be read and followed."""
+    """True when what was mended is gone, nothing is found that it did not announce, and the text can still be read
+    and followed.
+    """
     now, then = _codes(after), _codes(before)
     gone = {report.code for report in mended}
+    announced = {code for report in mended if report.fix for code in report.fix.shows}
     return (
         all(problem.kind is Kind.WARNING for problem in after.problems)
         and len(after.problems) <= len(before.problems)
-        and len(after.untraced) <= len(before.untraced)
+        and after.unreached <= before.unreached
         and all(now[code] < then[code] for code in gone)
-        and all(now[r.code] <= then[r.code] for r in after.reports if _matters(r))
+        and all(
+            now[r.code] <= then[r.code]
+            for r in after.reports
+            if _matters(r) and r.code not in announced
+        )
     )
 
 

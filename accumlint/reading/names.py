@@ -12,8 +12,6 @@ _STEPS = re.compile(
     r"|(grad(ient)?s?|optim\w*|backward)_?(interval|freq(uency)?|every)$"
 )
 # A count so far, a sum of losses or a flag is not the number of steps, whatever else its name says.
-_ONE = re.compile(r"^([ \t]*)assert[ (]+(?:\w+\.)*(\w+) == 1\b", re.MULTILINE)
-_CONDITION = re.compile(r"[ \t]*(if|elif|else)\b")
 _NO_STEPS = re.compile(
     r"count|cur|idx|index|epoch|loss|total|_i$|_norm|metric|acc$|accuracy|tokens|samples|grads|gradients"
     r"|is_|should|use_|enable|do_|_fn$|plugin|kwargs|config|current|done|accumulator|accelerat|dtype|stats"
@@ -60,24 +58,6 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def held_to_one(text: str) -> frozenset[str]:
-    """The names that a file asserts to be 1 (`assert args.accumulation_steps == 1`)."""
-    if "assert" not in text:
-        return frozenset()
-    return frozenset(
-        m[2] for m in _ONE.finditer(text) if not _under_a_condition(text, m.start(), m[1])
-    )
-
-
-def _under_a_condition(text: str, start: int, indent: str) -> bool:
-    """True for a line in the body of an `if`: what is asserted there holds on one side only."""
-    for line in reversed(text[:start].splitlines()):
-        if line.strip() and len(line) - len(line.lstrip()) < len(indent):
-            return bool(_CONDITION.match(line))
-    return False
 
 
 @lru_cache(maxsize=4096)

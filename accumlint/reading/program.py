@@ -65,6 +65,22 @@ class Source:
             return text.parsed(older)
 
     @cached_property
+    def identifiers(self) -> frozenset[str]:
+        """Every name, attribute, keyword, parameter and imported path of the code, and texts of one word."""
+        return frozenset(found for node in self._nodes for found in _identifiers(node))
+
+    @cached_property
+    def held_to_one(self) -> frozenset[str]:
+        """The names that the code asserts to be 1 (`assert args.accumulation_steps == 1`), whatever it is asked for."""
+        if "assert" not in self.text:
+            return frozenset()
+        # What is asserted under a condition holds on one side only.
+        always = (node for node in self._nodes if not isinstance(node, ast.If))
+        return frozenset(
+            name for node in always for name in map(_held_to_one, ast.iter_child_nodes(node))
+        )
+
+    @cached_property
     def _nodes(self) -> frozenset[ast.AST]:
         return frozenset(text.nodes(self.tree))
 
@@ -88,6 +104,37 @@ class Source:
         """The column of an offset that Python counts in bytes."""
         held = self.lines[line - 1]
         return offset + 1 if held.isascii() else len(held.encode()[:offset].decode()) + 1
+
+
+def _identifiers(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.keyword(arg=str(name)) | ast.ImportFrom(module=str(name)):
+            yield name
+        case ast.alias(name=name):
+            yield name
+        case ast.Constant(value=str(text)) if len(text.split()) == 1:
+            # Prose is no name.
+            yield text
+        case _:
+            pass
+
+
+def _held_to_one(node: ast.AST) -> str:
+    match node:
+        case ast.Assert(
+            test=ast.Compare(
+                left=ast.Name(id=name) | ast.Attribute(attr=name),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value=1)],
+            )
+        ):
+            return name
+        case _:
+            return ""
 
 
 @frozen

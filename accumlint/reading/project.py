@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from accumlint.files import contents
 from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
@@ -23,7 +24,7 @@ from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevanc
 from accumlint.remembering import Memory
 from accumlint.source import UndecodableSource, UnreadableSource, decode
 
-_LONGEST = 1_000_000
+_LONGEST = 1024 * 1024
 # How many files away from the checked one something is still looked for.
 _FARTHEST = 2
 # Calls whose presence says that a definition may change gradients, or how they are reduced.
@@ -443,8 +444,6 @@ def _may_matter(module: Module) -> bool:
 
 def _read(path: str) -> Module | None:
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LONGEST)
-        return Module(path, decode(data))
+        return Module(path, decode(contents(path, _LONGEST)))
     except (OSError, UndecodableSource):
         return None

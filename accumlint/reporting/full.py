@@ -14,16 +14,13 @@ _LONGEST = 24
 
 
 def full(results: Iterable[Checked], look: Look) -> Iterator[str]:
-    """A block of lines for each finding, the loops that were not traced, and a line for the run."""
+    """A block of lines for each finding, and what sums up the run."""
     seen: list[Checked] = []
     for result in results:
         seen.append(result)
         for report in result.reports:
             yield from _block(report, look)
             yield ""
-    for loop in (loop for result in seen for loop in result.untraced):
-        where = f"{printable(loop.shown)}:{loop.line}"
-        yield look.paint(f"not traced: {where}: {printable(loop.reason)}", "dim")
     yield from summary(seen, look)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from accumlint.report import Checked
 from accumlint.reporting.look import Look
@@ -14,5 +15,5 @@ def html(results: Iterable[Checked], look: Look) -> Iterator[str]:
     from accumlint.drawing.findings import page
 
     seen = list(results)
-    told = list(summary(seen, Look(boxes=look.boxes, root=look.root)))
-    yield page(seen, told, look.root).rstrip("\n")
+    told = list(summary(seen, replace(look, color=False, quiet=False), listed=False))
+    yield page(seen, told, look).rstrip("\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from accumlint.place import Place
-from accumlint.report import Checked, Fix, Mark, Report
+from accumlint.report import Backward, Checked, Fix, Mark, Report
 from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 
@@ -14,15 +14,25 @@ SCHEMA_VERSION = 1
 
 
 def json(results: Iterable[Checked], look: Look) -> Iterator[str]:
-    """One list, sorted by file, row, column and code."""
-    reports = sorted((report for r in results for report in r.reports), key=lambda r: r.key)
-    yield dumped([_finding(report) for report in reports], indent=2)
+    """One list, sorted by file, row, column and code; with coverage, an object that holds it."""
+    seen = list(results)
+    reports = sorted((report for r in seen for report in r.reports), key=lambda r: r.key)
+    findings = [_finding(report) for report in reports]
+    if not look.coverage:
+        yield dumped(findings, indent=2)
+        return
+    read = [_backward(backward) for r in seen for backward in r.backwards]
+    yield dumped(
+        {"schema_version": SCHEMA_VERSION, "findings": findings, "coverage": read}, indent=2
+    )
 
 
 def json_lines(results: Iterable[Checked], look: Look) -> Iterator[str]:
-    """A line for each finding, as files are checked."""
-    for report in (report for result in results for report in result.reports):
-        yield dumped(_finding(report))
+    """A line for each finding, as files are checked; with coverage, one for each backward call, too."""
+    for result in results:
+        yield from (dumped(_finding(report)) for report in result.reports)
+        if look.coverage:
+            yield from (dumped({"coverage": _backward(b)}) for b in result.backwards)
 
 
 def _finding(report: Report) -> dict[str, object]:
@@ -46,6 +56,16 @@ def _finding(report: Report) -> dict[str, object]:
         "fix": _fix(report.fix) if report.fix else None,
         "noqa_row": report.mark.place.line,
         "url": None,
+    }
+
+
+def _backward(backward: Backward) -> dict[str, object]:
+    return {
+        "cell": backward.mark.cell.number if backward.mark.cell else None,
+        "filename": backward.file,
+        **_places(backward.mark.place),
+        "read": backward.state,
+        "reasons": [*backward.reasons],
     }
 
 

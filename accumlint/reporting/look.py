@@ -31,7 +31,7 @@ class Look:
     """What the reader's terminal can show, and what some formats are asked for besides.
 
     Paths are told relative to the `root`. `category` and `silenced` (show silenced findings, too) are SARIF's. What is
-    `quiet` says nothing about the run.
+    `quiet` says nothing about the run. With `coverage`, every backward call is told with how far it was read.
     """
 
     color: bool = False
@@ -40,6 +40,7 @@ class Look:
     category: str = "accumlint/"
     silenced: bool = False
     quiet: bool = False
+    coverage: bool = False
 
     def paint(self, text: str, paint: str) -> str:
         return f"\x1b[{_PAINTS[paint]}m{text}\x1b[0m" if self.color and text else text

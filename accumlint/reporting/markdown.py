@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from accumlint.report import Checked, Report
 from accumlint.reporting.look import Look, printable
@@ -19,11 +20,11 @@ _MARKS = re.compile(r"([\\*_{}\[\]<>|~&$`:])")
 def markdown(results: Iterable[Checked], look: Look) -> Iterator[str]:
     """The line for the run, and a table with a row for each finding, errors first."""
     seen = list(results)
-    plain = Look(boxes=look.boxes, root=look.root)
+    plain = replace(look, color=False, quiet=False)
     yield "### accumlint"
     yield ""
     for line in summary(seen, plain):
-        yield line
+        yield _text(line)
         yield ""
     severities = ("error", "warning", "info")
     reports = sorted(

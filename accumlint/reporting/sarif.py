@@ -15,6 +15,7 @@ from accumlint.reporting.encoding import dumped
 from accumlint.reporting.look import Look
 from accumlint.reporting.pages import sentence
 from accumlint.reporting.paths import relative
+from accumlint.reporting.words import count
 
 if TYPE_CHECKING:
     from accumlint.place import Place
@@ -167,17 +168,35 @@ def _region(place: Place) -> _Object:
 
 
 def _invocation(results: Iterable[Checked], look: Look) -> _Object:
-    """What kept files from being checked; loops that could not be traced are notes."""
+    """What kept files from being checked; backward calls that were not read whole are notes."""
     results = list(results)
     problems = [problem for result in results for problem in result.problems]
     notes = (
-        _notification(f"not traced: {loop.reason}", "note", loop.shown, loop.line, look)
+        _notification(
+            f"backward read {backward.told}",
+            "note",
+            backward.shown,
+            backward.mark.in_file.line,
+            look,
+        )
         for result in results
-        for loop in result.untraced
+        for backward in result.backwards
+        if look.coverage or backward.state != "whole"
+    )
+    tests = (
+        _notification(
+            f"{count(len(result.in_tests), 'finding')} in a test: {', '.join(sorted({*result.in_tests}))}",
+            "note",
+            result.shown,
+            None,
+            look,
+        )
+        for result in results
+        if result.in_tests
     )
     return {
         "executionSuccessful": all(problem.kind is Kind.WARNING for problem in problems),
-        "toolExecutionNotifications": [*chain((_told(p, look) for p in problems), notes)],
+        "toolExecutionNotifications": [*chain((_told(p, look) for p in problems), notes, tests)],
     }
 
 

@@ -1,4 +1,4 @@
-"""The last lines of a text report: how much was found where, and what could not be followed."""
+"""The last lines of a text report: how much was found where, and which training loops were not read whole."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from collections.abc import Iterator, Sequence
 
 from accumlint.problem import Kind
 from accumlint.report import Checked
-from accumlint.reporting.look import Look
+from accumlint.reporting.look import Look, printable, printable_path
 from accumlint.reporting.mending import fixes
 from accumlint.reporting.words import count
 
+# As many backward calls that were not read whole are listed unasked.
+_MOST = 5
 SEVERITIES = ("error", "warning", "info")
 
 
-def summary(results: Sequence[Checked], look: Look) -> Iterator[str]:
-    """The findings of the whole run in one line, and the loops that were not traced in another; nothing if quiet."""
+def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> Iterator[str]:
+    """The findings of the whole run in one line, and how far its training loops were read; nothing if quiet.
+
+    With `listed`, the backward calls that were not read whole have a line each.
+    """
     if look.quiet:
+        yield from _listed(results, look) if look.coverage else ()
         return
     reports = [report for result in results for report in result.reports]
     checked = [r for r in results if all(p.kind is Kind.WARNING for p in r.problems)]
-    untraced = sum(len(result.untraced) for result in results)
+    whole = all(backward.state == "whole" for result in results for backward in result.backwards)
     if reports:
         by_severity = Counter(report.severity for report in reports)
         parts = [count(by_severity[s], s) for s in SEVERITIES if by_severity[s]]
@@ -28,16 +34,45 @@ def summary(results: Sequence[Checked], look: Look) -> Iterator[str]:
         yield look.paint(
             f"{count(len(reports), 'finding')} ({', '.join(parts)}) in {files}", "bold"
         )
-    elif len(checked) == len(results):
+    elif len(checked) == len(results) and whole:
         yield f"{look.paint('All clear', 'good')}: no finding in {count(len(results), 'file')}"
     else:
         yield f"No finding in {count(len(checked), 'file')}"
     yield from fixes(results)
+    yield from in_tests(results, look)
     known = sum(silenced.known for result in results for silenced in result.silenced)
     if known:
         yield look.paint(f"{count(known, 'finding')} known in the baseline", "dim")
     if len(checked) < len(results):
         yield f"{count(len(results) - len(checked), 'file')} could not be checked"
-    if untraced:
-        verb = "was" if untraced == 1 else "were"
-        yield look.paint(f"{count(untraced, 'loop')} {verb} not traced", "dim")
+    if look.coverage or not whole:
+        yield from _read(results)
+        yield from _listed(results, look) if listed else ()
+
+
+def in_tests(results: Sequence[Checked], look: Look) -> Iterator[str]:
+    """A line for each test whose findings are not listed."""
+    for result in results:
+        if codes := Counter(result.in_tests):
+            told = ", ".join(f"{number} {code}" for code, number in sorted(codes.items()))
+            line = f"{printable_path(result.shown)}: {count(codes.total(), 'finding')} in a test ({told})"
+            yield look.paint(f"{line}: --include-tests lists them", "dim")
+
+
+def _read(results: Sequence[Checked]) -> Iterator[str]:
+    """How many backward calls were read how far."""
+    states = Counter(backward.state for result in results for backward in result.backwards)
+    told = [f"{states[state]} {state}" for state in ("whole", "partly", "not") if states[state]]
+    yield f"{count(states.total(), 'backward call')} read: {', '.join(told) or 'none'}"
+
+
+def _listed(results: Sequence[Checked], look: Look) -> Iterator[str]:
+    """The backward calls with how they were read: all where that is asked for, else the first that lack something."""
+    found = [backward for result in results for backward in result.backwards]
+    shown = found if look.coverage else [b for b in found if b.state != "whole"]
+    most = len(shown) if look.coverage else _MOST
+    for backward in shown[:most]:
+        where = f"{printable_path(backward.shown)}:{backward.mark.row}"
+        yield look.paint(f"{where}: {printable(backward.told)}", "dim")
+    if len(shown) > most:
+        yield look.paint(f"{len(shown) - most} more: run with --coverage to list all", "dim")

@@ -17,6 +17,9 @@ from accumlint.frozen import frozen
 from accumlint.report import Cell, Checked, Edit, Fix, Report
 from accumlint.source import encode
 
+# Who opens a test wants to know what is in it.
+_ASKED = Options(include_tests=True)
+
 
 @frozen
 class Opened:
@@ -59,10 +62,10 @@ class Opened:
 
     def _target(self) -> Target | None:
         if os.path.exists(self.path):
-            targets, _ = find((self.path,), Options(), force_exclude=True)
+            targets, _ = find((self.path,), _ASKED, force_exclude=True)
             return targets[0] if targets else None
         folder = Path(self.path).parent
-        return Target(self.path, self.path, config.settings(folder, Options()))
+        return Target(self.path, self.path, config.settings(folder, _ASKED))
 
     @property
     def _is_notebook(self) -> bool:
@@ -73,7 +76,7 @@ def script(uri: str, path: str, text: str) -> Opened:
     """A Python file with a text."""
     data = text.encode("utf-8", "replace")
     # What it says of its encoding may not be so; then the check tells.
-    with suppress(UnicodeEncodeError, SyntaxError):
+    with suppress(UnicodeError, LookupError, SyntaxError):
         data = encode(text, data)
     return Opened(uri, path, data)
 

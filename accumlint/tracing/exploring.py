@@ -48,13 +48,15 @@ LONGEST_LITERAL = 64
 class Exploration:
     """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
 
-    `leads` tell for what happened in other files which node of the program led there.
+    `leads` tell for what happened in other files which node of the program led there. `idle` are the first runs from
+    the entries from which no run trained, with the functions that they started in (None: the module).
     """
 
     traces: tuple[tuple[t.Trace, ...], ...]
     untraced: tuple[tuple[p.Node, str], ...]
     stopped: str
     leads: Mapping[p.Node, p.Node]
+    idle: tuple[tuple[p.Function | None, t.Run], ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -83,15 +85,19 @@ def explore(program: Program, project: Project, seconds: float) -> Exploration:
     groups: list[tuple[t.Trace, ...]] = []
     covered: set[p.Function] = set()
     reasons: dict[p.Function | None, str] = {}
+    idle: list[tuple[p.Function | None, t.Run]] = []
     stopped = ""
     for entry in _entries(program, slice_, covered):
         if time.process_time() > until:
             stopped = "out of time"
             break
-        traces = _Paths(program, slice_, entry, until, borders).traces(covered)
+        paths = _Paths(program, slice_, entry, until, borders)
+        traces = paths.traces(covered)
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
+        elif paths.first is not None:
+            idle.append((entry.function, paths.first))
     missed = _missed(program, groups, borders)
     for found in regions(program, slice_, missed):
         for forced in (False, True):
@@ -107,7 +113,7 @@ def explore(program: Program, project: Project, seconds: float) -> Exploration:
                 missed = left
     why = next((r for r in reasons.values() if r), "") or "no backward was reached"
     untraced = tuple((node, why) for node in missed)
-    return Exploration(tuple(groups), untraced, stopped, borders.leads)
+    return Exploration(tuple(groups), untraced, stopped, borders.leads, tuple(idle))
 
 
 def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> None:
@@ -231,6 +237,7 @@ class _Paths:
         self.nodes = 0
         self.calls = "once"
         self.owner = ""
+        self.first: t.Run | None = None
 
     def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
         found: list[t.Trace] = []
@@ -250,6 +257,7 @@ class _Paths:
             if tried and (time.process_time() > self.until or self.nodes > enough):
                 break
             run, machine, chosen = self.trained(chosen, first=not found)
+            self.first = self.first or run
             covered.update(machine.entered)
             # Where nothing trains, a flag that was set may be why.
             vain = not found and not run.of(t.Backward)
@@ -330,13 +338,13 @@ class _Paths:
     def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
         machine = Machine(self.program, self.slice, scenario, chosen, self.until, self.borders)
         machine.guards.sides, machine.guards.forced = self.sides, self.forced
-        stopped = ""
+        stopped, raised = "", None
         try:
             self.start(machine)
         except Stopped as stop:
             stopped = str(stop)
         except PythonError as error:
-            stopped = f"raises {error.kind}"
+            stopped, raised = f"raises {error.kind}", error.node
         except Leave:
             pass
         except RecursionError:
@@ -352,7 +360,7 @@ class _Paths:
             literal = state.modulus
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
-            literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut),
+            literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut), raised,
         )  # fmt: skip
         return run, machine
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from accumlint.reading.parts import Node
+
 
 class Stopped(Exception):
     """The run cannot go on: out of time, too deep, too long."""
@@ -12,11 +14,12 @@ class TooFar(Exception):
 
 
 class PythonError(Exception):
-    """An exception of the program itself that can be told apart (`StopIteration` …)."""
+    """An exception of the program itself that can be told apart (`StopIteration` …), and what raises it."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, node: Node | None = None) -> None:
         super().__init__(kind)
         self.kind = kind
+        self.node = node
 
 
 class Leave(Exception):

@@ -477,10 +477,10 @@ class Machine:
         assert isinstance(node, p.Raise)
         kind = node.exception.strip("()") or "Exception"
         if self.handled(kind):
-            raise PythonError(kind)
+            raise PythonError(kind, node)
         self.guards.refused = self.guards.refused or self.guards.latest
         if self.guards.is_exceptional:
-            raise PythonError(kind)
+            raise PythonError(kind, node)
         return None
 
     def handled(self, kind: str) -> bool:

@@ -89,7 +89,7 @@ class Naming:
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
         # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
         if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
-            if name in names.held_to_one(machine.home.source.text):
+            if name in machine.home.source.held_to_one:
                 return 1
             machine.state.asked = True
             return machine.scenario.steps

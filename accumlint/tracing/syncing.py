@@ -38,9 +38,8 @@ class Syncing:
         networks = receiver.networks if isinstance(receiver, Object | Unknown) else frozenset[str]()
         on: bool | None = value if isinstance(value, bool) else machine.guards.known_truth(value)
         wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "ddp")
-        if "set_requires_gradient_sync" in p.render(
-            node.func if isinstance(node, p.Call) else p.Opaque(node.at)
-        ):
+        called = node.func if isinstance(node, p.Call) else None
+        if isinstance(called, p.Attr) and called.name == "set_requires_gradient_sync":
             wrapper = "fsdp2"
         after = False
         for event in reversed(state.events):
@@ -72,9 +71,9 @@ class Syncing:
         return self._silent(networks, kind, model.text)
 
     def _only_wrapper(self) -> str:
-        """What wraps a model that was not seen being wrapped: FSDP where the file speaks of it and not of DDP."""
-        text = self.machine.home.source.text
-        fully = "FullyShardedDataParallel" in text and "DistributedDataParallel" not in text
+        """What wraps a model that was not seen being wrapped: FSDP where the file names it, and DDP nowhere."""
+        named = {name.rpartition(".")[2] for name in self.machine.home.source.identifiers}
+        fully = "FullyShardedDataParallel" in named and "DistributedDataParallel" not in named
         return "fsdp" if fully else "ddp"
 
     def _silent(self, networks: Sequence[str], wrapper: str, text: str) -> Context:

@@ -475,8 +475,8 @@ class Run:
     code writes as a number (None when the accumulation steps are free).
 
     `asked` tells whether the accumulation steps were asked for at all, `guessed` that they only stand for the unknown
-    length of an inner loop; `stopped` is why the run ended early ("" if not). `barred` are the guards of a step that
-    were worked out, and false, every time.
+    length of an inner loop; `stopped` is why the run ended early ("" if not), `raised` what raised the exception that
+    ended it. `barred` are the guards of a step that were worked out, and false, every time.
     """
 
     steps: int
@@ -488,6 +488,7 @@ class Run:
     literal: int | None = None
     guessed: bool = False
     barred: tuple[Node, ...] = ()
+    raised: Node | None = None
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""

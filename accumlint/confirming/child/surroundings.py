@@ -154,7 +154,11 @@ def without_cuda(patch: Callable[..., Any], device: torch.device) -> None:
         patch(torch.cuda, name, lambda *_, **__: None)
     patch(torch.cuda, "is_available", lambda: False)
     patch(torch.cuda, "current_device", lambda: device)
-    patch(torch.accelerator, "current_accelerator", lambda *_, **__: device)
+    if hasattr(torch, "accelerator"):
+        # Since torch 2.6. Adam asks it whether there is one, and would then look at its streams.
+        patch(
+            torch.accelerator, "current_accelerator", lambda check_available=False: None if check_available else device
+        )  # fmt: skip
     patch(torch.cuda, "device_count", lambda: 1)
     patch(torch.cuda, "device", lambda *_: nullcontext())
     for name in (

@@ -55,8 +55,10 @@ def main(path: str) -> None:
     # Not faulthandler's timer, whose thread a fork would wait for in vain.
     signal.alarm(int(order["timeout"]))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # Before torch 2.4, torchrun's rendezvous leaves the store to the first rank.
+    hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
     store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False,
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=hosts, wait_for_workers=False,
         timeout=timedelta(seconds=order["timeout"]),
     )  # fmt: skip
     out = Path(order["out"])
@@ -67,6 +69,10 @@ def main(path: str) -> None:
             _gather(number, file, out, rank, world, store)
         if rank == 0:
             print(f"done {number}", file=sys.stderr, flush=True)
+    if hosts and order["jobs"]:
+        # The store ends with this process.
+        last = len(order["jobs"]) - 1
+        store.wait([f"ended/{last}/{other}" for other in range(world)])
 
 
 def _gather(number: int, file: Path, out: Path, rank: int, world: int, store: Any) -> None:

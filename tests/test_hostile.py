@@ -1,0 +1,233 @@
+"""A hostile tree cannot hang a run, break it down, or make it grow."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from helpers import LOOP
+
+from accumlint.files import LARGEST, SETTINGS
+from accumlint.patterns import compiled
+
+unix = pytest.mark.skipif(sys.platform == "win32", reason="makes links and pipes as Unix does")
+
+Make = Callable[[Path], object]
+NO_FILE = "it is no regular file"
+
+
+def pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def endless(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def terminal(file: Path) -> None:
+    file.symlink_to("/dev/tty")
+
+
+def listening(file: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        # The path of a socket is short.
+        here = os.getcwd()
+        os.chdir(file.parent)
+        server.bind(file.name)
+        os.chdir(here)
+
+
+def large(file: Path) -> None:
+    with open(file, "wb") as new:
+        new.truncate(LARGEST + 1)
+
+
+MADE: dict[str, Make] = {
+    "a pipe": pipe, "an endless device": endless, "a terminal": terminal, "a socket": listening,
+    "a large file": large,
+}  # fmt: skip
+TOO_LARGE = f"it is larger than {LARGEST // 1024 // 1024} MiB"
+TOO_MUCH = f"it is larger than {SETTINGS // 1024 // 1024} MiB"
+# What is in the way of a command, and what it says of a pipe or a device, and of a large file ("" for nothing).
+IN_THE_WAY: dict[str, tuple[str, tuple[str, ...], str, str]] = {
+    "a file": (
+        "x.py", ("check", "x.py", "train.py"),
+        f"x.py: cannot be read: {NO_FILE}", f"x.py: cannot be read: {TOO_LARGE}",
+    ),
+    "a notebook": (
+        "x.ipynb", ("check", "x.ipynb", "train.py"),
+        f"x.ipynb: cannot be read: {NO_FILE}", f"x.ipynb: cannot be read: {TOO_LARGE}",
+    ),
+    "a file of the tree": ("x.py", ("check", "."), "", f"x.py: cannot be read: {TOO_LARGE}"),
+    "patterns": (".gitignore", ("check", "."), "", ""),
+    "patterns above": ("../.gitignore", ("check", "."), "", ""),
+    "settings": ("accumlint.toml", ("check",), "", f"accumlint: accumlint.toml: cannot be read: {TOO_MUCH}"),
+    "a project": ("pyproject.toml", ("check",), "", f"accumlint: pyproject.toml: cannot be read: {TOO_MUCH}"),
+    "settings that are named": (
+        "x.toml", ("check", "--config", "x.toml"),
+        "accumlint check: Invalid value for '--config': 'x.toml' is neither a file nor KEY=VALUE.",
+        f"accumlint: x.toml: cannot be read: {TOO_MUCH}",
+    ),
+    "a baseline": (
+        "known.json", ("check", "--baseline", "known.json"),
+        f"cannot be read: {NO_FILE}", f"accumlint: known.json: cannot be read: {TOO_LARGE}",
+    ),
+    "a baseline to show": (
+        "known.json", ("baseline", "show", "--baseline", "known.json"),
+        f"cannot be read: {NO_FILE}", f"accumlint: known.json: cannot be read: {TOO_LARGE}",
+    ),
+    "a module": ("helper.py", ("check", "train.py"), "", ""),
+    "a file to trace": (
+        "x.py", ("trace", "x.py"),
+        f"accumlint: x.py: cannot be read: {NO_FILE}", f"accumlint: x.py: cannot be read: {TOO_LARGE}",
+    ),
+    "a file to fix": (
+        "x.py", ("check", "--fix", "x.py"),
+        f"x.py: cannot be read: {NO_FILE}", f"x.py: cannot be read: {TOO_LARGE}",
+    ),
+    "a file to start from": (
+        "pyproject.toml", ("init",), f"accumlint: cannot write here: {NO_FILE}",
+        f"accumlint: pyproject.toml: cannot be read: {TOO_MUCH}",
+    ),
+}  # fmt: skip
+
+
+@unix
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("name", IN_THE_WAY)
+def test_only_regular_files_are_read_and_not_more_than_there_is_room_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, made: str
+) -> None:
+    file, arguments, of_no_file, of_a_large_one = IN_THE_WAY[name]
+    told = of_a_large_one if made == "a large file" else of_no_file
+    tree = tmp_path / "tree"
+    (tree / ".git").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (tree / "train.py").write_text(f"from helper import seed\n{LOOP}")
+    MADE[made](tree / file)
+    monkeypatch.chdir(tree)
+    ran = run(*arguments)
+    # Of a baseline the option follows the link.
+    assert [row[-len(told) :] for row in ran.err.splitlines()[:1]] == ([told] if told else [])
+    assert ran.code == (2 if told else 1)
+    if arguments[0] == "check" and not told.startswith("accumlint"):
+        assert ("train.py:12:" in ran.out) == (
+            "train.py" in arguments or "." in arguments or not told
+        )
+
+
+@unix
+@pytest.mark.parametrize("name", ["pyproject.toml", "accumlint.toml", ".pre-commit-config.yaml"])
+def test_init_writes_through_no_link(run: Run, tmp_path: Path, name: str) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for theirs, text in (("theirs.toml", ""), ("theirs.yaml", "repos:\n- repo: local\n")):
+        (tmp_path / theirs).write_text(text)
+    for target in ("theirs.toml", "theirs.yaml", "none"):
+        (tree / name).symlink_to(tmp_path / target)
+        before = {file.name: file.read_text() for file in tmp_path.glob("theirs*")}
+        os.chdir(tree)
+        run("init", "--pre-commit")
+        assert {file.name: file.read_text() for file in tmp_path.glob("theirs*")} == before
+        assert not (tmp_path / "none").exists()
+        (tree / name).unlink()
+
+
+CLASSES = [
+    ("[[:alpha:]]*.py", "a1.py", True),
+    ("[[:alpha:]]*.py", "11.py", False),
+    ("[![:alpha:]]*.py", "11.py", True),
+    ("[[:upper:][:digit:]_]x", "_x", True),
+    ("[[:punct:]]x", "-x", True),
+    ("[[:punct:]]x", "xx", False),
+    ("[[:space:]]x", " x", True),
+    ("[[:klingon:]]x", "kx", False),
+    ("[:alpha:]x", "lx", True),
+    ("\\[[:alpha:]x", "[lx", True),
+    ("[a--b]", "a", False),
+    ("[z-a]", "z", False),
+    ("[[a]", "a", True),
+    ("[a&&b]", "&", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "name", "matches"), CLASSES)
+def test_brackets_of_a_pattern_are_those_of_git(pattern: str, name: str, matches: bool) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bool(compiled("/root", [pattern, "never"]).verdict(f"/root/{name}")) == matches
+
+
+def test_patterns_that_mean_nothing_are_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("".join(f"{pattern}/never\n" for pattern, *_ in CLASSES))
+    (tmp_path / "train.py").write_text(LOOP)
+    ran = run("check", ".")
+    assert (ran.code, ran.err) == (1, "")
+
+
+DEEP = [
+    "**/a/**/a/**/b",
+    "**/a" * 20 + "/**/b",
+    "**/*a*a*a*/**/*b*b*b/**/*c*c*c",
+    "a/**/a/**/a/**/c",
+]
+
+
+@pytest.mark.parametrize("pattern", DEEP)
+def test_a_pattern_of_many_folders_is_answered_at_any_depth(pattern: str) -> None:
+    patterns = compiled("/root", [pattern])
+    start = time.process_time()
+    assert not any(patterns.verdict("/root/" + "a/" * depth + "x") for depth in range(0, 800, 2))
+    assert time.process_time() - start < 5
+    deepest = {"b": "a/" * 100 + "b", "c": "abc/" * 3 + "aaa/bbb/ccc/c"}[pattern[-1]]
+    assert patterns.verdict(f"/root/{'a/' * 30}{deepest}")
+
+
+def test_patterns_past_all_reason_are_passed_over(run: Run, tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("train.py\n" + "*a" * 400_000 + "\n" + "x\n" * 50_000)
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / "main.py").write_text(LOOP)
+    start = time.process_time()
+    ran = run("check", ".")
+    assert (ran.code, "train.py" in ran.out) == (1, False)
+    assert time.process_time() - start < 20
+
+
+# What Python knows as an encoding and is none of text, or one in which ASCII is not itself.
+CODECS = [
+    "rot13", "hex", "base64", "zip", "bz2", "uu", "quopri", "idna", "punycode", "undefined", "utf-7",
+    "unicode_escape", "raw_unicode_escape", "utf-16", "utf-32-le", "cp037",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", [1, 2])
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_encoding_of_no_source_is_told_in_one_line(
+    run: Run, tmp_path: Path, codec: str, line: int
+) -> None:
+    head = "#!/usr/bin/env python\n" * (line - 1)
+    (tmp_path / "x.py").write_text(f"{head}# coding: {codec}\n{LOOP}")
+    (tmp_path / "train.py").write_text(LOOP)
+    ran = run("check")
+    assert (ran.code, len(ran.err.splitlines()), ran.err[:6]) == (2, 1, "x.py: ")
+    assert ran.out.startswith("train.py:11:")
+
+
+def test_no_encoding_hides_a_word(run: Run, tmp_path: Path) -> None:
+    hidden = LOOP.replace("backward", r"\x62ackward").replace("zero_grad", r"\x7aero_grad")
+    (tmp_path / "x.py").write_text(f"# coding: unicode_escape\n{hidden}")
+    assert run("check").code == 2
+
+
+@pytest.mark.parametrize("codec", ["latin-1", "cp1252", "gbk", "shift_jis", "euc-jp", "koi8-r"])
+def test_other_encodings_are_read(run: Run, tmp_path: Path, codec: str) -> None:
+    (tmp_path / "x.py").write_text(f"# coding: {codec}\n{LOOP}")
+    assert run("check").out.startswith("x.py:12:")
