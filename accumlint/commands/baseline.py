@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +92,8 @@ def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
     old: dict[Path, Mapping[Known, int]] = {
         file: baseline.load(file) if file.exists() else {} for file in by_file
     }
-    known = Cache(str(config.cache_dir(here)))
+    folder = config.cache_dir(here)
+    known = Cache(os.path.abspath(folder)) if folder else None
     results: list[Checked] = []
     for file, held in by_file.items():
         done = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -247,8 +248,8 @@ def command(
     return max(worst, checking.run(here, targets, work, delivery, cache))
 
 
-def _cache(folder: Path) -> Cache:
+def _cache(folder: Path | None) -> Cache | None:
     # Most of what it imports is asked for by nobody else.
     from accumlint.cache import Cache
 
-    return Cache(str(folder))
+    return Cache(os.path.abspath(folder)) if folder else None
