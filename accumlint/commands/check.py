@@ -15,7 +15,7 @@ from accumlint.commands import checking, options, output
 from accumlint.commands.checking import Delivery, Work
 from accumlint.discovery import find
 from accumlint.problem import Kind
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.look import Look, printable_path
 from accumlint.reporting.paths import repository
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def command(
         output.tell(problem)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if show_files:
-        output.put(printable(target.shown) for target in targets)
+        output.put(printable_path(target.shown) for target in targets)
         return worst
     usual = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
     look = replace(
