@@ -1,25 +1,31 @@
 """Knows what checking a file gave the last time, and whether that still holds.
 
-The cache is a folder with a JSON file for each set of settings. A file without a training loop is known by its size and
-time. What was found in any other rests on the paths that were looked at for it: its own, and those that its imports led
-to or would have led to. Each is known by size and time, and by its text's hash where these differ. A cache that cannot
-be read or written is no cache, and never a fault.
+The cache is a folder with a JSON file for each set of settings, by default the user's own and not in the tree that is
+checked. The names of its files are made with a key that only the user can read: who does not know it, such as the
+author of what is checked, cannot put a file where one is looked for. A file without a training loop is known by its
+size and time. What was found in any other rests on the paths that were looked at for it: its own, and those that its
+imports led to or would have led to. Each is known by size and time, and by its text's hash where these differ. A
+cache that cannot be read or written is no cache, and never a fault.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
+import re
+import secrets
 import stat
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from accumlint import packs
+from accumlint import config, packs
+from accumlint.files import contents
 from accumlint.plain import plain, rich
 from accumlint.report import Checked
 
@@ -32,7 +38,13 @@ if TYPE_CHECKING:
 # A time may stand still for that long while a file is written again (FAT counts in two seconds).
 _MOMENT = 2 * 10**9
 _MONTH = 30 * 24 * 3600
-TAG = "CACHEDIR.TAG"
+# A run that was killed may have left such a file; none takes longer to write it.
+_HOUR = 3600
+# Seconds to wait for another run that writes the same file.
+_PATIENCE = 2.0
+_LARGEST = 512 * 1024 * 1024
+TAG, KEY = "CACHEDIR.TAG", "key"
+_MADE = re.compile(r"[0-9a-f]{32}\.json(?P<part>\.\d+\.\d+)?|key(?P<begun>\.[0-9a-f]{16})")
 _TAGGED = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# What accumlint found the last time; may be removed at any time.\n"
@@ -43,10 +55,11 @@ State: TypeAlias = "str | list[int | str]"
 
 
 class Cache:
-    """What earlier runs found in files, kept in a folder."""
+    """What earlier runs found in files, kept in a folder; nothing where that is none of ours, or there is no key."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.key = _key() if not os.path.lexists(folder) or _is_usable(folder) else None
         self.paths = _Paths()
         self._shelves: dict[Settings, _Shelf] = {}
 
@@ -70,7 +83,7 @@ class Cache:
 
     def save(self) -> None:
         """Writes what is new."""
-        changed = [shelf for shelf in self._shelves.values() if shelf.is_changed]
+        changed = [shelf for shelf in self._shelves.values() if shelf.is_changed and self.key]
         with contextlib.suppress(OSError):
             if changed:
                 self._furnish()
@@ -79,26 +92,114 @@ class Cache:
 
     def _shelf(self, settings: Settings) -> _Shelf:
         if settings not in self._shelves:
-            name = _hash(repr((settings, _text(settings.baseline))))[:16]
-            file = os.path.join(self.folder, f"{name}.json")
+            about = repr((settings, _text(settings.baseline))).encode("utf-8", "backslashreplace")
+            name = hmac.new(self.key, about, sha256).hexdigest()[:32] if self.key else ""
+            file = os.path.join(self.folder, f"{name}.json") if name else ""
             self._shelves[settings] = _Shelf(file, self.paths)
         return self._shelves[settings]
 
     def _furnish(self) -> None:
         """Makes the folder, tells git and backups to pass it over, and removes what was not used for long."""
         os.makedirs(self.folder, exist_ok=True)
-        if os.listdir(self.folder) and not os.path.exists(os.path.join(self.folder, TAG)):
-            # Somebody's folder was named: it must not be hidden, nor be cleaned one day.
-            return
         for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
             file = os.path.join(self.folder, name)
             with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as stream:
                 stream.write(text)
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                is_old = entry.stat(follow_symlinks=False).st_mtime < time.time() - _MONTH
-                if is_old and ".json" in entry.name:
-                    os.unlink(entry.path)
+        for path, part in made_in(self.folder):
+            age = time.time() - os.lstat(path).st_mtime
+            if age > (_HOUR if part else _MONTH):
+                os.unlink(path)
+
+
+def is_ours(folder: str) -> bool:
+    """True for a folder that accumlint made, and not for a link to one."""
+    with contextlib.suppress(OSError):
+        tag = contents(os.path.join(folder, TAG), len(_TAGGED), follow=False)
+        return not os.path.islink(folder) and tag == _TAGGED.encode()
+    return False
+
+
+def made_in(folder: str) -> list[tuple[str, bool]]:
+    """The files that runs made in a folder, and whether each is a part that was not finished."""
+    with os.scandir(folder) as entries:
+        return [
+            (entry.path, bool(match["part"] or match["begun"]))
+            for entry in entries
+            if (match := _MADE.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
+        ]
+
+
+def _is_usable(folder: str) -> bool:
+    """False for somebody's folder: it must not be hidden, nor be cleaned one day."""
+    if is_ours(folder):
+        return True
+    with contextlib.suppress(OSError):
+        # The key, and what another run has just begun with.
+        known = {KEY, TAG, ".gitignore"}
+        return not os.path.islink(folder) and all(
+            name in known or name.startswith(f"{KEY}.") for name in os.listdir(folder)
+        )
+    return False
+
+
+def _key() -> bytes | None:
+    """What the names of our files are made with: the user's own, or None where there is no place to keep it."""
+    try:
+        home = config.user_cache()
+        if home is None:
+            return None
+        file = os.path.join(home, KEY)
+        if not os.path.lexists(file):
+            _make_key(file)
+        found = os.lstat(file)
+        # One that others may read, or that came with a checkout, is no secret.
+        is_own = os.name == "nt" or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
+        key = contents(file, 64, follow=False)
+        return key if is_own and len(key) == 64 else None
+    except OSError:
+        return None
+
+
+def _make_key(file: str) -> None:
+    """Makes a key, unless another run does so first."""
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    temporary = f"{file}.{secrets.token_hex(8)}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+    except OSError:
+        # Not every file system has such links.
+        os.replace(temporary, file)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Generator[None]:
+    """While no other run writes in a folder, as far as the system can tell."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
 
 
 class _Paths:
@@ -120,8 +221,7 @@ class _Paths:
     def hash(self, path: str) -> str:
         if path not in self._hashes:
             try:
-                with open(path, "rb") as file:
-                    self._hashes[path] = sha256(file.read()).hexdigest()
+                self._hashes[path] = sha256(contents(path)).hexdigest()
             except OSError:
                 self._hashes[path] = ""
         return self._hashes[path]
@@ -162,8 +262,12 @@ class _Shelf:
     def __init__(self, file: str, paths: _Paths) -> None:
         self.file = file
         self.paths = paths
-        self.is_changed = False
         self.known: dict[str, Any] = _loaded(file)
+        self.new: dict[str, Any] = {}
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self.new)
 
     def find(self, target: Target) -> Checked | None:
         try:
@@ -185,23 +289,26 @@ class _Shelf:
         texts = [target.file, *sorted(read)]
         if not self.paths.size_and_time(target.file) or not all(map(self.paths.is_settled, texts)):
             return
-        self.is_changed = True
         if checked == Checked(target.shown) and not read and not met:
-            self.known[target.file] = self.paths.size_and_time(target.file)
+            self.new[target.file] = self.paths.size_and_time(target.file)
             return
         rests_on = [[path, self.paths.text(path)] for path in texts]
         rests_on += [[path, self.paths.kind(path)] for path in sorted(met)]
-        self.known[target.file] = [target.shown, rests_on, plain(checked)]
+        self.new[target.file] = [target.shown, rests_on, plain(checked)]
 
     def save(self) -> None:
-        """Writes what is known of files that are still there. Of two runs, the last one has its way."""
+        """Adds what is new to what other runs have written, and leaves out files that are gone."""
+        with _alone(os.path.dirname(self.file)):
+            self._save({**_loaded(self.file), **self.new})
+
+    def _save(self, held: dict[str, Any]) -> None:
         # Many results rest on the same few states, which stand in the file once.
         states: dict[str, int] = {}
 
         def number(pair: object) -> int:
             return states.setdefault(json.dumps(pair), len(states))
 
-        known = {file: entry for file, entry in self.known.items() if self.paths.stat(file)}
+        known = {file: entry for file, entry in held.items() if self.paths.stat(file)}
         for file, entry in known.items():
             if len(entry) == 3:
                 shown, rests_on, result = entry
@@ -221,8 +328,7 @@ class _Shelf:
 def _loaded(file: str) -> dict[str, Any]:
     """What a file of the cache holds; nothing where it is broken, or made by other code."""
     try:
-        with open(file, encoding="ascii") as stream:
-            held = json.load(stream)
+        held = json.loads(contents(file, _LARGEST, follow=False))
         if held["installed"] != _installed() or held["code"] != _stamp(held["folders"]):
             return {}
         states = held["states"]
@@ -272,7 +378,7 @@ def _lines(folder: str) -> Iterator[str]:
 def _text(file: Path | None) -> str:
     """The text of a baseline: which findings it knows is part of the settings."""
     try:
-        return file.read_bytes().hex() if file else ""
+        return contents(file).hex() if file else ""
     except OSError:
         return ""
 

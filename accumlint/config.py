@@ -82,10 +82,9 @@ class Settings:
         of_severity = (rule for rule, _ in self.severity)
         return (*self.select, *self.extend_select, *self.ignore, *in_files, *of_severity)
 
-    @property
-    def rule_files(self) -> list[str]:
-        """The files that name folders of rules."""
-        held = (setting.origins for setting in self.all if setting.name == "rule-folders")
+    def files_that_set(self, name: str) -> list[str]:
+        """The files that set a key."""
+        held = (setting.origins for setting in self.all if setting.name == name)
         return [origin for origins in held for origin in origins if origin != TYPED]
 
 
@@ -145,9 +144,25 @@ def _settings(root: Path, file: Path | None, options: Options) -> Settings:
     )
 
 
-def cache_dir(held: Settings) -> Path:
+def cache_dir(held: Settings) -> Path | None:
     """The folder of the cache of a run for whose current folder these settings hold."""
-    return held.cache_dir or held.root / ".accumlint_cache"
+    return held.cache_dir or user_cache()
+
+
+def user_cache() -> Path | None:
+    """The user's folder for what may be lost, as each system has it; None for who has no home."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    places = {
+        "win32": ("LOCALAPPDATA", home / "AppData/Local"),
+        "darwin": ("", home / "Library/Caches"),
+    }
+    variable, usual = places.get(sys.platform, ("XDG_CACHE_HOME", home / ".cache"))
+    named = os.environ.get(variable, "")
+    # The standard has relative paths passed over: they would lead into the tree.
+    return (Path(named) if os.path.isabs(named) else usual) / "accumlint"
 
 
 def forget() -> None:

@@ -170,7 +170,12 @@ KEYS = {
             "Folders of rules of one's own; executed, so the file must be named with --config.",
             adds=True,
         ),
-        Key("cache-dir", Kind.FILE, "The folder of the cache; usually .accumlint_cache.", ""),
+        Key(
+            "cache-dir",
+            Kind.FILE,
+            "The folder of the cache, usually the user's; the file must be named with --config.",
+            "",
+        ),
         Key("baseline", Kind.FILE, "The file of known findings, which are not reported.", ""),
     )
 }

@@ -89,7 +89,7 @@ def sources(labelled: Sequence[Loop], repositories: Path) -> Iterator[tuple[Sequ
         by_file[loop.file].append(loop)
     for (repository, commit, path), held in by_file.items():
         shown = subprocess.run(
-            ["git", "-C", str(repositories / repository), "show", f"{commit}:{path}"],
+            ["git", "-C", str(repositories / repository), "cat-file", "blob", f"{commit}:{path}"],
             capture_output=True,
             check=False,
         )

@@ -22,6 +22,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*long[::2], *short[:half], *long[1::2], *short[half:]]
 
 
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the test's user for caches."""
+    home = tmp_path_factory.mktemp("cache")
+    for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(home))
+    return home / "accumlint"
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """The command, run in a folder of the test's own."""

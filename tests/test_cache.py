@@ -71,9 +71,14 @@ def settle(folder: Path) -> None:
         os.utime(file, (time.time() - 1000, time.time() - 1000 - number))
 
 
-def known(folder: Path) -> dict[str, object]:
-    """What the caches of a folder know, by file name."""
-    caches = (folder / ".accumlint_cache").glob("*.json")
+def stored() -> list[Path]:
+    """The files of the user's cache."""
+    return list(Path(os.environ["XDG_CACHE_HOME"], "accumlint").glob("*.json"))
+
+
+def known() -> dict[str, object]:
+    """What the user's cache knows, by file name."""
+    caches = stored()
     held = [json.loads(cache.read_text())["known"] for cache in caches]
     return {Path(file).name: entry for each in held for file, entry in each.items()}
 
@@ -92,7 +97,7 @@ def test_the_second_run_says_the_same_and_checks_nothing(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     first = run("check", "--output-format", name)
-    assert (first.code, set(known(tree))) == (
+    assert (first.code, set(known())) == (
         1, {"train.py", "main.py", "helper.py", "data.py", "notes.ipynb"},
     )  # fmt: skip
     unchecked(monkeypatch)
@@ -147,14 +152,14 @@ def test_a_file_that_was_only_touched_is_not_checked_again(
 def test_what_was_written_a_moment_ago_is_not_kept(run: Run, tree: Path) -> None:
     (tree / "helper.py").write_text(HELPER)
     run("check")
-    assert set(known(tree)) == {"train.py", "data.py", "notes.ipynb"}
+    assert set(known()) == {"train.py", "data.py", "notes.ipynb"}
 
 
 def test_what_went_wrong_is_not_kept(run: Run, tree: Path) -> None:
     (tree / "main.py").write_text("def backward(:\n    loss.backward()\n")
     settle(tree)
     assert run("check").code == run("check").code == 2
-    assert "main.py" not in known(tree)
+    assert "main.py" not in known()
 
 
 @pytest.mark.parametrize("about", ["installed", "code"])
@@ -162,7 +167,7 @@ def test_what_other_code_found_is_found_anew(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, about: str
 ) -> None:
     run("check")
-    for cache in (tree / ".accumlint_cache").glob("*.json"):
+    for cache in stored():
         cache.write_text(json.dumps({**json.loads(cache.read_text()), about: "other"}))
     unchecked(monkeypatch)
     assert run("check").code == 3
@@ -181,10 +186,10 @@ BROKEN = {
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 def test_a_broken_cache_is_none(run: Run, tree: Path, text: str) -> None:
     first = run("check")
-    for cache in (tree / ".accumlint_cache").glob("*.json"):
+    for cache in stored():
         cache.write_text(text, encoding="latin-1")
     assert run("check") == first
-    assert known(tree)
+    assert known()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +199,7 @@ def test_a_broken_cache_is_none(run: Run, tree: Path, text: str) -> None:
 )  # fmt: skip
 def test_a_broken_entry_is_checked_again(run: Run, tree: Path, entry: object) -> None:
     first = run("check")
-    for cache in (tree / ".accumlint_cache").glob("*.json"):
+    for cache in stored():
         held = json.loads(cache.read_text())
         held["known"] = dict.fromkeys(held["known"], entry)
         cache.write_text(json.dumps(held))
@@ -206,7 +211,7 @@ def test_a_place_that_cannot_be_written_is_no_fault(run: Run, tree: Path) -> Non
     first = run("check", "--no-cache")
     for folder in ("file/below", "/proc/none", "a" * 300):
         assert run("check", "--cache-dir", folder) == first
-    assert not (tree / ".accumlint_cache").exists()
+    assert not stored()
 
 
 def test_runs_at_once_do_not_disturb_each_other(run: Run, tree: Path) -> None:
@@ -216,30 +221,56 @@ def test_runs_at_once_do_not_disturb_each_other(run: Run, tree: Path) -> None:
         subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     assert {one.communicate()[0] for one in runs} == {alone.out}
-    assert len(known(tree)) == 5
+    assert len(known()) == 5
     assert run("check") == alone
 
 
-def test_the_cache_stands_where_it_is_told_and_can_be_removed(run: Run, tree: Path) -> None:
+def test_the_cache_stands_where_it_is_told_and_can_be_removed(
+    run: Run, tree: Path, cache_home: Path
+) -> None:
     run("check", "--cache-dir", "one")
-    (tree / "accumlint.toml").write_text('cache-dir = "two"\n')
-    config.forget()
-    run("check")
-    assert not (tree / ".accumlint_cache").exists()
-    for name in ("one", "two"):
-        assert (tree / name / ".gitignore").read_text() == "*\n"
-        assert (
-            (tree / name / TAG)
-            .read_text()
-            .startswith("Signature: 8a477f597d28d172789f06886806bc55")
-        )
-    assert run("clean").out == "Removed two/\n"
+    run("check", "--config", "cache-dir=two")
+    assert not stored()
+    for folder in (tree / "one", tree / "two"):
+        assert (folder / ".gitignore").read_text() == "*\n"
+        assert (folder / TAG).read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    assert run("clean", "--config", "cache-dir=two").out == "Removed two/\n"
     assert run("clean", "--cache-dir", "one").code == 0
     assert not (tree / "one").exists()
+    run("check")
+    assert len(stored()) == 1
+    assert run("clean").out == f"Removed {cache_home}/\n"
+    assert not cache_home.exists()
     assert run("clean").out == ""
 
 
 def test_only_a_cache_is_removed(run: Run, tree: Path) -> None:
     ran = run("clean", "--cache-dir", ".")
-    assert (ran.code, ran.err) == (2, f"accumlint: {tree}: holds no {TAG}, so it is no cache\n")
+    assert ran.code == 2
+    assert ran.err == f"accumlint: {tree}: holds no {TAG} of accumlint, so it is no cache\n"
     assert (tree / "train.py").exists()
+
+
+def test_runs_at_once_keep_what_each_of_them_found(run: Run, tree: Path) -> None:
+    files = ["train.py", "main.py", "helper.py", "data.py", "notes.ipynb"]
+    command = [sys.executable, "-m", "accumlint", "check"]
+    runs = [
+        subprocess.Popen([*command, file], cwd=tree, stdout=subprocess.DEVNULL) for file in files
+    ]
+    for one in runs:
+        one.wait()
+    assert set(known()) == set(files)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix does")
+def test_a_run_that_is_killed_leaves_a_whole_cache(run: Run, tree: Path) -> None:
+    alone = run("check", "--no-cache")
+    command = [sys.executable, "-m", "accumlint", "check"]
+    for delay in (0.2, 0.4, 0.6, 0.8):
+        killed = subprocess.Popen(command, cwd=tree, stdout=subprocess.DEVNULL)
+        time.sleep(delay)
+        killed.kill()
+        killed.wait()
+        assert all(json.loads(cache.read_text())["known"] for cache in stored())
+        assert run("check") == alone
+    assert len(known()) == 5

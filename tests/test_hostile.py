@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 import time
 import warnings
@@ -231,3 +232,65 @@ def test_no_encoding_hides_a_word(run: Run, tmp_path: Path) -> None:
 def test_other_encodings_are_read(run: Run, tmp_path: Path, codec: str) -> None:
     (tmp_path / "x.py").write_text(f"# coding: {codec}\n{LOOP}")
     assert run("check").out.startswith("x.py:12:")
+
+
+NUMBERS = [
+    "10**400", "range(10**400)", "range(10**30)", "range(-2**63, 2**63)", "1e400", "int(1e400)", "float('inf')",
+    "round(5, -10**10)", "pow(10, 10**10)", "1 << 10**9", "9" * 400, "0x" + "f" * 3900, "[0] * 10**10",
+    "'a' * 10**400", "sorted(range(10**9))", "10**10**10", "7 / 10**400", "0.0 ** -1", "len(range(10**400))",
+]  # fmt: skip
+PLACES = {
+    "a constant": "STEPS = {0}\n" + LOOP.replace("range(accumulation_steps)", "range(STEPS)"),
+    "a loop": LOOP.replace("range(accumulation_steps)", "{0}"),
+    "a range": LOOP.replace("range(accumulation_steps)", "range({0})"),
+    "a divisor": LOOP.replace("loss.backward()", "(loss / ({0})).backward()"),
+    "a condition": LOOP.replace(
+        "optimizer.step()", "optimizer.step() if len(loader) % ({0}) == 0 else None"
+    ),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("place", PLACES)
+def test_numbers_past_all_measure_are_no_fault(run: Run, tmp_path: Path, place: str) -> None:
+    for at, number in enumerate(NUMBERS):
+        (tmp_path / f"x{at}.py").write_text(PLACES[place].format(number))
+    start = time.process_time()
+    ran = run("check", "--no-cache", "-j", "1")
+    assert (ran.code in (0, 1), ran.err) == (True, "")
+    assert time.process_time() - start < 40
+
+
+GROWING = {
+    "a number": ("x = 7", "x = x * x"),
+    "a fraction": ("x = 7 / 3", "x = x * x + 1 / x"),
+    "a text": ("x = 'ab'", "x = x + x"),
+    "a list": ("x = [1]", "x = x + x"),
+    "a list that is repeated": ("x = [1]", "x = x * 999"),
+    "a list in place": ("x = [1]", "x += x"),
+    "a list in itself": ("x = []", "x.append(x)"),
+    "a tuple": ("x = (1,)", "x = x + x"),
+    "a sum": ("x = model(0).loss", "x = x + x"),
+    "a comparison": ("x = model", "x = (x == x) == (x == x)"),
+    "a maximum": ("x = model", "x = max(x, x)"),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", GROWING)
+def test_what_doubles_with_each_statement_stays_small(tmp_path: Path, name: str) -> None:
+    first, again = GROWING[name]
+    begin = "    batches = iter(loader)\n"
+    body = "".join(f"            {row}\n" for row in [again] * 40)
+    source = LOOP.replace(begin, f"{begin}    {first}\n")
+    source = source.replace(
+        "            loss.backward()", f"{body}            (loss / x).backward()"
+    )
+    (tmp_path / "x.py").write_text(source)
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))"
+    code = f"{limits}; from accumlint.cli import main; main(['check', '--no-cache', '-q'])"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode in (0, 1), "Traceback" in ran.stderr) == (True, False), ran.stderr

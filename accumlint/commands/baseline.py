@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from accumlint.config import Options
 from accumlint.discovery import Target, find
 from accumlint.problem import Kind
 from accumlint.report import Checked, Report
-from accumlint.reporting.look import printable
+from accumlint.reporting.look import printable, printable_path
 from accumlint.reporting.words import count
 
 _Renewed = Callable[
@@ -71,8 +72,8 @@ def show(configs: options.Configs, isolated: bool, known: Path | None) -> None:
     for item, number in sorted(items.items()):
         where = f"{item.file}: {item.code}{f' in {item.scope}' if item.scope else ''}"
         times = f" ({number} times)" if number > 1 else ""
-        click.echo(printable(f"{where}: {item.statement}{times}"))
-    click.echo(f"{count(sum(items.values()), 'finding')} known in {config.shown(file)}")
+        click.echo(printable_path(f"{where}: {item.statement}{times}"))
+    click.echo(f"{count(sum(items.values()), 'finding')} known in {printable(config.shown(file))}")
 
 
 def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
@@ -91,7 +92,8 @@ def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
     old: dict[Path, Mapping[Known, int]] = {
         file: baseline.load(file) if file.exists() else {} for file in by_file
     }
-    known = Cache(str(config.cache_dir(here)))
+    folder = config.cache_dir(here)
+    known = Cache(os.path.abspath(folder)) if folder else None
     results: list[Checked] = []
     for file, held in by_file.items():
         done = [
@@ -103,7 +105,9 @@ def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
         new = renewed(old[file], reports, read, file)
         if new != old[file] or not file.exists():
             baseline.save(file, new)
-        click.echo(f"{count(sum(new.values()), 'finding')} known in {config.shown(file)}")
+        click.echo(
+            f"{count(sum(new.values()), 'finding')} known in {printable(config.shown(file))}"
+        )
     if here.baseline is None:
         click.echo(f'To use it, name it in the settings: baseline = "{baseline.USUAL}"', err=True)
     all_problems = (*problems, *(problem for result in results for problem in result.problems))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from accumlint.commands import checking, options, output
 from accumlint.commands.checking import Delivery, Work
 from accumlint.discovery import find
 from accumlint.problem import Kind
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.look import Look, printable_path
 from accumlint.reporting.paths import repository
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def command(
         output.tell(problem)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if show_files:
-        output.put(printable(target.shown) for target in targets)
+        output.put(printable_path(target.shown) for target in targets)
         return worst
     usual = output_format or here.output_format or ("full" if sys.stdout.isatty() else "concise")
     look = replace(
@@ -247,8 +248,8 @@ def command(
     return max(worst, checking.run(here, targets, work, delivery, cache))
 
 
-def _cache(folder: Path) -> Cache:
+def _cache(folder: Path | None) -> Cache | None:
     # Most of what it imports is asked for by nobody else.
     from accumlint.cache import Cache
 
-    return Cache(str(folder))
+    return Cache(os.path.abspath(folder)) if folder else None

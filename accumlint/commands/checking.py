@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from accumlint import check
 from accumlint.commands import output
@@ -188,12 +189,25 @@ def _differences(
     """The diff of each file that would change."""
     from accumlint.reporting.difference import difference
 
+    verbatim = not _is_read(sys.stdout)
     for result in results:
         if result.is_changed:
             progress.clear()
             for name, before, after in result.changes:
-                yield "".join(difference(before, after, name, look)).removesuffix("\n")
+                rows = difference(before, after, name, look, verbatim=verbatim)
+                yield "".join(rows).removesuffix("\n")
         kept.extend(_kept([result.checked], [], progress))
+
+
+def _is_read(stream: TextIO) -> bool:
+    """True where a person reads the output, or a CI system obeys it; programs such as `git apply` want it verbatim."""
+    if stream.isatty():
+        return True
+    is_log = bool(os.environ.get("GITHUB_ACTIONS") or os.environ.get("TF_BUILD"))
+    try:
+        return is_log and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return is_log
 
 
 def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:

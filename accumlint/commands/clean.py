@@ -10,6 +10,7 @@ import click
 from accumlint import cache, config
 from accumlint.commands import options
 from accumlint.problem import Misuse
+from accumlint.reporting.look import printable
 
 
 @click.command()
@@ -18,17 +19,22 @@ from accumlint.problem import Misuse
 @options.CACHE_DIR
 def command(configs: options.Configs, isolated: bool, cache_dir: Path | None) -> None:
     """Removes the cache."""
-    settings = config.settings(Path.cwd(), options.settled(configs, isolated))
-    folder = cache_dir or config.cache_dir(settings)
-    if not folder.exists():
+    settings = options.here(options.settled(configs, isolated))
+    named = cache_dir or config.cache_dir(settings)
+    if named is None or not os.path.lexists(named):
         return
+    folder = Path(os.path.abspath(named))
     # A folder that was named by mistake is not touched, nor what others put into ours.
-    if not (folder / cache.TAG).is_file():
-        raise Misuse(f"{config.shown(folder)}: holds no {cache.TAG}, so it is no cache")
+    if not cache.is_ours(str(folder)):
+        raise Misuse(
+            f"{config.shown(folder)}: holds no {cache.TAG} of accumlint, so it is no cache"
+        )
     try:
-        for file in (*folder.glob("*.json"), folder / ".gitignore", folder / cache.TAG):
-            file.unlink(missing_ok=True)
+        for path, _ in cache.made_in(str(folder)):
+            os.unlink(path)
+        for name in (".gitignore", cache.KEY, cache.TAG):
+            (folder / name).unlink(missing_ok=True)
         folder.rmdir()
     except OSError as problem:
         raise Misuse(f"{config.shown(folder)}: cannot be removed: {problem.strerror}") from None
-    click.echo(f"Removed {config.shown(folder)}{os.sep}")
+    click.echo(printable(f"Removed {config.shown(folder)}{os.sep}"))

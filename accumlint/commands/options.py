@@ -77,8 +77,8 @@ BASELINE = click.option(
 )
 CACHE_DIR = click.option(
     "--cache-dir",
-    type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
-    help="The folder of the cache (.accumlint_cache beside the settings).",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the cache (accumlint in the user's cache folder).",
 )
 COLOR = click.option(
     "--color",
@@ -88,6 +88,13 @@ COLOR = click.option(
     callback=_look,
     help="When to use colours; auto obeys NO_COLOR and FORCE_COLOR.",
 )
+
+
+# What a file must be named for to set, and why.
+_RESERVED = {
+    "rule-folders": "hold code that is executed",
+    "cache-dir": "says where files are written and removed",
+}
 
 
 def settled(configs: Configs, isolated: bool, known: Path | None = None) -> Options:
@@ -102,14 +109,15 @@ def here(asked: Options) -> Settings:
     """The settings of the current folder, once the rules of their folders are in the catalogue.
 
     Raises:
-        ConfigError: when a file brings rules that nobody has named: it may be somebody else's, and rules are executed.
+        ConfigError: when a file that nobody has named decides what only the user may: it may be somebody else's.
     """
     held = config.settings(Path.cwd(), asked)
     if asked.config is None:
-        for file in held.rule_files:
-            raise ConfigError(
-                f"{file}: rule-folders hold code that is executed; to allow it, name the file: --config {file}"
-            )
+        for key, what in _RESERVED.items():
+            for file in held.files_that_set(key):
+                raise ConfigError(
+                    f"{file}: {key} {what}; to allow it, name the file: --config {file}"
+                )
     packs.add(held.rule_folders)
     return held
 

@@ -13,6 +13,8 @@ from accumlint.config import FILES
 from accumlint.discovery import Target
 from accumlint.problem import Misuse
 
+# The command, with nothing imported from the current folder: it is the tree that is checked.
+RUN = "import sys; sys.path[:] = filter(None, sys.path); from accumlint.cli import main; main()"
 _SUFFIXES = (".py", ".ipynb", ".gitignore", *FILES)
 
 
@@ -36,7 +38,7 @@ def watch(arguments: Sequence[str], paths: Iterable[str], targets: Iterable[Targ
     )
     # From here on no change is missed, not even one while files are checked.
     next(changes)
-    command = [sys.executable, "-m", "accumlint", "check", *arguments]
+    command = [sys.executable, "-c", RUN, "check", *arguments]
     while True:
         # Only a terminal is cleared: a pipe gets one check after the other.
         click.clear()

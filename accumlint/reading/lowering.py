@@ -213,6 +213,8 @@ class _Lowering:
             case ast.Call(func=func, args=args, keywords=keywords):
                 given = (*map(self.argument, args), *map(self.keyword, keywords))
                 return p.Call(node, self.expr(func), given)
+            case ast.Constant(value=int() as number) if number.bit_length() > 64:
+                return p.Opaque(node)
             case ast.Constant(value=value):
                 # In an index, `...` takes all of each dimension that the others leave.
                 return p.Slice(node, None, None, None) if value is ... else p.Const(node, value)

@@ -24,7 +24,7 @@ def markdown(results: Iterable[Checked], look: Look) -> Iterator[str]:
     yield "### accumlint"
     yield ""
     for line in summary(seen, plain):
-        yield _text(line)
+        yield text(line)
         yield ""
     severities = ("error", "warning", "info")
     reports = sorted(
@@ -47,21 +47,23 @@ def markdown(results: Iterable[Checked], look: Look) -> Iterator[str]:
 
 def _row(report: Report, look: Look) -> str:
     place = f"{relative(report.file, look.root)}:{report.mark.where}"
-    told = "<br>".join(_text(line) for line in (report.headline, *report.gradients))
+    told = "<br>".join(text(line) for line in (report.headline, *report.gradients))
     return f"| {report.severity} | {report.code} {report.name} | {_code(place)} | {told} |"
 
 
-def _text(text: str) -> str:
+def text(written: str, *, tags: bool = True) -> str:
     """Text in which code between backticks stays code, and nothing else is taken for Markdown."""
-    pieces = text.split("`")
+    pieces = written.split("`")
     if len(pieces) % 2 == 0:
-        return _plain(text)
-    return "".join(_code(p) if index % 2 else _plain(p) for index, p in enumerate(pieces))
+        return _plain(written)
+    return "".join(_code(p, tags) if index % 2 else _plain(p) for index, p in enumerate(pieces))
 
 
-def _code(text: str) -> str:
-    """Code that may hold backticks and bars; Markdown is read inside of tags, too."""
-    return f"<code>{_plain(text)}</code>" if text else ""
+def _code(text: str, tags: bool = True) -> str:
+    """Code that may hold backticks and bars, for Markdown is read inside of tags, too; without tags it holds none."""
+    if not text:
+        return ""
+    return f"<code>{_plain(text)}</code>" if tags else f"`{printable(text)}`"
 
 
 def _plain(text: str) -> str:

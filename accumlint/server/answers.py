@@ -9,7 +9,8 @@ from lsprotocol import types
 from accumlint import packs
 from accumlint.place import Place
 from accumlint.report import Edit, Mark, Report
-from accumlint.reporting.look import Look
+from accumlint.reporting.look import Look, printable
+from accumlint.reporting.markdown import text
 from accumlint.reporting.pages import page
 from accumlint.server.opened import Opened
 
@@ -87,8 +88,8 @@ def _edit(opened: Opened, edits: Iterable[Edit], ranges: Ranges) -> types.Worksp
 
 def _told(report: Report) -> str:
     lines = [f"**{report.code} {report.name}** ({report.severity}, {report.confidence})", ""]
-    lines += [report.headline, ""]
+    lines += [text(report.headline, tags=False), ""]
     story = [*(f"{mark.place.line}  {mark.message}" for mark in report.timeline)]
     if shown := [*story, *([""] if story and report.gradients else []), *report.gradients]:
-        lines += ["```text", *shown, "```", ""]
+        lines += ["```text", *map(printable, shown), "```", ""]
     return "\n".join((*lines, *page(packs.rule(packs.find(report.code)), Look())))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import parts as p
@@ -51,11 +50,7 @@ def call_builtin(
             return (found,)
         case "int" | "float":
             if isinstance(first, Number):
-                return (
-                    int(first)
-                    if name == "int"
-                    else (first if isinstance(first, Fraction | int) else float(first)),
-                )
+                return (numeric(name, [first]) if name == "int" else first,)
             if isinstance(first, Unknown):
                 return (detached(first) if first.tensor else first,)
             return (0 if not args else Unknown(name),)

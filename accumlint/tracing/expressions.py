@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from accumlint.reading import names
 from accumlint.reading import parts as p
 from accumlint.tracing.leaving import Stopped, TooFar
+from accumlint.tracing.numeric import is_handy, power
 from accumlint.tracing.state import MAX_NODES, Loop
 from accumlint.tracing.tensors import derived
 from accumlint.tracing.values import (
+    MOST,
     Batch,
     Closure,
     Counted,
@@ -116,16 +118,20 @@ class Expressions:
             self.machine.naming.modulus(right)
         if op == "/" and not isinstance(left, float) and not isinstance(right, float) and right:
             found = Fraction(left) / Fraction(right)
-            return int(found) if found.denominator == 1 else found
+            if is_handy(found):
+                return int(found) if found.denominator == 1 else found
         try:
             result = _worked_out(op, left, right)
         except (ArithmeticError, ValueError, TypeError):
             return Unknown(f"{left} {op} {right}")
-        return result if isinstance(result, Number) else Unknown(f"{left} {op} {right}")
+        is_known = isinstance(result, Number) and is_handy(result)
+        return result if is_known else Unknown(f"{left} {op} {right}")
 
     def _sequences(
         self, op: str, left: list[Value] | tuple[Value, ...] | str, right: Value, node: p.Node
     ) -> Value:
+        if isinstance(right, list | tuple | str) and len(left) + len(right) > MOST:
+            return Unknown(p.shown(node))
         if op == "+" and isinstance(left, list) and isinstance(right, list):
             return [*left, *right]
         if op == "+" and isinstance(left, tuple) and isinstance(right, tuple):
@@ -134,8 +140,8 @@ class Expressions:
             return _in_front(left, right, node)
         if op == "+" and isinstance(left, str) and isinstance(right, str):
             return left + right
-        if op == "*" and isinstance(left, list) and isinstance(right, int) and right < 1000:
-            return left * right
+        if op == "*" and isinstance(left, list) and isinstance(right, int):
+            return left * right if len(left) * right <= MOST else Unknown(p.shown(node))
         return Unknown(p.shown(node))
 
     def _unary(self, node: p.Node) -> Value:
@@ -584,8 +590,7 @@ def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None
         case "%":
             return left % right
         case "**":
-            # A power too big to be a size or a rate would only keep us busy.
-            return left**right if abs(right) <= 64 and abs(left) <= 1e9 else None
+            return power(left, right)
         case _:
             return (
                 _bits(op, left, right) if isinstance(left, int) and isinstance(right, int) else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import names
 from accumlint.reading import parts as p
 from accumlint.tracing.leaving import Leave, PythonError
+from accumlint.tracing.numeric import is_handy
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -154,6 +155,7 @@ class Iterating:
             isinstance(start, Number)
             and isinstance(stop, Number)
             and isinstance(step, Number)
+            and all(map(is_handy, (start, stop, step)))
             and int(step)
         ):
             numbers = range(int(start), int(stop), int(step))

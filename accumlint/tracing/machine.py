@@ -34,6 +34,7 @@ from accumlint.tracing.things import Things
 from accumlint.tracing.unfollowed import Unfollowed
 from accumlint.tracing.updating import Updating
 from accumlint.tracing.values import (
+    MOST,
     Batch,
     ClassValue,
     Closure,
@@ -224,7 +225,7 @@ class Machine:
         target = p.dotted(node.target)
         if isinstance(old, list) and node.op == "+":
             if isinstance(value, list | tuple):
-                old.extend(value)
+                old.extend(value[:MOST])
             return None
         new = self.expressions.arithmetic(node.op, old, value, node)
         if node.op in ("+", "-") and isinstance(new, Unknown):

@@ -20,9 +20,25 @@ def numeric(name: str, args: list[Value]) -> Value:
             found = _worked_out(name, numbers)
         except (ArithmeticError, ValueError, TypeError):
             found = None
-        if found is not None:
+        if isinstance(found, Number) and is_handy(found):
             return found
     return Unknown(f"{name}({', '.join(word(a) for a in args)})")
+
+
+def is_handy(number: Number) -> bool:
+    """False for numbers that are no size, count or rate of any training, and that would only keep us busy."""
+    match number:
+        case int():
+            return number.bit_length() < 64
+        case Fraction():
+            return number.denominator.bit_length() + number.numerator.bit_length() < 1024
+        case _:
+            return math.isfinite(number)
+
+
+def power(base: Number, exponent: Number) -> Number | complex | None:
+    """`base ** exponent`; None where the result is no handy number."""
+    return base**exponent if abs(exponent) <= 64 and abs(base) <= 1e9 else None
 
 
 def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
@@ -40,7 +56,7 @@ def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
         case "round", [number]:
             return round(number)
         case "round", [number, int() as digits]:
-            return round(number, digits)
+            return round(number, digits) if abs(digits) <= 64 else None
         case "ceil", [number]:
             return math.ceil(number)
         case "floor", [number]:
@@ -54,7 +70,7 @@ def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
         case "log", [number, base]:
             return math.log(_plain(number), _plain(base))
         case "pow", [base, exponent]:
-            return base**exponent
+            return power(base, exponent)
         case "pow", [int() as base, int() as exponent, int() as modulus]:
             return pow(base, exponent, modulus)
         case "gcd", _:

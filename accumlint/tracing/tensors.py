@@ -22,7 +22,7 @@ from accumlint.tracing.counting import (
 )
 from accumlint.tracing.numeric import word
 from accumlint.tracing.trace import Divisor
-from accumlint.tracing.values import Batch, Counted, Number, Ranks, Term, Unknown, Value
+from accumlint.tracing.values import MOST, Batch, Counted, Number, Ranks, Term, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.machine import Machine
@@ -64,6 +64,8 @@ def flat(values: Iterable[Value], depth: int = 3) -> list[Value]:
             found += flat(value.values(), depth - 1)
         else:
             found.append(value)
+        if len(found) > MOST:
+            break
     return found
 
 
@@ -316,6 +318,8 @@ class Tensors:
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         sign = Fraction(1 if op == "+" else -1)
         if isinstance(left, Unknown) and isinstance(right, Unknown):
+            if len(left.linear) + len(right.linear) > MOST:
+                return derived(p.shown(node), left, right, node=node)
             if not left.tensor and not right.tensor and not left.loss and not right.loss:
                 return Unknown(f"{left.text} {op} {right.text}")
             terms = tuple(

@@ -75,6 +75,10 @@ class Term:
     ranks: int = 0
 
 
+# Longer lists, texts and sums are none that a loop is built from.
+MOST = 4096
+
+
 @dataclass(eq=False, slots=True)
 class Unknown:
     """A value that cannot be known, or a tensor.
@@ -122,6 +126,11 @@ class Unknown:
     holds: Unknown | None = None
     weighs: Unknown | None = None
     left_out: str = ""
+
+    def __post_init__(self) -> None:
+        # Texts are made of texts, and may double with each statement.
+        if len(self.text) > MOST:
+            self.text = f"{self.text[:MOST]}…"
 
     @property
     def linear(self) -> tuple[Term, ...]:
