@@ -121,10 +121,14 @@ def test_a_wrong_script_and_its_mended_twin(folder: Path) -> None:
         folder, "--output-format", "json", "--windows", "7", "--fixed-file", "mended.py",
         "--run", "--", "train.py", "--sentences", "44", "--out", "made",
     )  # fmt: skip
-    assert done.stderr == (
+    told, *unprotected = done.stderr.splitlines()
+    assert told == (
         "accumlint: runs `train.py --sentences 44 --out made` on 1 rank a few times, for 2 findings;"
-        " what it writes goes to a temporary folder\n"
+        " what it writes goes to a temporary folder"
     )
+    prefix = "accumlint: not protected on this machine: "
+    assert f"{prefix}reads: a script of your own reads every file that you can read" in unprotected
+    assert all(line.startswith(prefix) for line in unprotected)
     found = verdicts(done)
     assert {asked: one["verdict"] for asked, one in found.items()} == {
         ("ACC101", "found"): "confirmed",
