@@ -60,6 +60,7 @@ OTHERS = {
         "undecided",
         "the loop wrote a result of its own, so nothing that it noted counts",
     ),
+    "writes_many_files": ("undecided", "the loop wrote more than a run may"),
     "raises_commands": (
         "undecided",
         "the loop did not run with stand-ins: RuntimeError at line 13",

@@ -270,7 +270,9 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
         notes.append(found)
     if ended:
         # A rank that ended by itself is the cause of what befell those that waited for it.
-        first = min(ended, key=lambda e: ("itself", "time", "waited").index(e["ended"]["how"]))
+        first = min(
+            ended, key=lambda e: ("itself", "time", "disk", "waited").index(e["ended"]["how"])
+        )
         how = "killed" if first["ended"]["code"] < 0 else first["ended"]["how"]
         how = "time" if first["ended"]["how"] == "time" else how
         return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
@@ -291,6 +293,8 @@ def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
     how, code = end["ended"]["how"], end["ended"]["code"]
     if how == "time":
         return f"{options.what} did not end within {options.limit:g} s{where}"
+    if how == "disk":
+        return f"{who} wrote more than a run may{where}"
     if how == "waited":
         return f"{who} waited{where} for a rank that had ended"
     if code < 0:

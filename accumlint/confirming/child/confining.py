@@ -9,7 +9,7 @@ from typing import Any
 from accumlint.confirming.child import landlock, seccomp
 from accumlint.confirming.sandbox import local_ports
 
-# What a run may write into one file; its temporary folder is removed in the end.
+# What a loop on stand-ins may write into one file; its temporary folder is removed in the end.
 _LARGEST_FILE = 4 * 2**30
 
 
@@ -36,7 +36,7 @@ def confine(
         _limit(resource.RLIMIT_CORE, 0)
         # The worker ends what takes too long; this holds should the worker be gone.
         _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
-        if "writes" not in allowed:
+        if "arguments" not in job:
             _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     processes, network = "processes" in allowed, "network" in allowed or held["machines"] > 1
     if held["landlock"]:

@@ -47,6 +47,8 @@ _SETTINGS = ("pressure", "unscaled", "growing")
 _FORGED: dict[str, Any] = {"forged": True, "passes": []}
 # As much is read of where a job hung: the user's code can write there.
 _MOST_TOLD = 2**20
+# What a loop on stand-ins may write in all, and how often that is looked at, in seconds.
+_MOST_WRITTEN, _MOST_FILES, _EVERY = 4 * 2**30, 50_000, 0.5
 _OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 
 
@@ -162,6 +164,7 @@ def _in_a_fork(
     others = [r for r in range(world) if r != rank]
     grace = 0.0
     stopped = ""
+    measured = time.monotonic()
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -172,6 +175,10 @@ def _in_a_fork(
             grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
+        elif "arguments" not in job and now > measured + _EVERY:
+            stopped = "" if _fits(Path(order["scratch"], f"{number}.{rank}")) else "disk"
+            measured = time.monotonic()
+        if stopped:
             _end(child)
             _, status = os.waitpid(child, 0)
             break
@@ -209,6 +216,19 @@ def _silence() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
+
+
+def _fits(folder: Path) -> bool:
+    """Whether what a job has written so far is no more than it may."""
+    size = entries = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(here, name)).st_blocks * 512
+        entries += len(names) + 1
+        if size > _MOST_WRITTEN or entries > _MOST_FILES:
+            return False
+    return True
 
 
 def _end(child: int) -> None:
