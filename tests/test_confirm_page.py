@@ -43,6 +43,13 @@ def test_without_the_source_there_is_no_line(sources: dict[str, str]) -> None:
     assert 'class="source"' not in page([confirmed.CLEARED], sources)
 
 
+def test_what_nothing_kept_the_runs_from_is_told() -> None:
+    title = "Not protected on this machine"
+    told = page([confirmed.CLEARED], None, ["network: all of it"])
+    assert f"<summary>{title}</summary><ul><li>network: all of it</li></ul>" in told
+    assert title not in WHOLE
+
+
 def test_both_arms_are_drawn_on_the_same_scale() -> None:
     titles = [node.children[0].text for node in read(BOTH).all("svg")]
     assert titles[: len(titles) // 2] == titles[len(titles) // 2 :]

@@ -62,7 +62,13 @@ def test_a_finding_in_full() -> None:
                 "totals": [],
             }
         ],
+        "unprotected": [],
     }
+
+
+def test_what_nothing_kept_the_runs_from_stands_with_each_finding() -> None:
+    told = json.loads(record([confirmed.RAISING, confirmed.HARMLESS], ["network: all of it"]))
+    assert [one["unprotected"] for one in told] == [["network: all of it"]] * 2
 
 
 def test_figures_that_are_not_finite_are_null() -> None:

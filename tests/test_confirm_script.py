@@ -121,10 +121,14 @@ def test_a_wrong_script_and_its_mended_twin(folder: Path) -> None:
         folder, "--output-format", "json", "--windows", "7", "--fixed-file", "mended.py",
         "--run", "--", "train.py", "--sentences", "44", "--out", "made",
     )  # fmt: skip
-    assert done.stderr == (
+    told, *unprotected = done.stderr.splitlines()
+    assert told == (
         "accumlint: runs `train.py --sentences 44 --out made` on 1 rank a few times, for 2 findings;"
-        " what it writes goes to a temporary folder\n"
+        " what it writes goes to a temporary folder"
     )
+    prefix = "accumlint: not protected on this machine: "
+    assert f"{prefix}reads: a script of your own reads every file that you can read" in unprotected
+    assert all(line.startswith(prefix) for line in unprotected)
     found = verdicts(done)
     assert {asked: one["verdict"] for asked, one in found.items()} == {
         ("ACC101", "found"): "confirmed",
@@ -343,3 +347,32 @@ def test_a_line_is_about_the_optimizer_that_steps_there_or_next() -> None:
     found = {line: concerned(events, line) for line in (35, 39, 42, 44, 50)}
     first, second = frozenset({"0"}), frozenset({"1"})
     assert found == {35: first, 39: first, 42: second, 44: second, 50: frozenset()}
+
+
+def test_secrets_are_withheld_unless_the_network_is_allowed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUB_TOKEN", "hunter2")
+    monkeypatch.setenv("STORE", "postgres://me:hunter2@host/data")
+    monkeypatch.setenv("TOKENIZERS", "2")
+    (folder / "asks.py").write_text(
+        "import os, sys\n"
+        "import torch\n"
+        "import torch.nn.functional as F\n"
+        "sys.exit(f\"{os.environ['HUB_TOKEN']} {os.environ['STORE'][:8]} {os.environ['TOKENIZERS']}\")\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for index, (x, y) in enumerate(loader):\n"
+        "    loss = F.cross_entropy(model(x), y)\n"
+        "    loss.backward()\n"
+        "    if (index + 1) % 4 == 0:\n"
+        "        optimizer.step()\n"
+        "        optimizer.zero_grad()\n"
+    )
+    shown = {"withheld withheld 2": [], "hunter2 postgres 2": ["--allow", "network"]}
+    for end, allowed in shown.items():
+        done = ran(folder, "--output-format", "json", *allowed, "--run", "--", "asks.py")
+        (found,) = {one["reason"] for one in json.loads(done.stdout)}
+        assert found == f"the script left with code 1 before its first update: {end}"
+        told = "accumlint: withheld from the script: " in done.stderr
+        assert told == (not allowed)
+        assert "hunter2" not in done.stderr

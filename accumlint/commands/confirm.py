@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from accumlint.reporting.look import Look, printable
 from accumlint.reporting.words import count
 
 if TYPE_CHECKING:
+    from accumlint.confirming import launch
     from accumlint.confirming.plan import Plan
     from accumlint.confirming.result import Confirmation
     from accumlint.confirming.script import Script
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 
 CONFIRMED, UNDECIDED = 1, 4
 _SCRIPT = "accumlint.script"
+_SECRETS = {
+    "APIKEY", "AUTH", "CREDENTIAL", "CREDENTIALS", "DSN", "KEY", "PASS", "PASSWD", "PASSWORD", "PAT", "SECRET",
+    "SECRETS", "TOKEN", "TOKENS",
+}  # fmt: skip
+_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 # As many files are named before a launch.
 FEW = 3
 
@@ -153,15 +160,15 @@ def command(
 ) -> int:
     """Runs the loops that `check` flags, on small stand-ins under torchrun, and says what the optimizer really applies.
 
-    This executes the code of the files named, and of what they import from their project. Needs torch
-    (`pip install accumlint[confirm]`).
+    This executes the code of the files named, and of what they import from their project, in a sandbox; what that does
+    not protect on this machine is told first. Needs torch (`pip install accumlint[confirm]`).
 
     With --run -- train.py --lr 0.1 the script itself is run, with its own data, model and arguments, and stopped after
     a few updates; asked are the findings of the paths, or of the script and what it imports from its project.
 
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
-    from accumlint.confirming import launch, page, record, session, table
+    from accumlint.confirming import launch, page, record, sandbox, session, table
     from accumlint.confirming.passes import STEPS, Wish
 
     script = _script(context, own)
@@ -176,25 +183,33 @@ def command(
     for problem in problems:
         output.tell(problem)
     how = launch.Options(
+        sandbox=sandbox.available(), allowed=allow,
         device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
         setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
     )  # fmt: skip
     if script is not None and plans:
         together = ranks or max(plan.ranks for plan in plans)
         print(f"accumlint: runs {_told_script(script, together, plans)}", file=sys.stderr)
+        given, withheld = _environment(allow)
+        if withheld:
+            names = ", ".join(map(printable, withheld))
+            print(f"accumlint: withheld from the script: {names}", file=sys.stderr)
         how = replace(
-            how, limit=timeout or 300.0, memory=memory or 0.0, environment=_environment(allow), what="the script"
+            how, limit=timeout or 300.0, memory=memory or 0.0, environment=given, what="the script"
         )  # fmt: skip
+        open_ = _told_open(how, [together])
         found = session.confirm_script(script, plans, how, windows, allow, together)
     else:
-        for batch in session.batches(plans):
+        batches = list(session.batches(plans))
+        for batch in batches:
             print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
+        open_ = _told_open(how, [batch.ranks for batch in batches])
         found = session.confirm(plans, how, _told_of)
     if node_rank:
         print("accumlint: the first machine has the results", file=sys.stderr)
         return 0
     if output_format == "json":
-        output.put([record.record(found)])
+        output.put([record.record(found, open_)])
     elif found:
         width = shutil.get_terminal_size((100, 24)).columns
         output.put(table.table(found, look, width))
@@ -202,7 +217,7 @@ def command(
         print("accumlint: no finding there, so nothing was run", file=sys.stderr)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if html is not None:
-        written = output.write([page.page(found, session.sources(asked))], str(html))
+        written = output.write([page.page(found, session.sources(asked), open_)], str(html))
         worst = max(worst, written)
     return worst or _confirmed(found)
 
@@ -258,12 +273,35 @@ def _modules(script: Script | None) -> tuple[str, ...]:
     return tuple(modules(script))
 
 
-def _environment(allow: tuple[str, ...]) -> dict[str, str]:
-    """What a script finds in its environment: what the user has there, and that nothing is to be fetched."""
+def _environment(allow: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """What a script finds in its environment, and the names of which it does not get the values.
+
+    That is what the user has there, without the secrets that only a network is of use for, and that nothing is to be
+    fetched.
+    """
     from accumlint.confirming import launch
 
-    offline = {} if "network" in allow else launch.OFFLINE
-    return {**os.environ, **launch.QUIET, **offline, "MPLBACKEND": "Agg"}
+    if "network" in allow:
+        return {**os.environ, **launch.QUIET, "MPLBACKEND": "Agg"}, []
+    withheld = sorted(name for name, value in os.environ.items() if _is_secret(name, value))
+    given = {**os.environ, **dict.fromkeys(withheld, "withheld")}
+    return {**given, **launch.QUIET, **launch.OFFLINE, "MPLBACKEND": "Agg"}, withheld
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a variable reads like a secret: by a word of its name, or since its value holds a password."""
+    return not _SECRETS.isdisjoint(name.upper().split("_")) or bool(_PASSWORD.search(value))
+
+
+def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
+    """Prints what nothing keeps the runs from on this machine, and gives it back."""
+    from accumlint.confirming import sandbox
+
+    has = how.sandbox or sandbox.available()
+    lines = [line for count in ranks for line in sandbox.unprotected(has, how.run(count))]
+    for line in (found := tuple(dict.fromkeys(lines))):
+        print(f"accumlint: not protected on this machine: {line}", file=sys.stderr)
+    return found
 
 
 def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:

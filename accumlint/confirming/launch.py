@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from accumlint.confirming.child.kernel import die_with_parent
+from accumlint.confirming import sandbox
 from accumlint.frozen import frozen
 from accumlint.problem import Misuse
+from accumlint.reporting.look import printable
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
 _INHERITED = (
@@ -45,7 +46,8 @@ class Options:
 
     `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines; the
     one with `node_rank` 0 gets the results. `environment` is what the processes get besides; None gives them little.
-    `what` is run, in words.
+    `what` is run, in words. `sandbox` is what this machine has for one, None to find out; a script may do what is
+    `allowed` besides.
     """
 
     device: str = "auto"
@@ -59,6 +61,19 @@ class Options:
     node_rank: int = 0
     environment: Mapping[str, str] | None = None
     what: str = "the loop"
+    sandbox: sandbox.Sandbox | None = None
+    allowed: tuple[str, ...] = ()
+
+    def run(self, ranks: int) -> sandbox.Run:
+        """What is to be run, as far as a sandbox depends on it."""
+        return sandbox.Run(
+            own=self.environment is not None, allowed=self.allowed, machines=self.machines, ranks=ranks,
+            gpu=self.device != "cpu" and sandbox.has_gpu(), memory=bool(self.memory),
+        )  # fmt: skip
+
+    @property
+    def machines(self) -> int:
+        return int(self.nnodes.split(":")[-1])
 
 
 class Plain(Protocol):
@@ -72,6 +87,7 @@ class Launched:
     """What came of a job: the notes of each rank, or `failure` in one sentence. `fault` is a traceback of our own.
 
     `how` is "time" for a job that took too long, "killed" for one that a signal ended; `line` is where, 0 for unknown.
+    `reached_into` is what the code used by which it could change what is recorded.
     """
 
     ranks: tuple[Mapping[str, Any], ...] = ()
@@ -79,6 +95,7 @@ class Launched:
     fault: str = ""
     how: str = ""
     line: int = 0
+    reached_into: tuple[str, ...] = ()
 
     def way(self) -> tuple[object, ...] | None:
         """How a loop was run, None where it was not: with which data, whose loss, and which flags."""
@@ -102,10 +119,15 @@ def launch(
         out, scratch = Path(folder, "out"), Path(folder, "scratch")
         out.mkdir()
         scratch.mkdir()
-        nodes = int(options.nnodes.split(":")[-1])
+        nodes = options.machines
+        has = options.sandbox or sandbox.available()
+        run = options.run(ranks)
+        held = sandbox.held(has, run)
+        plain = [_with_files(job.plain(), options.setup, run.own) for job in jobs]
         total = (options.limit + 2) * len(jobs) + 60
         order = {
-            "jobs": [job.plain() for job in jobs],
+            "jobs": plain,
+            "sandbox": held.plain(),
             "out": str(out),
             "scratch": str(scratch),
             "device": options.device,
@@ -120,9 +142,14 @@ def launch(
         plan = Path(folder, "jobs.json")
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
+        readable = [path for job in plain for path in job["readable"]]
+        command = sandbox.inside(has, run, held, readable, folder, _command(ranks, options, plan))
         environment = _environment(options, scratch)
+        if held.alone:
+            # There is no other interface.
+            environment.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
         code = _run(
-            _command(ranks, options, plan), scratch, environment, log, total + 30, out, len(jobs), progress
+            command, sandbox.entering(has, held), scratch, environment, log, total + 30, out, len(jobs), progress
         )  # fmt: skip
         world = ranks * nodes
         if options.node_rank and not code:
@@ -130,10 +157,22 @@ def launch(
         found = [_read(out, number, world, options) for number in range(len(jobs))]
         for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
             # What is our own fault keeps its traceback.
-            print(fault, file=sys.stderr)
+            print("\n".join(map(printable, fault.splitlines())), file=sys.stderr)
         if code and all(x.failure and not x.ranks for x in found):
             raise LaunchError(why(log, code))
         return found
+
+
+def _with_files(job: dict[str, Any], setup: str, own: bool) -> dict[str, Any]:
+    """A job with the files that it may read beside Python and the system."""
+    readable: list[str] = []
+    listable: list[str] = []
+    for file, roots in () if own else ((job["file"], job["roots"]), (setup, ())):
+        if file:
+            seen, named = sandbox.project(file, roots)
+            readable += seen
+            listable += named
+    return {**job, "readable": readable, "listable": listable}
 
 
 def _command(ranks: int, options: Options, plan: Path) -> list[str]:
@@ -164,6 +203,7 @@ def _environment(options: Options, folder: Path) -> dict[str, str]:
 
 def _run(
     command: list[str],
+    enter: Callable[[], None],
     folder: Path,
     environment: Mapping[str, str],
     log: Path,
@@ -183,7 +223,7 @@ def _run(
             stderr=sink,
             start_new_session=True,
             # One thread forks here, and not even a kill of this process must leave torchrun behind.
-            preexec_fn=die_with_parent,  # noqa: PLW1509
+            preexec_fn=enter,  # noqa: PLW1509
         )
         until = time.monotonic() + limit
         try:
@@ -223,16 +263,27 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
             return Launched(
                 failure="accumlint failed here, which is its own fault", fault=found["fault"]
             )
+        if found.get("forged"):
+            return Launched(failure=_forged(found, options))
         if found.get("ended"):
             ended.append({**found, "rank": rank})
         notes.append(found)
     if ended:
         # A rank that ended by itself is the cause of what befell those that waited for it.
-        first = min(ended, key=lambda e: ("itself", "time", "waited").index(e["ended"]["how"]))
+        first = min(
+            ended, key=lambda e: ("itself", "time", "disk", "waited").index(e["ended"]["how"])
+        )
         how = "killed" if first["ended"]["code"] < 0 else first["ended"]["how"]
         how = "time" if first["ended"]["how"] == "time" else how
         return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
-    return Launched(tuple(notes))
+    reached_into = dict.fromkeys(name for found in notes for name in found.get("reached_into", ()))
+    return Launched(tuple(notes), reached_into=tuple(reached_into))
+
+
+def _forged(found: Mapping[str, Any], options: Options) -> str:
+    if changed := found.get("changed"):
+        return f"{options.what} replaced `{changed}`, so nothing that it noted counts"
+    return f"{options.what} wrote a result of its own, so nothing that it noted counts"
 
 
 def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
@@ -242,6 +293,8 @@ def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
     how, code = end["ended"]["how"], end["ended"]["code"]
     if how == "time":
         return f"{options.what} did not end within {options.limit:g} s{where}"
+    if how == "disk":
+        return f"{who} wrote more than a run may{where}"
     if how == "waited":
         return f"{who} waited{where} for a rank that had ended"
     if code < 0:

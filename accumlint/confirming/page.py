@@ -31,8 +31,15 @@ _VISIBLE = 1e-6
 _TONES = {Verdict.CONFIRMED: "bad", Verdict.REFUTED: "good", Verdict.UNDECIDED: "open"}
 
 
-def page(confirmations: Sequence[Confirmation], sources: Mapping[str, str] | None = None) -> str:
-    """The whole file as text; `sources` are the texts of the user's files, by their names as shown."""
+def page(
+    confirmations: Sequence[Confirmation],
+    sources: Mapping[str, str] | None = None,
+    unprotected: Sequence[str] = (),
+) -> str:
+    """The whole file as text; `sources` are the texts of the user's files, by their names as shown.
+
+    `unprotected` is what nothing kept the runs from.
+    """
     run = cases(confirmations)
     articles = (
         _article(case, f"finding-{number}", sources or {}) for number, case in enumerate(run, 1)
@@ -42,8 +49,16 @@ def page(confirmations: Sequence[Confirmation], sources: Mapping[str, str] | Non
         element("h1", "accumlint confirm"),
         element("p", sentence(tally(run).capitalize()), class_="tally"),
         _contents(run),
+        *_unprotected(unprotected),
     )
     return document(f"accumlint confirm: {tally(run)}", header, element("main", *articles))
+
+
+def _unprotected(lines: Sequence[str]) -> Iterator[Markup]:
+    """What nothing kept the runs from on the machine that they were made on."""
+    if lines:
+        entries = (element("li", line) for line in lines)
+        yield details("Not protected on this machine", element("ul", *entries))
 
 
 def _contents(run: Sequence[Case]) -> Markup:

@@ -10,10 +10,13 @@ from accumlint.confirming.cases import cases
 from accumlint.confirming.result import Confirmation, Moment, Pass, Raised, Total, Update
 
 
-def record(confirmations: Sequence[Confirmation]) -> str:
-    """One list, sorted by file, row, column, code and arm; figures that are not finite are null."""
+def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = ()) -> str:
+    """One list, sorted by file, row, column, code and arm; figures that are not finite are null.
+
+    `unprotected` is what nothing kept the runs from.
+    """
     pairs = ((case.found, case.fixed) for case in cases(confirmations))
-    found = [_finding(one) for pair in pairs for one in pair if one]
+    found = [{**_finding(one), "unprotected": unprotected} for pair in pairs for one in pair if one]
     return json.dumps(found, indent=2, allow_nan=False)
 
 

@@ -113,7 +113,8 @@ def confirm(
         way, key = found.way(), id(plan.report)
         before = shown.get(key)
         alike = before is not None and way is not None and before.way() == way
-        answers[id(plan)] = judged(plan, found, options.dtype, before if alike else None)
+        answer = judged(plan, found, options.dtype, before if alike else None)
+        answers[id(plan)] = _telling(answer, found)
         if answers[id(plan)].verdict is Verdict.CONFIRMED:
             shown[key] = found
     return [answers[id(plan)] for plan in plans]
@@ -139,7 +140,19 @@ def confirm_script(
         arms[arm] = slice(len(jobs), len(jobs) + len(own))
         jobs += own
     launched = launch(jobs, ranks, options, lambda _: None)
-    return [own_verdict.judged(plan, launched[arms[plan.arm]]) for plan in plans]
+    return [
+        _telling(own_verdict.judged(plan, launched[arms[plan.arm]]), *launched[arms[plan.arm]])
+        for plan in plans
+    ]
+
+
+def _telling(answer: Confirmation, *launched: Launched) -> Confirmation:
+    """A confirmation that tells by what the code could have changed what it rests on."""
+    used = dict.fromkeys(name for found in launched for name in found.reached_into)
+    if not used:
+        return answer
+    told = f"the code uses {', '.join(used)}, by which it could change what is recorded"
+    return replace(answer, also=(*answer.also, told))
 
 
 def sources(asked: Iterable[Asked]) -> Mapping[str, str]:

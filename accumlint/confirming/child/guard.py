@@ -1,6 +1,6 @@
-"""Keeps the user's code inside: no network but loopback, no new processes, no writes elsewhere, a limit on memory.
+"""Says in words what the user's code tries that a run does not allow, and refuses it: Python's part of the sandbox.
 
-A guard rail against accidents, not a sandbox: native code can get around much of it.
+Native code gets around it; what the kernel refuses, in `confining`, holds for that too, and nobody hears of it.
 """
 
 # pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
@@ -19,8 +19,6 @@ from typing import Any, cast
 
 import torch
 
-from accumlint.confirming.child import kernel
-
 _PROCESSES = (
     "subprocess.Popen",
     "os.system",
@@ -36,9 +34,15 @@ _CHANGES = (
     "os.chown", "os.utime", "os.setxattr", "os.removexattr", "shutil.rmtree", "shutil.move", "sqlite3.connect",
 )  # fmt: skip
 _SIGNALS = ("os.kill", "os.killpg")
-# Where native code writes to devices, to shared memory and to what the kernel tells of this process.
-_DEVICES = ("/dev", "/proc")
+# By these, code reaches what is recorded, or another thread of it; each with what is said of it.
+_REACHING = {
+    "ctypes.dlopen": "ctypes", "gc.get_objects": "gc.get_objects", "gc.get_referrers": "gc.get_referrers",
+    "sys._current_frames": "sys._current_frames", "sys.addaudithook": "sys.addaudithook",
+}  # fmt: skip
+# These are read by anybody, and the kernel tells processes apart there.
+_TOLD = ("/dev/", "/proc/")
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_OURS = str(Path(__file__).parents[2]) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -46,28 +50,21 @@ class Forbidden(PermissionError):
     """The user's code tried what a confirmation does not allow."""
 
 
-def limit_memory(gigabytes: float) -> None:
-    """Bounds the address space, so that a huge allocation fails here and not in somebody else's process."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    most = int(gigabytes * 2**30)
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
 def stay_inside(
-    folders: tuple[str, ...], told: Callable[[str], None], allowed: frozenset[str] = frozenset()
-) -> None:
+    folders: tuple[str, ...],
+    told: Callable[[str], None],
+    allowed: frozenset[str] = frozenset(),
+    readable: tuple[str, ...] | None = None,
+) -> list[str]:
     """Forbids, until the process ends, what is listed above but not `allowed`; `folders` may be written to.
 
     `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
-    raised. Where the kernel can, it refuses the writes that native code makes; nobody hears of those.
+    raised. Files may be read in `folders` and in what is `readable`, None for everywhere. The list that is returned
+    gets what such code used by which it could change what is recorded.
     """
     inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+    seen = (*inside, *(os.path.realpath(path) + os.sep for path in readable or ()), *_TOLD)
+    reached: list[str] = []
 
     def refuse(what: str) -> None:
         if _is_own():
@@ -90,6 +87,11 @@ def stay_inside(
         )
         if writing and not may_write(path):
             refuse(f"writes to {os.fsdecode(path)!r}")
+        if readable is not None and not writing and not isinstance(path, int):
+            text = os.path.realpath(os.fsdecode(path))
+            # What is not there may be looked for.
+            if not (text + os.sep).startswith(seen) and os.path.lexists(text):
+                refuse(f"reads {os.fsdecode(path)!r}")
 
     def connected(args: tuple[Any, ...]) -> None:
         address = args[1]
@@ -139,11 +141,12 @@ def stay_inside(
         check = watched.get(event)
         if check is not None:
             check(args)
+        elif event in _REACHING and _REACHING[event] not in reached and _is_own():
+            reached.append(_REACHING[event])
 
     _announced()
     sys.addaudithook(hook)
-    if "writes" not in allowed:
-        kernel.hold_to((*folders, *_DEVICES))
+    return reached
 
 
 def pretend_folders(folders: tuple[str, ...]) -> None:
@@ -188,13 +191,14 @@ def _is_here(host: str) -> bool:
 
 
 def _is_own() -> bool:
-    """True when no installed library asked for it: the nearest code outside Python's own decides."""
+    """True when no installed library asked for it: the nearest code outside Python's own and accumlint decides."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if any(word in file for word in _INSTALLED):
-            return False
-        if file != __file__ and not file.startswith(_LIBRARIES):
-            return True
+        if not file.startswith(_OURS):
+            if any(word in file for word in _INSTALLED):
+                return False
+            if not file.startswith(_LIBRARIES):
+                return True
         frame = frame.f_back
     return False

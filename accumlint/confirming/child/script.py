@@ -29,6 +29,7 @@ import torch.distributed as dist
 
 from accumlint.confirming import owned
 from accumlint.confirming.child import guard, marking, mirror, own_world, uncompiled
+from accumlint.confirming.child.confining import confine
 from accumlint.confirming.child.notes import Settings
 from accumlint.confirming.child.own import OwnRecorder
 from accumlint.confirming.passes import STEPS
@@ -89,6 +90,7 @@ def run(
     def noted(raised: dict[str, Any] | None, how: str) -> dict[str, Any]:
         notes = recorder.notes
         return {
+            "reached_into": reached_into,
             "passes": [
                 {
                     "spec": spec, "raised": raised, "how": how, "said": said.last, "standins": told,
@@ -117,7 +119,9 @@ def run(
 
     recorder = OwnRecorder(settings, rank, stop)
     meeting = dist.PrefixStore(f"pass/{number}", store)
-    guard.stay_inside((order["scratch"], order["out"]), recorder.refuse, frozenset(job["allowed"]))
+    allowed = frozenset(job["allowed"])
+    reached_into = guard.stay_inside((order["scratch"],), recorder.refuse, allowed)
+    confine(order, job, world, device.type == "cuda", order["scratch"], allowed)
     uncompiled.let_in()
     _settle(job, folder, said, order["seed"])
     raised: dict[str, Any] | None = None

@@ -1,5 +1,7 @@
 """One rank: runs every job in a process of its own, and writes what its recorder noted.
 
+A job's process is in the sandbox and sends its result; only this one, which executes no code of the user's, writes it.
+
 Started by torchrun, in a fork of its process, with the path of a file of jobs: torch is imported once for all ranks.
 Each job is run in a fork of this process, so that what one loop does to the interpreter, the memory or the process
 group touches no other.
@@ -12,16 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import hmac
 import importlib
 import itertools
 import json
 import os
 import re
+import secrets
 import signal
 import sys
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -30,6 +35,8 @@ import torch
 import torch.distributed as dist
 
 from accumlint.confirming.child import guard, kernel, script, uncompiled
+from accumlint.confirming.child.confining import confine, limit_memory
+from accumlint.confirming.child.integrity import Channel, Forged, Original
 from accumlint.confirming.child.passing import make
 from accumlint.confirming.child.recorder import Recorder
 from accumlint.confirming.child.ways import everywhere, has_stepped, join, run_first
@@ -37,6 +44,11 @@ from accumlint.confirming.child.ways import everywhere, has_stepped, join, run_f
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
 # Nor do controls: where equal numbers of targets leave nothing unequal, their pass is one already.
+_FORGED: dict[str, Any] = {"forged": True, "passes": []}
+# As much is read of where a job hung: the user's code can write there.
+_MOST_TOLD = 2**20
+# What a loop on stand-ins may write in all, and how often that is looked at, in seconds.
+_MOST_WRITTEN, _MOST_FILES, _EVERY = 4 * 2**30, 50_000, 0.5
 _OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 
 
@@ -62,11 +74,12 @@ def main(path: str) -> None:
         timeout=timedelta(seconds=order["timeout"]),
     )  # fmt: skip
     out = Path(order["out"])
+    key = _shared_key(rank, world, store) if order["nodes"] > 1 else bytearray()
     for number, job in enumerate(order["jobs"]):
         file = out / f"{number}.{rank}.json"
-        _in_a_fork(number, job, order, file, rank, world, store)
+        _in_a_fork(number, job, order, file, rank, world, store, key)
         if order["nodes"] > 1:
-            _gather(number, file, out, rank, world, store)
+            _gather(number, file, out, rank, world, store, key)
         if rank == 0:
             print(f"done {number}", file=sys.stderr, flush=True)
     if hosts and order["jobs"]:
@@ -75,23 +88,52 @@ def main(path: str) -> None:
         store.wait([f"ended/{last}/{other}" for other in range(world)])
 
 
-def _gather(number: int, file: Path, out: Path, rank: int, world: int, store: Any) -> None:
+def _shared_key(rank: int, world: int, store: Any) -> bytearray:
+    """A key that the ranks of all machines know and that no user's code finds: it is in the store before any runs."""
+    if not rank:
+        store.set("key", secrets.token_hex(32))
+    key = bytearray(store.get("key"))
+    store.add("taken", 1)
+    while store.add("taken", 0) < world:
+        time.sleep(0.005)
+    if not rank:
+        store.delete_key("key")
+    return key
+
+
+def _gather(
+    number: int, file: Path, out: Path, rank: int, world: int, store: Any, key: bytearray
+) -> None:
     """Brings what other machines noted to the first rank, which alone shares a disk with the command."""
+
+    def digest(of: int, text: bytes) -> bytes:
+        return hmac.digest(key, f"{number} {of} ".encode() + text, "sha256")
+
     if rank:
-        store.set(f"result/{number}/{rank}", file.read_bytes())
+        text = file.read_bytes()
+        store.set(f"result/{number}/{rank}", digest(rank, text) + text)
         return
     for other in range(1, world):
-        (out / f"{number}.{other}.json").write_bytes(store.get(f"result/{number}/{other}"))
+        found = store.get(f"result/{number}/{other}")
+        written = out / f"{number}.{other}.json"
+        if hmac.compare_digest(found[:32], digest(other, found[32:])):
+            written.write_bytes(found[32:])
+        else:
+            _write(written, _FORGED)
 
 
 def _in_a_fork(
-    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any
+    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any, key: bytearray
 ) -> None:
     sys.stdout.flush()
     hung = file.with_suffix(".hung")
+    channel = Channel()
     child = os.fork()
     if not child:
         try:
+            # Its result is signed here, not by the user's code.
+            key.clear()
+            _let_go(channel.sending_end())
             kernel.die_with_parent()
             # Whatever it starts ends with it.
             os.setpgid(0, 0)
@@ -102,18 +144,27 @@ def _in_a_fork(
             faulthandler.dump_traceback_later(
                 max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
             )
+            original = Original()
+
+            def send(found: dict[str, Any]) -> None:
+                changed = original.changed()
+                channel.send({**_FORGED, "changed": changed} if changed else found)
+
             if "arguments" in job:
-                _script(number, job, order, file, rank, world)
-            _write(file, _job(number, job, order, rank, world))
+                _script(number, job, order, rank, world, send)
+            send(_job(number, job, order, rank, world))
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
-            _write(file, {"fault": traceback.format_exc(), "passes": []})
+            with contextlib.suppress(OSError):
+                channel.send({"fault": traceback.format_exc(), "passes": []})
         finally:
             os._exit(0)
+    channel.keep_receiving()
     until = time.monotonic() + order["limit"]
     others = [r for r in range(world) if r != rank]
     grace = 0.0
     stopped = ""
+    measured = time.monotonic()
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
@@ -124,14 +175,40 @@ def _in_a_fork(
             grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
+        elif "arguments" not in job and now > measured + _EVERY:
+            stopped = "" if _fits(Path(order["scratch"], f"{number}.{rank}")) else "disk"
+            measured = time.monotonic()
+        if stopped:
             _end(child)
             _, status = os.waitpid(child, 0)
             break
-        time.sleep(0.005)
+        if not channel.wait(0.005):
+            time.sleep(0.005)
     store.set(f"ended/{number}/{rank}", "1")
-    if not file.exists():
+    try:
+        found = channel.result()
+    except Forged:
+        _write(file, _FORGED)
+        return
+    if found is not None:
+        _put(file, found)
+    else:
         ended = {"how": stopped or "itself", "code": os.waitstatus_to_exitcode(status)}
         _write(file, {"ended": ended, "line": _last_line(hung, job["file"]), "passes": []})
+
+
+def _let_go(kept: int) -> None:
+    """Leads the files and sockets of this process's parents nowhere, but one.
+
+    Their numbers stay taken: objects that have them may still close them.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/dev/fd"):
+        if (number := int(name)) > 2 and number not in (kept, nowhere):
+            # The folder that was just listed is closed by now.
+            with contextlib.suppress(OSError):
+                os.fstat(number)
+                os.dup2(nowhere, number)
 
 
 def _silence() -> None:
@@ -139,6 +216,19 @@ def _silence() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
+
+
+def _fits(folder: Path) -> bool:
+    """Whether what a job has written so far is no more than it may."""
+    size = entries = 0
+    for here, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(here, name)).st_blocks * 512
+        entries += len(names) + 1
+        if size > _MOST_WRITTEN or entries > _MOST_FILES:
+            return False
+    return True
 
 
 def _end(child: int) -> None:
@@ -152,29 +242,34 @@ def _last_line(hung: Path, file: str) -> int:
     """The user's line that was being executed when a job was found to hang, 0 where that is not known."""
     if not hung.exists():
         return 0
-    text = hung.read_text(encoding="utf-8", errors="replace")
+    with hung.open(encoding="utf-8", errors="replace") as told:
+        text = told.read(_MOST_TOLD)
     # Threads that wait for work come first; the user's code is in the main one, innermost first.
     found = re.search(rf'File "{re.escape(file)}", line (\d+)', text)
     return int(found[1]) if found else 0
 
 
 def _write(file: Path, value: Any) -> None:
+    _put(file, json.dumps(value).encode())
+
+
+def _put(file: Path, text: bytes) -> None:
     partial = file.with_suffix(".part")
-    partial.write_text(json.dumps(value), encoding="utf-8")
+    partial.write_bytes(text)
     partial.replace(file)
 
 
-def _script(number: int, job: Any, order: Any, file: Path, rank: int, world: int) -> NoReturn:
+def _script(
+    number: int, job: Any, order: Any, rank: int, world: int, send: Callable[[dict[str, Any]], None]
+) -> NoReturn:
     """One pass over a script of the user's own, which ends this process."""
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
     )
     device = _device(order["device"])
     if order["memory"] and device.type != "cuda":
-        guard.limit_memory(order["memory"])
-    script.run(
-        job, order, number, rank, world, device, dist.PrefixStore("script", store), lambda found: _write(file, found)
-    )  # fmt: skip
+        limit_memory(order["memory"])
+    script.run(job, order, number, rank, world, device, dist.PrefixStore("script", store), send)
 
 
 def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:
@@ -195,20 +290,22 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     scratch.mkdir()
     os.chdir(scratch)
     if device.type != "cuda":
-        guard.limit_memory(order["memory"])
+        limit_memory(order["memory"])
     recorders: list[Recorder] = []
-    guard.stay_inside(
-        (order["scratch"], order["out"]),
+    reached_into = guard.stay_inside(
+        (order["scratch"],),
         lambda what: recorders[-1].refuse(what) if recorders else None,
+        readable=(*order["sandbox"]["readable"], *job["readable"]),
     )
-    guard.pretend_folders((order["scratch"], order["out"]))
+    guard.pretend_folders((order["scratch"],))
+    confine(order, job, world, device.type == "cuda", order["scratch"])
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
     first = run_first(job, order, rank, world, device, prefixed, recorders)
     if any(refusal["inside"] for refusal in first["notes"]["refused"]):
         # It would try again in every other pass.
-        return {"passes": [first]}
+        return {"passes": [first], "reached_into": reached_into}
     kind = first["kind"]
     passes.append(first)
     job["stepped"] = everywhere(prefixed, "stepped", rank, world, _stepped(first))[0]
@@ -218,7 +315,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     tells = told[0][0]
     if not (job["stepless"] or any(more for _, more in told)):
         # There is nothing to compare.
-        return {"passes": passes}
+        return {"passes": passes, "reached_into": reached_into}
     parted = False
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
@@ -232,7 +329,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         if not all(tells[setting] for setting in settings if setting):
             continue
         passes.append(make(job, spec, kind, order, rank, world, device, pressure, recorders))
-    return {"passes": passes}
+    return {"passes": passes, "reached_into": reached_into}
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:

@@ -1,0 +1,109 @@
+"""Landlock: the kernel refuses files, TCP ports and signals to this process, whatever kind of code asks.
+
+The constants are those of <linux/landlock.h>; landlock(7) tells what they mean.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+from collections.abc import Iterable
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION_ASKED, _PATH_BENEATH, _NET_PORT = 1, 1, 2
+_NO_NEW_PRIVS = 38
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE_AND_MAKE = sum(1 << bit for bit in range(4, 13))
+_REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+_CONNECT = 1 << 1
+_ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
+_READS = _READ_FILE | _READ_DIR
+
+
+def version() -> int:
+    """The version of Landlock that the kernel speaks, 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    size = ctypes.c_size_t(0)
+    return max(_libc().syscall(_CREATE_RULESET, None, size, _VERSION_ASKED), 0)
+
+
+def restrict(
+    *,
+    readable: Iterable[str] | None,
+    listable: Iterable[str],
+    writable: Iterable[str] | None,
+    ports: Iterable[int] | None,
+    execute: bool,
+    signals: bool,
+    sockets: bool,
+) -> None:
+    """Holds this process to what is listed, until it ends; None stands for everything.
+
+    What is writable is readable too. `listable`: folders whose names, and those below, may be read. `ports` may be
+    connected to. `execute`: whether programs may be started; `signals`, `sockets`: whether it may send signals to
+    processes, and connect to abstract sockets of processes, that are not its descendants.
+
+    Raises:
+        OSError: where the kernel does not do so.
+    """
+    spoken = version()
+    changes = _WRITE_FILE | _REMOVE_AND_MAKE
+    changes |= (_REFER if spoken >= 2 else 0) | (_TRUNCATE if spoken >= 3 else 0)
+    changes |= _IOCTL if spoken >= 5 else 0
+    reads = _READS if readable is not None else 0
+    changes = changes if writable is not None else 0
+    handled = reads | changes | (0 if execute else _EXECUTE)
+    network = _CONNECT if ports is not None and spoken >= 4 else 0
+    scope = (0 if signals else _SIGNALS) | (0 if sockets else _ABSTRACT_SOCKETS)
+    scope = scope if spoken >= 6 else 0
+    if not (handled or network or scope):
+        return
+    libc = _libc()
+    size = 24 if spoken >= 6 else 16 if spoken >= 4 else 8
+    attributes = struct.pack("QQQ", handled, network, scope)
+    ruleset = _checked(libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
+    try:
+        for paths, access in ((readable, reads), (listable, reads & _READ_DIR)):
+            for path in paths or ():
+                _allow(libc, ruleset, path, access)
+        for path in writable or ():
+            _allow(libc, ruleset, path, reads | changes)
+        for port in ports or () if network else ():
+            rule = struct.pack("=QQ", _CONNECT, port)
+            _checked(libc.syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0))
+        _checked(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(libc.syscall(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        # What is not there need not be allowed.
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
+            access &= _OF_FILES
+        if access:
+            rule = struct.pack("=Qi", access, place)
+            _checked(libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
+    finally:
+        os.close(place)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"Landlock: {os.strerror(number)}")
+    return result

@@ -1,0 +1,181 @@
+"""A seccomp filter: the kernel refuses system calls to this process, whatever kind of code makes them.
+
+What Landlock does not cover: new processes, signals, sockets other than TCP, the memory of other processes, and what
+only an administrator may do. It needs no privilege. The numbers are those of the kernel's tables, seccomp(2) tells what
+a filter is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+import sys
+from collections.abc import Iterable, Sequence
+
+# For each machine its number in audit records, then those of its system calls; 0 where it has none.
+_MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+_ADMINISTRATION = {
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428),
+    "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432),
+    "fspick": (433, 433), "mount_setattr": (442, 442), "setns": (308, 268), "unshare": (272, 97),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
+    "acct": (163, 89), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "syslog": (103, 116),
+    "iopl": (172, 0), "ioperm": (173, 0), "vhangup": (153, 58), "mknod": (133, 0), "mknodat": (259, 33),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "keyctl": (250, 219),
+    "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+}  # fmt: skip
+_OTHER_PROCESSES = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "setpriority": (141, 140), "pidfd_send_signal": (424, 424), "tkill": (200, 130),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
+}  # fmt: skip
+_STARTING = {"fork": (57, 0), "vfork": (58, 0), "execve": (59, 221), "execveat": (322, 281)}
+# Landlock lets these change files everywhere. They do nothing, and say that they did.
+_ATTRIBUTES = {
+    "chmod": (90, 0), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, 0),
+    "fchown": (93, 55), "lchown": (94, 0), "fchownat": (260, 54), "utime": (132, 0), "utimes": (235, 0),
+    "utimensat": (280, 88), "futimesat": (261, 0), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+}  # fmt: skip
+_KILL, _TGKILL, _QUEUE, _THREAD_QUEUE = (62, 129), (234, 131), (129, 138), (297, 240)
+_CLONE, _CLONE3, _PRLIMIT, _PRCTL = (56, 220), (435, 435), (302, 261), (157, 167)
+_FCNTL, _IOCTL, _SOCKET = (72, 25), (16, 29), (41, 198)
+# The last system call that was looked at (mseal): a newer one is not there.
+_NEWEST = 462
+_CLONE_THREAD = 0x10000
+_SET_PDEATHSIG, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 1, 38, 22, 2
+# Who gets the signals of a file: another way to send one.
+_OWNING, _OWNING_BY_IOCTL, _TYPING = (8, 15), (0x8901, 0x8902), (0x5412, 0x541C)
+_UNIX, _INET, _INET6, _NETLINK, _STREAM = 1, 2, 10, 16, 1
+
+_LOAD, _AND, _EQUAL, _ABOVE, _HAS_BIT, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
+
+Instruction = tuple[int, int, int, int]
+
+
+def supported() -> bool:
+    """Whether there is a filter for this machine; whether the kernel takes it shows when it is tried."""
+    return sys.platform == "linux" and platform.machine() in _MACHINES and sys.maxsize > 2**32
+
+
+def restrict(*, processes: bool, network: bool, writes: bool, unix: bool) -> None:
+    """Refuses, until this process ends, what is not allowed: to start `processes`, use the `network`, change others.
+
+    `unix`: whether sockets of this machine may be used.
+
+    Raises:
+        OSError: where the kernel does not do so.
+    """
+    pid = os.getpid()
+    audit, column = _MACHINES[platform.machine()]
+
+    def numbers(*tables: dict[str, tuple[int, int]]) -> list[int]:
+        return [n for table in tables for both in table.values() if (n := both[column])]
+
+    program = [
+        (_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 1, 0, audit), _refuse(errno.ENOSYS),
+        (_LOAD, 0, 0, _NUMBER_AT), (_ABOVE, 0, 1, _NEWEST), _refuse(errno.ENOSYS),
+        *_without(numbers(_ADMINISTRATION, _OTHER_PROCESSES), errno.EPERM),
+        *_unless(_PRCTL[column], 0, (_SET_PDEATHSIG,)),
+        *_unless(_FCNTL[column], 1, _OWNING),
+        *_unless(_IOCTL[column], 1, (*_OWNING_BY_IOCTL, *_TYPING)),
+        *_only(_PRLIMIT[column], 0, (0, pid)),
+    ]  # fmt: skip
+    if not writes:
+        program += _without(numbers(_ATTRIBUTES), 0)
+    if not processes:
+        program += _without(numbers(_STARTING), errno.EPERM)
+        # glibc makes threads by the older call where this one is not there.
+        program += _without([_CLONE3[column]], errno.ENOSYS)
+        threads = [
+            (_LOAD, 0, 0, _ARGUMENTS_AT), (_HAS_BIT, 1, 0, _CLONE_THREAD), _refuse(errno.EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ]  # fmt: skip
+        program += _block(_CLONE[column], threads)
+        program += _only(_KILL[column], 0, (pid, 0, 2**32 - pid))
+        for call in (_TGKILL, _QUEUE, _THREAD_QUEUE):
+            program += _only(call[column], 0, (pid,))
+    if not network:
+        program += _block(_SOCKET[column], _sockets(unix or processes))
+    program.append((_RETURN, 0, 0, _ALLOW))
+    _install(program)
+
+
+def probe() -> None:
+    """Installs a filter that refuses nothing.
+
+    Raises:
+        OSError: where the kernel does not do so.
+    """
+    _install([(_RETURN, 0, 0, _ALLOW)])
+
+
+def _sockets(unix: bool) -> list[Instruction]:
+    """TCP, and what interfaces are listed by; `unix`: those between processes of this machine, too."""
+    return [
+        (_LOAD, 0, 0, _ARGUMENTS_AT),
+        (_EQUAL, 4, 0, _INET), (_EQUAL, 3, 0, _INET6),
+        (_EQUAL, 6, 0, _NETLINK), (_EQUAL, 5, 0, _UNIX if unix else _NETLINK), _refuse(errno.EACCES),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 8), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM),
+        _refuse(errno.EACCES), (_RETURN, 0, 0, _ALLOW),
+    ]  # fmt: skip
+
+
+def _refuse(number: int) -> Instruction:
+    return (_RETURN, 0, 0, _ERRNO | number)
+
+
+def _without(calls: Iterable[int], number: int) -> list[Instruction]:
+    """System calls that fail with an error, or do nothing where it is 0."""
+    return [one for call in calls for one in ((_EQUAL, 0, 1, call), _refuse(number))]
+
+
+def _only(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+    """A system call that fails unless an argument has one of these values."""
+    last = len(values)
+    tests = [(_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
+    return _block(
+        call, [_argument(argument), *tests, _refuse(errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
+    )
+
+
+def _unless(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+    """A system call that fails where an argument has one of these values."""
+    last = len(values)
+    tests = [(_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
+    return _block(
+        call, [_argument(argument), *tests, (_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
+    )
+
+
+def _argument(number: int) -> Instruction:
+    return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * number)
+
+
+def _block(call: int, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """What is done for one system call alone; it has to end with a decision."""
+    return [(_EQUAL, 0, len(instructions), call), *instructions]
+
+
+def _install(program: Sequence[Instruction]) -> None:
+    code = b"".join(struct.pack("=HBBI", *one) for one in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    header = struct.pack("HP", len(program), ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+        _SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0
+    ):
+        number = ctypes.get_errno()
+        raise OSError(number, f"seccomp: {os.strerror(number)}")
