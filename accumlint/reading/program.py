@@ -171,7 +171,7 @@ class Program:
     @cached_property
     def data_ignores(self) -> bool:
         """True where those mark labels with -100, which losses leave out."""
-        *_, ignores = usage.receivers(walk(self.data))
+        _, ignores = usage.receivers(walk(self.data))
         return ignores
 
     @property

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from accumlint.frozen import frozen
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import parts as p
+from accumlint.reading.roles import Roles, infer
 
 _STATEMENTS = (
     p.Assign, p.Augment, p.Do, p.If, p.For, p.While, p.With, p.Try, p.Return, p.Jump, p.Raise, p.Delete, p.Scope,
@@ -25,8 +26,8 @@ class Relevance:
 
     `deciding` are those with an event that changes a gradient or how it is reduced: their guards are worth trying both
     ways. `backwards` are those that hold a backward. `reaching` and `reaching_backward` are the names of the functions
-    that do. `counters` are names that are counted up somewhere; `models` names used like a module; `bounds` names
-    that end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
+    that do. `counters` are names that are counted up somewhere; `roles` tells what names are; `bounds` are names that
+    end a range; `marks` tells whether some elements are set to -1, as labels are that no loss shall see.
     """
 
     kept: frozenset[p.Node]
@@ -39,11 +40,9 @@ class Relevance:
     reaching_step: frozenset[str]
     reaching_strong: frozenset[str]
     counters: frozenset[str]
-    models: frozenset[str]
-    optimizers: frozenset[str]
+    roles: Roles
     accumulates: bool
     ignores: bool
-    window_names: frozenset[str]
     reports: frozenset[p.Node]
     bounds: frozenset[str]
     marks: bool
@@ -80,9 +79,7 @@ class Relevance:
         return replace(
             self,
             counters=self.counters | other.counters,
-            models=self.models | other.models,
-            optimizers=self.optimizers | other.optimizers,
-            window_names=self.window_names | other.window_names,
+            roles=self.roles.joined(other.roles),
             bounds=self.bounds | other.bounds,
         )
 
@@ -125,6 +122,16 @@ class _Fact:
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
 _STEP_NAMES = frozenset({"step", "optimizer_step", "step_and_update_lr", "train_batch"})
+
+
+class _Facts(list[_Fact]):
+    """The facts of all statements, in source order; `roles` are what the names in them are."""
+
+    def __init__(self, roles: Roles) -> None:
+        super().__init__()
+        self.roles = roles
+
+
 _LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
@@ -136,7 +143,8 @@ def relevance(
     `reach` is what its imports lead to; `wanted` are functions and classes of it that another file calls, so that what
     they return matters too.
     """
-    facts: list[_Fact] = []
+    roles = infer(body, reach.backward, reach.step)
+    facts = _Facts(roles)
     _collect(body, (), None, "", facts)
     _mark_reads_of_totals(facts)
     reaching = _reaching(facts, lambda f: f.event, reach.event)
@@ -180,22 +188,22 @@ def relevance(
         frozenset(reaching_step),
         frozenset(reaching_strong),
         frozenset(_counters(facts)),
+        roles,
         *usage.receivers(nodes),
-        frozenset(usage.window_names(nodes, stepping, backwards)),
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
     )
 
 
-def _mark_reads_of_totals(facts: list[_Fact]) -> None:
+def _mark_reads_of_totals(facts: _Facts) -> None:
     """A running total that is divided is read: these statements say what becomes of it."""
     totals = {
         name
         for fact in facts
         if fact.event and isinstance(fact.statement, p.Augment | p.Assign)
         for name in fact.writes
-        if "loss" in name.lower() or "total" in name.lower()
+        if facts.roles.is_loss(name) or "total" in name.lower()
     }
     if not totals:
         return
@@ -218,7 +226,7 @@ def _collect(
     parents: tuple[p.Node, ...],
     function: p.Function | None,
     owner: str,
-    facts: list[_Fact],
+    facts: _Facts,
 ) -> None:
     for statement in block:
         if isinstance(statement, p.Class):
@@ -254,12 +262,12 @@ def _collect(
                 _read(value, fact, facts)
                 if isinstance(value, p.Binary) and value.op == "+":
                     same = p.dotted(value.left) == p.dotted(targets[0])
-                    fact.event |= same and _is_loss(value.right)
+                    fact.event |= same and _is_loss(value.right, facts.roles)
             case p.Augment(target=target, value=value):
                 _write(target, fact, facts)
                 _read(target, fact, facts)
                 _read(value, fact, facts)
-                fact.event |= _is_loss(value)
+                fact.event |= _is_loss(value, facts.roles)
             case p.For(target=target, iterable=iterable, body=body, orelse=orelse):
                 _write(target, fact, facts)
                 _read(iterable, fact, facts)
@@ -291,16 +299,16 @@ def _collect(
             _collect(part, (*parents, statement), function, owner, facts)
 
 
-def _takes_optimizer(call: p.Call) -> bool:
+def _takes_optimizer(call: p.Call, roles: Roles) -> bool:
     """True when an optimizer is handed over: who gets it may step it or clear its gradients."""
     return any(
         isinstance(a.value, p.Name | p.Attr)
-        and names.role_of(usage.last_name(a.value)) in ("optimizer", "scaler")
+        and roles.of(usage.last_name(a.value)) in ("optimizer", "scaler")
         for a in call.args
     )
 
 
-def _shows_loss(call: p.Call) -> bool:
+def _shows_loss(call: p.Call, roles: Roles) -> bool:
     """True when a name or a text among the arguments reads like a loss."""
     written = (
         n.id if isinstance(n, p.Name) else n.name if isinstance(n, p.Attr) else n.value
@@ -308,7 +316,7 @@ def _shows_loss(call: p.Call) -> bool:
         for n in p.walk_expr(argument.value)
         if isinstance(n, p.Name | p.Attr | p.Const)
     )
-    return any(isinstance(text, str) and "loss" in text.lower() for text in written)
+    return any(isinstance(text, str) and roles.is_loss(text) for text in written)
 
 
 def _says_loss(call: p.Call) -> bool:
@@ -320,24 +328,24 @@ def _says_loss(call: p.Call) -> bool:
     )
 
 
-def _is_loss(value: p.Expr) -> bool:
+def _is_loss(value: p.Expr, roles: Roles) -> bool:
     """True when a value reads like a loss, or a number taken from a tensor: what running totals are made of."""
     return any(
-        (isinstance(n, p.Name) and "loss" in n.id.lower())
-        or (isinstance(n, p.Attr) and ("loss" in n.name.lower() or n.name in ("item", "detach")))
+        (isinstance(n, p.Name) and roles.is_loss(n.id))
+        or (isinstance(n, p.Attr) and (roles.is_loss(n.name) or n.name in ("item", "detach")))
         for n in p.walk_expr(value)
     )
 
 
-def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
+def _write(target: p.Expr, fact: _Fact, facts: _Facts) -> None:
     match target:
         case p.Name(id=name):
             fact.writes.add(name)
-            if names.is_steps(name):
+            if facts.roles.is_steps(name):
                 fact.event = fact.strong = True
         case p.Attr(base=base, name=name):
             fact.writes.add(name)
-            fact.event |= names.is_steps(name)
+            fact.event |= facts.roles.is_steps(name) or p.dotted(target) in facts.roles.windows
             fact.mutates = True
             _read(base, fact, facts)
             if name in frameworks.EVENTS:
@@ -357,7 +365,7 @@ def _write(target: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
             pass
 
 
-def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
+def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
     for node in p.walk_expr(expr):
         match node:
             case p.Name(id=name):
@@ -379,7 +387,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last in frameworks.EVENTS:
                     fact.event = True
                     fact.strong |= last in frameworks.STRONG
-                elif not frameworks.is_harmless(last) and _takes_optimizer(node):
+                elif not frameworks.is_harmless(last) and _takes_optimizer(node, facts.roles):
                     fact.event = True
                 if names.is_rescaling(last) or names.is_clip(last) or _reduces_a_gradient(node):
                     fact.event = fact.strong = True
@@ -394,8 +402,10 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
                 fact.step |= last in _STEP_NAMES and not names.is_profiler(receiver)
-                if last in frameworks.REPORTS and (_shows_loss(node) or _says_loss(node)):
-                    fact.report |= _shows_loss(node)
+                if last in frameworks.REPORTS and (
+                    (shows := _shows_loss(node, facts.roles)) or _says_loss(node)
+                ):
+                    fact.report |= shows
                     fact.said = True
                     fact.callee_reads |= {
                         n.id if isinstance(n, p.Name) else n.name
@@ -409,9 +419,11 @@ def _read(expr: p.Expr, fact: _Fact, facts: list[_Fact]) -> None:
                 if last == "update" and isinstance(func, p.Attr):
                     # A scaler of any name is updated with nothing given, as few other things are.
                     fact.event |= not node.args
-                    if names.role_of(receiver) == "scaler":
+                    if facts.roles.of(receiver) == "scaler":
                         fact.event = fact.strong = True
-            case p.Comprehension(clauses=clauses) if any(_is_of_scalers(c[1]) for c in clauses):
+            case p.Comprehension(clauses=clauses) if any(
+                _is_of_scalers(c[1], facts.roles) for c in clauses
+            ):
                 # `[s.update() for s in scalers]`, whatever each of them is called.
                 fact.event = fact.strong = True
             case p.Lambda(function=function):
@@ -437,8 +449,8 @@ def _reduces_a_gradient(node: p.Call) -> bool:
     )
 
 
-def _is_of_scalers(iterable: p.Expr) -> bool:
-    return names.role_of(usage.last_name(iterable)) == "scaler"
+def _is_of_scalers(iterable: p.Expr, roles: Roles) -> bool:
+    return roles.of(usage.last_name(iterable)) == "scaler"
 
 
 def _is_setting(node: p.Attr) -> bool:

@@ -76,7 +76,7 @@ class Calling:
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
         if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
-            if names.is_criterion(func.id):
+            if names.is_criterion(func.id) or self.machine.naming.role(func.id) == "criterion":
                 # Whatever made it, it works out a loss.
                 callee = self.machine.things.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
 from accumlint.reading import parts as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.tensors import derived, flat
@@ -284,7 +283,7 @@ class Engines:
                 return (self.machine.syncing.no_sync(model, node),)
             case "zero_grad" if (
                 not (isinstance(base, Unknown) and base.tensor)
-                and names.role_of(text.rpartition(".")[2]) == ""
+                and self.machine.naming.role(text.rpartition(".")[2]) == ""
             ):
                 optimizers = self.machine.state.ledger.optimizers
                 if len(optimizers) == 1 and text.rpartition(".")[2] != "self":

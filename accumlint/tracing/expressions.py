@@ -27,7 +27,6 @@ from accumlint.tracing.values import (
     Object,
     Unknown,
     Value,
-    is_loader,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -445,7 +444,7 @@ class Expressions:
         if len(node.clauses) > 1 or tests or not isinstance(iterable, p.Name | p.Attr):
             return None
         source = self.eval(iterable)
-        return source if is_loader(source) else None
+        return source if self.machine.iterating.is_loader(source) else None
 
     def _expression(self, node: p.Comprehension, source: Value) -> Lazy:
         """A generator expression over a loader, which gives a batch when it is asked for one."""

@@ -19,7 +19,6 @@ from accumlint.tracing.values import (
     Stream,
     Unknown,
     Value,
-    is_loader,
 )
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Iterating:
             # The parts of one window, whose number was perhaps asked for already.
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
-        return any(names.role_of(name) == "loader" for name in read)
+        return any(self.machine.naming.role(name) == "loader" for name in read)
 
     def _is_one_row(self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.For) -> bool:
         """True for the rows of columns of unknown length (`zip(*columns)`), of which one example is left."""
@@ -279,7 +278,7 @@ class Iterating:
         stop = value.args[1] if len(value.args) > 1 else None
         source = value.args[0]
         # A list of the next few batches is made outside of the loop that goes through them.
-        if isinstance(stop, int) and (self._training(node) or _gives_batches(source)):
+        if isinstance(stop, int) and (self._training(node) or self._gives_batches(source)):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             state, whole = self.machine.state, self.machine.scenario.length
             return _each(items, stop == whole and state.length_asked and self._training(node))
@@ -357,7 +356,7 @@ class Iterating:
         if value.parameters:
             return _each([value], False)
         if not self._training(node):
-            if is_loader(value) and node is not None:
+            if self.is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss = value.loss
@@ -397,7 +396,20 @@ class Iterating:
                 finally:
                     machine.state.last.pop()
 
-        return Stream(drive, is_loader(value) or rounds == machine.scenario.length)
+        return Stream(drive, self.is_loader(value) or rounds == machine.scenario.length)
+
+    def is_loader(self, value: Value) -> bool:
+        """True for what is a loader by what is done with its name, or by that name."""
+        named = isinstance(value, Unknown | Object)
+        return named and self.machine.naming.role(value.text.rpartition(".")[2]) == "loader"
+
+    def _gives_batches(self, value: Value) -> bool:
+        """True for an iterator over a loader."""
+        match value:
+            case Lazy(kind="iter", args=[inner]):
+                return self.is_loader(inner)
+            case _:
+                return False
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
@@ -463,7 +475,7 @@ class Iterating:
                 if isinstance(value, Unknown) and value.batches:
                     return Unknown(f"len({text})", value.batches, count=True)
                 last = text.rpartition(".")[2].strip("[…]")
-                if names.role_of(last) == "loader" and "dataset" not in last:
+                if self.machine.naming.role(last) == "loader" and "dataset" not in last:
                     state.length_asked = True
                     return self.machine.scenario.length
                 if isinstance(value, Object) and value.role in ("optimizer", "model"):
@@ -547,15 +559,6 @@ def _counts(function: p.Function) -> bool:
         and "len(" not in p.render(n.iterable)
         for n in loops
     )
-
-
-def _gives_batches(value: Value) -> bool:
-    """True for an iterator over a loader."""
-    match value:
-        case Lazy(kind="iter", args=[inner]):
-            return is_loader(inner)
-        case _:
-            return False
 
 
 def _text(value: Value) -> str:

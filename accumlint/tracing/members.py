@@ -184,7 +184,7 @@ class Members:
                 found.counted = Counted("rows", (base,)) if name == "shape" else None
                 return found
             found = derived(text, base, node=node)
-            found.loss = base.loss or "loss" in name
+            found.loss = base.loss or self.machine.naming.roles.is_loss(name)
             found.lost = base.lost and base.loss
             if base.terms is not None:
                 # What was divided as a whole is divided in its parts.
@@ -278,7 +278,7 @@ class Members:
             if not base.tensor:
                 return self.machine.naming.symbol(f"{base.text}{key}", index, node)
             found = derived(f"{base.text}{key}", base, node=node)
-            found.loss = "loss" in index or base.loss
+            found.loss = self.machine.naming.roles.is_loss(index) or base.loss
             base.attributes[key] = found
             return found
         if not base.tensor:
@@ -368,7 +368,7 @@ class Members:
                     continue
                 name = p.dotted(item.value if isinstance(item, p.Star) else item).rpartition(".")[2]
                 part = derived(f"{value.text}[{i}]", value, node=node)
-                part.loss = "loss" in name.lower() and value.tensor
+                part.loss = self.machine.naming.roles.is_loss(name) and value.tensor
                 part.lost = value.lost and part.loss
                 if part.loss and value.left_out:
                     part.reduction, part.varies = "mean", value.left_out
@@ -391,7 +391,7 @@ class Members:
         if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
             return [
                 value
-                if names.role_of(p.dotted(i).rpartition(".")[2]) == value.role
+                if self.machine.naming.role(p.dotted(i).rpartition(".")[2]) == value.role
                 else Unknown(f"{value.text}[…]")
                 for i in items
             ]

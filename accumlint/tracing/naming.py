@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks, names
 from accumlint.reading import parts as p
 from accumlint.reading.program import Program
+from accumlint.reading.roles import Roles
 from accumlint.tracing import trace as t
 from accumlint.tracing.values import (
     ClassValue,
@@ -68,8 +69,13 @@ class Naming:
         return Library(path, self.machine.home.source.path)
 
     def is_steps(self, name: str) -> bool:
-        """True for the accumulation steps by name; what is counted up is a counter, whatever its name."""
-        return names.is_steps(name) and name not in self.machine.home.relevance.counters
+        """True for the accumulation steps; what is counted up is a counter, whatever its name."""
+        return self.roles.is_steps(name) and name not in self.machine.home.relevance.counters
+
+    @property
+    def roles(self) -> Roles:
+        """What the names of the file are that is being executed."""
+        return self.machine.home.relevance.roles
 
     def is_epoch(self, text: str, name: str) -> bool:
         """True for the number of the running epoch by name; what bounds a range is a number of epochs."""
@@ -84,7 +90,7 @@ class Naming:
     def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
         """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
         machine = self.machine
-        windows = machine.home.relevance.window_names
+        windows = self.roles.windows
         # As written, too: a helper's `args` is its caller's `train_args`.
         written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
         # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
@@ -109,7 +115,7 @@ class Naming:
     def _is_of_a_loader(self, text: str, name: str) -> bool:
         """True for a loader's own length, and where one is told; what ends a range or is set may be any number."""
         owner = text.removesuffix(name).rstrip(".").rpartition(".")[2]
-        if names.role_of(owner) == "loader":
+        if self.roles.of(owner) == "loader":
             return True
         bounds = self.machine.home.relevance.bounds
         return name not in bounds and not names.is_configuration(text)
@@ -133,15 +139,9 @@ class Naming:
 
     def role(self, name: str) -> str:
         """The role that a name suggests, and what the file does with it."""
-        relevance = self.machine.home.relevance
-        role = names.role_of(name)
         if name in ("opt", "opts") and self._are_settings(name):
             return ""
-        if name in relevance.optimizers and role in ("", "scheduler"):
-            return "optimizer"
-        if not role and name in relevance.models and name not in ("self", "p", "m", "module"):
-            return "model"
-        return role
+        return self.roles.of(name)
 
     def _are_settings(self, name: str) -> bool:
         """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
@@ -198,7 +198,7 @@ class Naming:
                 same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
             ):
                 return same[0]
-        windows = machine.home.relevance.window_names
+        windows = self.roles.windows
         size = self.is_steps(name) or (
             path in windows and (names.is_rounds(name) or not names.is_count(name))
         )
@@ -245,7 +245,7 @@ class Naming:
                     known = self.machine.things.made(role, path, "", value.networks, node)
                     machine.symbols[made] = known
                 return known
-        if "loss" in name.lower() and value.tensor and not value.loss:
+        if self.roles.is_loss(name) and value.tensor and not value.loss:
             value.loss = True
             if value.left_out:
                 value.reduction, value.varies = "mean", value.left_out
@@ -286,7 +286,7 @@ class Naming:
         machine = self.machine
         called = isinstance(node, p.Assign) and isinstance(node.value, p.Call)
         training = any(x.node in machine.relevance.backwards for x in machine.state.loops)
-        return called and "loader" in name.lower() and self.role(name) == "loader" and not training
+        return called and self.role(name) == "loader" and not training
 
     def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
         """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""

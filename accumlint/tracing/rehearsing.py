@@ -69,10 +69,14 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
             kwargs[param.name] = number
         elif param.name in ending:
             kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
-        elif not names.role_of(param.name) and not names.is_steps(param.name) and _is_data(low):
+        elif (
+            not machine.naming.role(param.name)
+            and not machine.naming.is_steps(param.name)
+            and _is_data(low)
+        ):
             given = Unknown(param.name, frozenset({batch}))
             # Whoever made a loss that is handed in may have divided it.
-            given.loss = given.lost = "loss" in low
+            given.loss = given.lost = machine.naming.roles.is_loss(param.name)
             kwargs[param.name] = given
     return kwargs
 

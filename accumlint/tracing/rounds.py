@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
-from accumlint.reading import names
 from accumlint.reading import parts as p
 from accumlint.reading.relevance import Relevance, called, key
 from accumlint.reading.usage import clears
@@ -106,7 +105,7 @@ class Rounds:
                 return True
             read = {n.id for n in p.walk_expr(inner.iterable) if isinstance(n, p.Name)}
             read |= {n.name for n in p.walk_expr(inner.iterable) if isinstance(n, p.Attr)}
-            return any(names.role_of(n) == "loader" for n in read)
+            return any(self.machine.naming.role(n) == "loader" for n in read)
         return False
 
 

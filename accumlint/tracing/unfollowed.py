@@ -37,7 +37,7 @@ class Unfollowed:
             loss = args[0] if args else kwargs.get("loss")
             self.machine.losses.backward(loss, "booster", node, kwargs, subject=base.text)
             return None
-        named = "loss" in base.text.rpartition(".")[2].lower()
+        named = self.machine.naming.roles.is_loss(base.text.rpartition(".")[2])
         if name == "backward" and (base.tensor or base.loss or named or not args):
             via = "scaler" if base.scaler is not None else "tensor"
             self.machine.losses.backward(
@@ -147,7 +147,7 @@ class Unfollowed:
         if special is not None:
             return special[0]
         text = f"{base.text}.{name}"
-        if names.role_of(name) in ("model", "criterion") and not base.tensor:
+        if self.machine.naming.role(name) in ("model", "criterion") and not base.tensor:
             callee = self.machine.naming.symbol(text, name, node)
             if isinstance(callee, Object):
                 return self.machine.calling.call_object(callee, args, kwargs, node)

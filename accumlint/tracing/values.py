@@ -12,7 +12,6 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from accumlint.frozen import frozen
-from accumlint.reading import names
 from accumlint.reading.parts import Class, Function, Node
 from accumlint.reading.program import Source
 from accumlint.reading.project import Module
@@ -307,9 +306,3 @@ Value: TypeAlias = (
 )  # fmt: skip
 Key: TypeAlias = bool | int | float | str | bytes | tuple["Key", ...] | None
 Number = int | float | Fraction
-
-
-def is_loader(value: Value) -> bool:
-    """True for what is a loader by its name."""
-    named = isinstance(value, Unknown | Object)
-    return named and names.role_of(value.text.rpartition(".")[2]) == "loader"
