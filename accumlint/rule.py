@@ -221,6 +221,8 @@ class Rule:
     fix: ClassVar[Applicability | None] = None
 
     unmeasured: ClassVar[str] = ""
+    # A fixed text is held to the gradient's direction: its size is another rule's claim.
+    of_direction: ClassVar[bool] = False
     symptom: ClassVar[Symptom | None] = None
     ranks: ClassVar[int] = 1
     opt_in: ClassVar[bool] = False
