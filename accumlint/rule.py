@@ -223,6 +223,8 @@ class Rule:
     hides: ClassVar[tuple[str, ...]] = ()
 
     unmeasured: ClassVar[str] = ""
+    # A fixed text is held to the gradient's direction: its size is another rule's claim.
+    of_direction: ClassVar[bool] = False
     symptom: ClassVar[Symptom | None] = None
     ranks: ClassVar[int] = 1
     opt_in: ClassVar[bool] = False

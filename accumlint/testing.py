@@ -62,6 +62,7 @@ def assert_large_batch_equivalent(
     model: nn.Module | Sequence[nn.Module],
     loop: bool = False,
     tolerance: float | None = None,
+    reference: Callable[[Sequence[Any]], Any] | None = None,
 ) -> None:
     """Asserts that every optimizer step applies the gradient of the mean loss over all targets of its micro-batches.
 
@@ -71,24 +72,24 @@ def assert_large_batch_equivalent(
     on, and it is clipped where the loop clips. `tolerance` is the largest relative error of an update; by default 1e-9
     for parameters in float64, 1e-4 in float32, 2e-2 in float16, 5e-2 in bfloat16.
 
+    Losses that weigh their targets by themselves (a focal loss, weights of samples, a root) count as a whole, and their
+    large batch is the mean over micro-batches of one size; a constant that a loss is multiplied with is left to it.
+    `reference` says otherwise what the large batch's loss is: it is given the micro-batches of a window, on each rank
+    its own, and returns one loss, whose gradient, averaged over ranks, the update should apply.
+
+    In a process group, every rank calls this with its own micro-batches, and gets the same answer.
+
     Raises:
         AssertionError: naming the updates that apply something else, and the micro-batches that none applies.
-        Unmeasurable: where there is nothing to compare: no loss of torch's was seen, or several processes train.
+        Unmeasurable: where there is nothing to compare: no loss of torch's was seen, or nobody knows the large batch.
     """
+    __tracebackhide__ = True
     import torch
-    from torch import distributed, nn
+    from torch import nn
 
+    from accumlint.confirming.child.large import LargeBatch
     from accumlint.confirming.child.notes import Settings
-    from accumlint.confirming.child.recorder import Recorder
 
-    if (
-        distributed.is_available()
-        and distributed.is_initialized()
-        and distributed.get_world_size() > 1
-    ):
-        raise Unmeasurable(
-            "several processes train; the large batch can be put together in one only"
-        )
     models = [model] if isinstance(model, nn.Module) else list(model)
     parameters = [p for one in models for p in one.parameters()]
     size = sum(p.numel() for p in parameters)
@@ -105,7 +106,7 @@ def assert_large_batch_equivalent(
         dtype=parameters[0].dtype,
         as_is=True,
     )
-    recorder = Recorder(counted, settings)
+    recorder = LargeBatch(counted, settings, counted.batches, reference)
     recorder.models.extend(models)
     with recorder.watching():
         if loop:
@@ -114,7 +115,7 @@ def assert_large_batch_equivalent(
             for batch in counted:
                 train_step(batch)
         recorder.note("epoch")
-    done = _measured(recorder.notes.events, recorder.notes.losses)
+    done = _measured(recorder.everywhere(), reference is not None)
     wrong = list(_wrong(done, TOLERANCES.get(dtype, 1e-4) if tolerance is None else tolerance))
     if wrong:
         raise AssertionError("\n".join(wrong))
@@ -186,26 +187,40 @@ def _file(function: Callable[..., object]) -> str:
     return code.co_filename if code else ""
 
 
-def _measured(events: Sequence[Mapping[str, Any]], losses: int) -> Pass:
-    """The updates of a run.
+def _measured(ranks: Sequence[tuple[Sequence[Mapping[str, Any]], int]], given: bool) -> Pass:
+    """The updates of a run, from the events and the number of losses of each rank; `given`: its large batch is.
 
     Raises:
         Unmeasurable: where nothing can be compared.
     """
-    if not losses:
-        raise Unmeasurable(
-            "no loss was seen: neither one of torch's functions nor a mean or sum of several elements"
-        )
-    if not any(event.get("contributions") for event in events):
-        raise Unmeasurable("nothing went backward from the losses that were seen into the model")
+    events = [event for own, _ in ranks for event in own]
+    parts = [part for event in events for part in event.get("contributions", ())]
+    if not given:
+        if not any(losses for _, losses in ranks):
+            raise Unmeasurable(
+                "no loss was seen: neither one of torch's functions nor a mean or sum of several elements"
+            )
+        if not parts:
+            raise Unmeasurable(
+                "nothing went backward from the losses that were seen into the model"
+            )
+        counts = {part["count"] for part in parts}
+        if any(part["shaped"] for part in parts) and len(counts) > 1:
+            raise Unmeasurable(
+                "the loss weighs its targets by itself, and micro-batches have different numbers of them: `reference=`"
+                " tells what the large batch's loss is"
+            )
     if not all(event.get("comparable", True) for event in events):
         raise Unmeasurable(
             "only clipping all gradients together by their 2-norm can be repeated on the large batch's"
         )
-    notes = {
-        "spec": {"regime": "own"}, "raised": None, "pressure": 0.0, "notes": {"events": events, "scales": ()},
-    }  # fmt: skip
-    return measured([notes], steps=1, line=0)
+    notes = [
+        {
+            "spec": {"regime": "own"}, "raised": None, "pressure": 0.0, "notes": {"events": own, "scales": ()},
+        }
+        for own, _ in ranks
+    ]  # fmt: skip
+    return measured(notes, steps=1, line=0, weighted=True)
 
 
 def _wrong(done: Pass, tolerance: float) -> Iterator[str]:

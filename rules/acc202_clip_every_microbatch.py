@@ -87,6 +87,7 @@ class ClipEveryMicrobatch(Rule):
     severity = Severity.ERROR
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
+    of_direction = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Ahead of every backward of some window: its first call there bounds nothing at all, which is ACC208.

@@ -172,6 +172,10 @@ def _is_plain_multiple(u: Update, evidence: OwnEvidence) -> bool:
 def _weights(evidence: OwnEvidence, key: str) -> Answer:
     evidence.get(key)
     ratios = evidence.measured[key].ratios
+    if evidence.measured[key].shaped:
+        raise Undecided(
+            "the loss is no plain sum over its targets, so nobody knows what each of them should weigh"
+        )
     if not ratios:
         raise Undecided(
             "every micro-batch of a window counts as many targets on this data, so that a difference cannot show"

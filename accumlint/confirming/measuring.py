@@ -34,7 +34,8 @@ class Unmeasurable(Exception):
 class Part:
     """What one backward brought to one update: a loss, its counted targets, their weight, their summed gradient.
 
-    Parts with the same `term` are the same term of the large batch's loss.
+    Parts with the same `term` are the same term of the large batch's loss. `factors` are the constants that each of
+    its summands is multiplied with. One that is `shaped` is no plain sum of its targets, and counts as a whole.
     """
 
     microbatch: int
@@ -44,6 +45,10 @@ class Part:
     weight: float
     scale: float
     gradient: Vector
+    factors: Sequence[Sequence[float]] = ()
+    shaped: bool = False
+    # The accumulation steps that the loop was told, 1 for none.
+    steps: int = 1
 
 
 @frozen
@@ -73,8 +78,8 @@ class _Rank:
     lefts: tuple[tuple[int, ...], ...] = ()
 
 
-def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
-    """The measured pass from every rank's notes of it.
+def measured(ranks: Sequence[Notes], steps: int, line: int, weighted: bool = False) -> Pass:
+    """The measured pass from every rank's notes of it; `weighted` as for `reference`.
 
     Raises:
         Unmeasurable: where the ranks took different numbers of steps, or no step was taken.
@@ -86,7 +91,7 @@ def measured(ranks: Sequence[Notes], steps: int, line: int) -> Pass:
         counts = ", ".join(str(len(r.windows)) for r in read)
         raise Unmeasurable(f"the ranks took different numbers of steps ({counts})")
     updates = tuple(
-        _update(number, windows, steps, len(ranks))
+        _update(number, windows, steps, len(ranks), weighted)
         for number, windows in enumerate(zip(*(r.windows for r in read), strict=False), 1)
     )
     events = first["notes"]["events"]
@@ -184,6 +189,9 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
                     found["weight"],
                     event["scale"],
                     own,
+                    found["factors"],
+                    found["shaped"],
+                    event["steps"],
                 ),
             )
     stepped = set(step["parameters"])
@@ -249,7 +257,9 @@ def _applied(window: Window) -> Vector:
     return vector if owned is None else [vector[i] for i in owned]
 
 
-def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> Update:
+def _update(
+    number: int, windows: Sequence[Window], steps: int, world: int, weighted: bool
+) -> Update:
     vectors = [_applied(w) for w in windows]
     known = [*vectors, *(p.gradient for w in windows for p in w.parts.values())]
     if len(set(map(len, known))) > 1:
@@ -257,7 +267,8 @@ def _update(number: int, windows: Sequence[Window], steps: int, world: int) -> U
     first = windows[0]
     counted = Counted(first.reductions, first.clips, first.schedules)
     weighed = _weights(windows, world)
-    found = compared(number, first.step, vectors, reference(windows), weighed, counted)
+    due = first.step.get("due") or reference(windows, weighted)
+    found = compared(number, first.step, vectors, due, weighed, counted)
     scaled = next((p.scale for p in first.parts.values()), 1.0)
     factor = factor_of(
         found.scale,
@@ -308,9 +319,16 @@ def compared(
     )
 
 
-def reference(windows: Sequence[Window]) -> Vector:
-    """What an update should apply, from its window on every rank: the large batch's gradient, clipped where it is."""
+def reference(windows: Sequence[Window], weighted: bool = False) -> Vector:
+    """What an update should apply, from its window on every rank: the large batch's gradient, clipped where it is.
+
+    `weighted`: a factor of the loss is one that it has on purpose, unless a number of steps, ranks or targets
+    explains it.
+    """
     mean = _mean(windows)
+    if weighted:
+        own = _own_weight(windows)
+        mean = [own * x for x in mean]
     if not windows[0].threshold:
         return mean
     most = windows[0].threshold / (norm(mean) + _CLIP_EPSILON)
@@ -318,7 +336,10 @@ def reference(windows: Sequence[Window]) -> Vector:
 
 
 def _mean(windows: Sequence[Window]) -> Vector:
-    """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions."""
+    """The gradient of the mean over the window's targets on all ranks; several losses keep the user's proportions.
+
+    Of a loss that is no plain sum over targets, it is the mean of the micro-batches' own gradients.
+    """
     terms: dict[int, list[Part]] = {}
     for window in windows:
         for part in window.parts.values():
@@ -328,16 +349,81 @@ def _mean(windows: Sequence[Window]) -> Vector:
     leading: float | None = None
     total: Vector = []
     for parts in terms.values():
-        share = parts[0].weight * parts[0].count / parts[0].scale
+        share = _share_of(parts[0], windows)
         leading = leading or abs(share)
         proportion = share / leading if leading else 1.0
-        count = sum(p.count for p in parts)
+        if any(p.shaped for p in parts):
+            units = [p.weight / p.scale / _share_of(p, windows) / len(parts) for p in parts]
+        else:
+            units = [1 / max(sum(p.count for p in parts), 1)] * len(parts)
         mean = [
-            sum(column) * proportion / max(count, 1)
+            sum(x * unit for x, unit in zip(column, units, strict=True)) * proportion
             for column in zip(*(p.gradient for p in parts), strict=True)
         ]
         total = [a + b for a, b in zip(total, mean, strict=True)] if total else mean
     return total
+
+
+def _share_of(part: Part, windows: Sequence[Window]) -> float:
+    """What a part's targets weigh together; of one that is no plain sum, what its micro-batch is divided by.
+
+    Raises:
+        Unmeasurable: where some of its summands are divided by the window's size, and others are not.
+    """
+    if not part.shaped:
+        return part.weight * part.count / part.scale
+    found = divided(part.factors, _size(windows), part.steps, len(windows))
+    if found is None:
+        raise Unmeasurable(
+            f"a part of the loss of micro-batch {part.microbatch} is divided by the window's size, and a part is not"
+        )
+    return 1 / found
+
+
+def _size(windows: Sequence[Window]) -> int:
+    return len({p.microbatch for p in windows[0].parts.values()})
+
+
+def divided(factors: Sequence[Sequence[float]], size: int, steps: int, world: int) -> float | None:
+    """What all summands of a loss are divided by for the sake of its window, 1 for nothing.
+
+    That is its `size`, or the accumulation steps that the loop was told, or either times the number of ranks. None
+    where it is not the same for all, or not known. `factors` are the constants that each summand is multiplied with.
+    """
+    sizes = {float(size), float(steps)} - {1.0}
+    wanted = [n * times for times in (1, world) for n in sorted(sizes, reverse=True)]
+    found = {
+        next((n for n in wanted if any(abs(x * n - 1) < 1e-6 for x in _products(own))), 1.0)
+        for own in factors
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def _own_weight(windows: Sequence[Window]) -> float:
+    """What a loss is multiplied with on purpose, as far as that can be told from what it is divided by."""
+    parts = [part for window in windows for part in window.parts.values()]
+    leading = [part for part in parts if parts and part.term == parts[0].term]
+    if not leading or any(part.shaped for part in leading):
+        return 1.0
+    weight = sum(_share_of(part, windows) for part in leading) / len(windows)
+    size = _size(windows)
+    targets = sum(part.count for part in leading)
+    name = factor_of(weight, size, len(windows), targets, parts[0].scale, share=_share(windows))
+    found = divided(leading[0].factors, size, leading[0].steps, len(windows))
+    if found is None or weight <= 0 or name.startswith("N") or name in ("1", SHARE):
+        return 1.0
+    if found > 1:
+        twice = any(abs(x * found**2 - 1) < 1e-6 for f in leading[0].factors for x in _products(f))
+        return 1.0 if twice else weight
+    return 1.0 if name else weight / size
+
+
+def _products(factors: Sequence[float]) -> set[float]:
+    """The products of some of several numbers."""
+    found = {1.0}
+    for factor in factors[:10]:
+        found |= {x * factor for x in found if x * factor}
+    return found - {1.0} if 1.0 not in factors else found
 
 
 def _weights(windows: Sequence[Window], world: int) -> Weighed:
@@ -351,10 +437,7 @@ def _weights(windows: Sequence[Window], world: int) -> Weighed:
     everything = sum(p.count for parts in by_microbatch.values() for p in parts)
     targets = {m: sum(p.count for p in parts) for m, parts in by_microbatch.items()}
     weights = {
-        m: sum(p.weight * p.count / p.scale for p in parts)
-        * everything
-        / world
-        / max(targets[m], 1)
+        m: sum(_share_of(p, windows) for p in parts) * everything / world / max(targets[m], 1)
         for m, parts in by_microbatch.items()
     }
     order = sorted(by_microbatch)

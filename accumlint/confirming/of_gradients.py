@@ -17,7 +17,7 @@ from accumlint.confirming.answers import (
     worth,
 )
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
-from accumlint.confirming.measuring import SHARE, Part, norm, windows
+from accumlint.confirming.measuring import SHARE, Part, dot, norm, windows
 from accumlint.confirming.result import Pass, Update
 
 
@@ -30,6 +30,8 @@ def gradient(evidence: Evidence, key: str = "equal") -> Answer:
         updates = [_whatever_its_loss(u, evidence, key) for u in updates]
     worst = furthest(updates)
     low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
+    if key == "equal" and (sized := _sized(updates, evidence)):
+        return sized
     # What lies below is rounding.
     shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
     if shows and key == "equal":
@@ -115,12 +117,22 @@ def alone(evidence: Evidence, key: str = "equal") -> Answer:
 
     That holds whatever the loss is, with weights that its targets have on purpose too.
     """
-    apart = _weighed(evidence, "equal one")
     steps = evidence.get(key).steps
+    if is_shaped(evidence, key):
+        first, other = (_brought(evidence, name) for name in (key, "equal one"))
+        if len(first) != len(other) or not norm(other):
+            raise Undecided("a micro-batch alone is not comparable with the same one in a window")
+        size = norm(other) ** 2
+        ratio = dot(first, other) / size * steps
+        return _as_alone(ratio, evidence)
+    apart = _weighed(evidence, "equal one")
     shares = [w * steps / apart[m] for m, w in _weighed(evidence, key).items() if apart.get(m)]
     if not shares:
         raise Undecided("no micro-batch is seen both in a window and alone")
-    ratio = max(shares, key=lambda share: abs(share - 1))
+    return _as_alone(max(shares, key=lambda share: abs(share - 1)), evidence)
+
+
+def _as_alone(ratio: float, evidence: Evidence) -> Answer:
     shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
     sentence = (
         f"a micro-batch weighs {ratio:.4g} times its share of what it weighs in a window of its own"
@@ -128,6 +140,46 @@ def alone(evidence: Evidence, key: str = "equal") -> Answer:
         else "every micro-batch weighs its share of what it weighs in a window of its own"
     )
     return Answer(shows, abs(ratio - 1), sentence, {"share": ratio})
+
+
+def is_shaped(evidence: Evidence, key: str) -> bool:
+    """Whether a loss is no plain sum of its targets' losses, as a focal one, or one with weights of its own."""
+    made = evidence.raw.get(key)
+    events = made["notes"]["events"] if made else ()
+    return any(part["shaped"] for event in events for part in event.get("contributions", ()))
+
+
+def _brought(evidence: Evidence, key: str) -> list[float]:
+    """What the first micro-batch brings to the first update, before which parameters are the same in all passes."""
+    if key not in evidence.raw:
+        raise Undecided(f"no pass over {key} data was made")
+    made = windows(evidence.raw[key]["notes"]["events"])
+    parts = list(made[0].parts.values()) if made else []
+    if key.endswith(" one") and len({part.microbatch for part in parts}) > 1:
+        raise Undecided("the loop has a window's size of its own, so no micro-batch is seen alone")
+    own = [part for part in parts if part.microbatch == parts[0].microbatch]
+    columns = zip(*(part.gradient for part in own), strict=True)
+    return [sum(x * p.weight / p.scale for x, p in zip(c, own, strict=True)) for c in columns]
+
+
+def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
+    """Where the loss is no plain sum over targets: its size is what a micro-batch weighs in a window of its own.
+
+    Raises:
+        Undecided: where the large batch's gradient is its multiple, and no micro-batch is seen alone.
+    """
+    if not is_shaped(evidence, "equal"):
+        return None
+    worst = furthest(updates)
+    if worst.direction > evidence.high:
+        # What is lost or comes too often is seen whatever the loss is.
+        return None
+    answer = alone(evidence)
+    steps = evidence.get("equal").steps
+    ratio = float(answer.figures["share"])
+    name = "K" if abs(ratio - steps) < 1e-6 * steps else ""
+    figures = {**answer.figures, "factor": name or "none"}
+    return replace(answer, figures=figures)
 
 
 def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
@@ -183,6 +235,8 @@ def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
 
 def scale(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
+    if key == "equal" and (sized := _sized(updates, evidence)):
+        return sized
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
@@ -235,6 +289,10 @@ def _shares(parts: Sequence[Part]) -> list[float]:
 
 
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:
+    if is_shaped(evidence, key):
+        raise Undecided(
+            "the loss is no plain sum over its targets, so nobody knows what each of them should weigh"
+        )
     worst, ratio = None, 1.0
     for u in updates_of(evidence.get(key)):
         if len(u.weights) > 1 and min(u.weights) > 0:
@@ -291,6 +349,19 @@ def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
     return Answer(
         answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures
     )
+
+
+def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
+    """Whether the direction of a clipped gradient is another, as where its parts are clipped."""
+    updates = compared(updates_of(evidence.get(key)))
+    worst = max(updates, key=lambda u: u.direction)
+    shows = worst.direction > _CLIPPING and decide(worst.direction, evidence, "the direction error")
+    sentence = (
+        f"update {worst.number} points aside from the large batch's gradient, by {worst.direction:.2g} of it"
+        if shows
+        else f"every update points where the large batch's gradient does (direction error {worst.direction:.1e})"
+    )
+    return Answer(shows, worst.direction, sentence, {"direction error": worst.direction})
 
 
 def raises(evidence: Evidence, key: str = "equal") -> Answer:

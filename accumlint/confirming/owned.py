@@ -17,6 +17,7 @@ from accumlint.confirming.measuring import (
     Vector,
     Weighed,
     compared,
+    divided,
     dot,
     factor_of,
     moments,
@@ -47,11 +48,15 @@ class Window:
         """What each backward made of a loss: its term, and its share of the window."""
         terms: dict[int, dict[int, int]] = {}
         found: list[Notes] = []
+        size = len({e["microbatch"] for e in self.backwards})
         for event in self.backwards:
             for one in event["contributions"]:
                 places = terms.setdefault(one["microbatch"], {})
                 term = places.setdefault(one["loss"], len(places))
                 share = one["share"] / event["scale"]
+                if one["shaped"]:
+                    # As a whole, a micro-batch counts once, divided by what it is divided by.
+                    share = 1 / (divided(one["factors"], size, 1, 1) or math.nan)
                 found.append({**one, "term": term, "share": share, "event": event})
         return found
 
@@ -72,6 +77,8 @@ class Measured:
     joined: bool
     # The optimizers that a line of the source is about, empty for all.
     concerned: frozenset[str]
+    # A loss is no plain sum of its targets' losses.
+    shaped: bool
 
 
 def windows(events: Sequence[Notes]) -> list[Window]:
@@ -124,6 +131,8 @@ def reference(ranks: Sequence[Window]) -> Vector | None:
 
 def reference_by_targets(ranks: Sequence[Window]) -> Vector | None:
     """The same where every target weighs as much as any other; None where backwards are no single micro-batch's."""
+    if is_shaped(ranks):
+        return None
     leading = _leading([part for window in ranks for part in window.parts])
     total: Vector = [0.0] * len(_owned(ranks[0].step, ranks[0].step["applied"]))
     counted = 0
@@ -197,6 +206,8 @@ def _together(ranks: Sequence[Window]) -> float:
     parts = [part for window in ranks for part in window.parts]
     leading = _leading(parts)
     weight = sum(part["share"] for part in parts if part["term"] == leading)
+    if math.isnan(weight):
+        raise Unmeasurable("a part of the loss is divided by the window's size, and a part is not")
     return weight if abs(weight) > 1e-12 else float(len(ranks))
 
 
@@ -264,6 +275,7 @@ def measured(ranks: Sequence[Notes], file: str, line: int) -> Measured:
         len(ends),
         all(w.step["joined"] for r in read for w in r),
         concerned(list(_seen_from(file, events)), line),
+        any(is_shaped(together) for together in zip(*read, strict=False)),
     )
 
 
@@ -350,8 +362,15 @@ def _weights(ranks: Sequence[Window]) -> Weighed:
     return order, tuple(targets.values()), tuple(weights.values())
 
 
+def is_shaped(ranks: Sequence[Window]) -> bool:
+    """Whether a loss is no plain sum of its targets' losses."""
+    return any(part["shaped"] for window in ranks for part in window.parts)
+
+
 def _ratio(ranks: Sequence[Window]) -> float | None:
     """How much more one target of a window weighs than another; None where all micro-batches count as many."""
+    if is_shaped(ranks):
+        return None
     every: list[tuple[int, float]] = []
     for window in ranks:
         parts = window.parts

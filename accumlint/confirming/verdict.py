@@ -15,7 +15,7 @@ from accumlint.confirming.answers import Answer, Question
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.of_gradients import alone, divided
+from accumlint.confirming.of_gradients import alone, clipped_whole, divided
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
 from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
@@ -79,12 +79,21 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
 def _question(evidence: Evidence, plan: Plan, shown: Evidence | None) -> Question:
     """What is asked: where a loss weighs its targets on purpose, a mended text is held to what it does alone."""
     usual = QUESTIONS[plan.symptom]
+    if plan.rule.of_direction and shown is not None and _clips(evidence) < _clips(shown):
+        # What was clipped in parts is clipped once: whether it is scaled then is another finding's question.
+        return clipped_whole
     if plan.symptom is not Symptom.SCALE or shown is None or not divided(evidence, shown):
         return usual
     try:
         return alone if usual(evidence).shows else usual
     except Undecided:
         return alone
+
+
+def _clips(evidence: Evidence) -> int:
+    """How often an update is clipped."""
+    found = evidence.passes.get("equal pressure")
+    return max((u.clips for u in found.updates), default=0) if found else 0
 
 
 def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from accumlint.confirming.child.dividing import is_shaped, paths
 from accumlint.confirming.child.losses import Loss, grads_of
 
 
@@ -18,10 +19,14 @@ def contributions(
     """What each loss brings to the parameters when a root goes backward; `number` is the root's own.
 
     Of a loss, that is the number of its counted elements, what one weighs in the root, and the gradient of their sum.
+    Of a root that is no plain sum of them, it is the gradient that it brings as a whole.
     """
     params = [p for p in parameters if p.requires_grad]
     weighed = list(zip(losses, grads_of(root, [x.elements for x in losses]), strict=True))
     by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+    if shaped := shaped_by(root, weighed):
+        yield _whole(root, shaped, parameters, number)
+        return
     known: list[tuple[Loss, torch.Tensor]] = []
     share, line, microbatches, size = 0.0, 0, set[int](), 0.0
     for loss, weights in weighed:
@@ -59,6 +64,8 @@ def contributions(
             "elements": loss.elements.numel(),
             "weight": mean,
             "gradient": vector,
+            "factors": paths(root, loss.made()),
+            "shaped": False,
         }
     if share:
         yield from _penalty(root, parameters, known, share, microbatches, size, number)
@@ -98,6 +105,50 @@ def _penalty(
         "elements": count,
         "weight": share / count**2,
         "gradient": [x * count / share for x in vector],
+        "factors": [],
+        "shaped": False,
+    }
+
+
+def shaped_by(
+    root: torch.Tensor, weighed: Sequence[tuple[Loss, torch.Tensor | None]]
+) -> list[Loss]:
+    """The losses of a root, where it is no plain sum of the elements of one of them; none where it is."""
+    by_hand = all(x.by_hand for x, weights in weighed if weights is not None)
+    used = [
+        (loss, weights, loss.counted & (weights != 0))
+        for loss, weights in weighed
+        if weights is not None and loss.by_hand == by_hand and bool(weights.any())
+    ]
+    if any(is_shaped(root, loss.elements, counted, w) for loss, w, counted in used):
+        return [loss for loss, *_ in used]
+    return []
+
+
+def _whole(
+    root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
+) -> dict[str, Any]:
+    """What a root brings as a whole: a term of its micro-batch."""
+    params = [p for p in parameters if p.requires_grad]
+    everything = dict(zip(map(id, params), grads_of(root, params), strict=True))
+    vector = [x for p in parameters for x in flat(everything.get(id(p)), p)]
+    # The elements that are counted are those of the loss with most.
+    largest = max(losses, key=lambda loss: loss.elements.numel())
+    count = max(1, int(largest.counted.sum()))
+    together = len({loss.microbatch for loss in losses}) > 1
+    return {
+        "microbatch": losses[0].microbatch,
+        "loss": losses[0].line,
+        "number": losses[0].number,
+        "count": count,
+        "elements": largest.elements.numel(),
+        "weight": 1 / count,
+        "gradient": [x * count for x in vector],
+        # Of several micro-batches in one, nobody can tell what each is divided by.
+        "factors": []
+        if together
+        else paths(root, [made for loss in losses for made in loss.made()]),
+        "shaped": True,
     }
 
 

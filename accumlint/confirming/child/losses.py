@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,7 @@ ELEMENTWISE = {
     F.triplet_margin_loss,
     F.cosine_embedding_loss,
 }
+VIEWS = {torch.Tensor.view, torch.Tensor.reshape, torch.reshape}
 REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
 
@@ -47,15 +49,25 @@ class Loss:
     number: int = 0
     # Where its call stands: one line may have several.
     site: int = 0
+    # What a function of torch's made of the elements: it divides by their number itself.
+    result: torch.Tensor | None = None
+
+    def made(self) -> list[torch.Tensor]:
+        """Where the loss ends and what the loop makes of it begins, as far as that is known."""
+        return [] if self.result is None else [self.result]
 
 
 def evaluated(
     func: Any, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, torch.Tensor, torch.Tensor]:
     """A loss as it was asked for, its elements with their graph, and which of them count."""
+    __tracebackhide__ = True
     reduction = kwargs.get("reduction", "mean")
     plain = {k: v for k, v in kwargs.items() if k not in ("reduction", "reduce", "size_average")}
     elements = func(*args, **plain, reduction="none")
+    if reduction == "batchmean" and elements.dim() > 1:
+        # A target is a distribution: the terms of its sum are none.
+        elements = elements.flatten(1).sum(1)
     counted = torch.ones_like(elements, dtype=torch.bool)
     of_classes = func in (F.cross_entropy, F.nll_loss)
     if of_classes and len(args) > 1:
@@ -92,6 +104,24 @@ def flattened(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     if "dim" in kwargs:
         return args, {**kwargs, "dim": there}
     return (tensor, there, *rest[1:]), kwargs
+
+
+def viewed(tensor: torch.Tensor, given: Any) -> Any:
+    """The shape that a view asks for, where that has widths of the user's network: the stand-in has its own."""
+    sizes = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+    if not sizes or not all(type(size) is int for size in sizes) or not tensor.dim():
+        return given
+    free = sizes.count(-1)
+    known = math.prod(size for size in sizes if size != -1)
+    if free > 1 or (
+        known > 0 and tensor.numel() % known == 0 and (free or known == tensor.numel())
+    ):
+        return given
+    if len(sizes) == 1:
+        return (-1,)
+    if len(sizes) == 2:
+        return (-1, tensor.shape[-1])
+    return tuple(tensor.shape) if len(sizes) == tensor.dim() else given
 
 
 def indexed(tensor: torch.Tensor, key: Any) -> Any:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from accumlint.confirming.child.contributions import shaped_by
+from accumlint.confirming.child.dividing import paths
 from accumlint.confirming.child.feeding import Counted
 from accumlint.confirming.child.losses import Loss, grads_of
 from accumlint.confirming.child.notes import Settings
@@ -238,13 +240,16 @@ class OwnRecorder(Recorder):
             if w is not None and bool(w.any())
         ]
         by_hand = all(x.by_hand for x, _ in weighed)
+        shaped = shaped_by(scaled, weighed)
         for loss, weights in weighed:
-            if loss.by_hand == by_hand:
+            if loss.by_hand == by_hand and (not shaped or loss is shaped[0]):
                 counted = loss.counted & (weights != 0)
+                made = [one for x in shaped or (loss,) for one in x.made()]
                 yield {
                     "microbatch": loss.microbatch, "loss": loss.site or loss.line, "number": loss.number,
                     "count": int(counted.sum()), "all": weights.numel(),
                     "share": float(weights[counted].double().sum()),
+                    "shaped": bool(shaped), "factors": paths(scaled, made) if shaped else [],
                 }  # fmt: skip
 
     def _keep(self, total: Mapping[int, torch.Tensor], found: list[dict[str, Any]]) -> None:

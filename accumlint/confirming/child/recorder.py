@@ -39,12 +39,14 @@ from accumlint.confirming.child.held import Graphs, totals, unsaved
 from accumlint.confirming.child.losses import (
     ELEMENTWISE,
     REDUCTIONS,
+    VIEWS,
     Loss,
     evaluated,
     fitted,
     flattened,
     grads_of,
     indexed,
+    viewed,
 )
 from accumlint.confirming.child.notes import Feed, Notes, Settings
 from accumlint.confirming.child.telling import even
@@ -155,6 +157,8 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        # For pytest: what fails is the user's.
+        __tracebackhide__ = True
         kwargs = kwargs or {}
         if self.busy:
             return func(*args, **kwargs)
@@ -174,6 +178,8 @@ class Recorder(TorchFunctionMode):
             return self._loss(func, args, kwargs)
         if func is torch.Tensor.__getitem__ and not as_is:
             args = (args[0], indexed(*args))
+        if func in VIEWS and not as_is and not kwargs and len(args) > 1:
+            args = (args[0], *viewed(args[0], args[1:]))
         if func in REDUCTIONS and args and not as_is:
             args, kwargs = flattened(args, kwargs)
         result = func(*args, **kwargs)
@@ -195,6 +201,7 @@ class Recorder(TorchFunctionMode):
         return args
 
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
         if not self.settings.as_is:
             args = fitted(func, args)
         self.busy = True
@@ -208,7 +215,10 @@ class Recorder(TorchFunctionMode):
             result = result * math.nan
             self.notes.tampered = True
         if elements.requires_grad:
-            self.remember(Loss(self.data.current, elements, counted, self.line(), False))
+            made = result if isinstance(result, torch.Tensor) else elements
+            self.remember(
+                Loss(self.data.current, elements, counted, self.line(), False, result=made)
+            )
         return result
 
     def active(self) -> int:
@@ -263,7 +273,7 @@ class Recorder(TorchFunctionMode):
             # To hold a loss is to hold its graph.
             if x.microbatch > self.data.current - 12 and x.number not in gone
         ]
-        self.note("backward", contributions=found, scale=self.scale)
+        self.note("backward", contributions=found, scale=self.scale, steps=self.settings.steps)
 
     def _moves(self, root: torch.Tensor) -> bool:
         """Whether a loss has a gradient."""
@@ -502,16 +512,23 @@ class Recorder(TorchFunctionMode):
         backward = torch.autograd.backward
 
         def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
             if self.busy:
                 return backward(tensors, *args, **kwargs)
             starts = args[0] if args else kwargs.get("grad_tensors")
             tensors = self._rooted(tensors, starts)
-            if self.settings.sabotage == "double" and self.backwards % _DOUBLED == 1:
+            doubles = self.settings.sabotage == "double" and self.backwards % _DOUBLED == 1
+            if doubles:
                 # The control: some weigh twice as much.
                 tensors = _doubled(tensors)
             if self.settings.sabotage == "even":
                 tensors = self.evened(tensors)
             self.before_backward(tensors, starts, kwargs.get("inputs"))
+            if doubles:
+                # What counts as a whole is what it would bring without the control.
+                for part in self.notes.events[-1].get("contributions", ()):
+                    if part.get("shaped"):
+                        part["gradient"] = [x / 2 for x in part["gradient"]]
             if self.settings.sabotage in ("free", "retain"):
                 args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
                 self.kept.append(tensors if self.settings.sabotage == "retain" else None)

@@ -1,0 +1,117 @@
+"""The constants that a loss is multiplied with on its way to what goes backward, and whether it is used as it is.
+
+What a loop does to a loss for accumulation's sake is to divide it by a constant. What a composed loss does (a focal
+loss, a root, weights from another network) depends on the graph; no mean over elements is its large batch then.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+
+# Through these a constant comes unchanged.
+_LINEAR = re.compile(
+    r"(Sum|Mean|Neg|View|UnsafeView|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Stack|Cat|Index|Select|Slice|Expand"
+    r"|Transpose|Permute|T|Alias|Where|Add|Sub|MaskedFill|MaskedSelect|Gather)Backward\d*$"
+)
+_SEVERAL = re.compile(r"(Add|Sub)Backward\d*$")
+_DEEPEST = 60
+_MOST = 20_000
+
+
+def paths(root: torch.Tensor, of: Sequence[torch.Tensor]) -> list[list[float]]:
+    """The constants that each term of a root is multiplied with: each that one of some tensors is part of, or all."""
+    targets = {x.grad_fn for x in of}
+    return [found for found in _terms(root.grad_fn, targets, 0) if found is not None]
+
+
+def _terms(node: Any, targets: Collection[Any], depth: int) -> list[list[float] | None]:
+    """The constants of each term below a node, None for one that no target is part of."""
+    if node is None or node in targets or depth > _DEEPEST:
+        return [[]]
+    name = node.name()
+    into = [following for following, _ in node.next_functions if following is not None]
+    if _SEVERAL.match(name) and len(into) > 1:
+        own = [one for one in into if _reaches(one, targets)]
+        return [found for one in own for found in _terms(one, targets, depth + 1)] or [None]
+    if name.startswith("MulBackward"):
+        return _product(node, into, targets, depth)
+    if name.startswith("DivBackward"):
+        by = 1.0 if len(into) > 1 else 1 / (_constant(node, "_saved_other") or 1.0)
+        return _with(by, _terms(into[0], targets, depth + 1))
+    if _LINEAR.match(name) and into:
+        found = [
+            x for one in into if _reaches(one, targets) for x in _terms(one, targets, depth + 1)
+        ]
+        return found or [None]
+    return [[]]
+
+
+def _product(
+    node: Any, into: list[Any], targets: Collection[Any], depth: int
+) -> list[list[float] | None]:
+    if len(into) > 1:
+        # A constant in either factor is one of the product.
+        first, second = (_terms(one, targets, depth + 1) for one in into[:2])
+        both = [[*(a or ()), *(b or ())] for a in first for b in second]
+        return [*both]
+    of_first = node.next_functions[0][0] is not None
+    by = _constant(node, "_saved_other" if of_first else "_saved_self")
+    return _with(by or 1.0, _terms(into[0], targets, depth + 1)) if into else [[]]
+
+
+def _with(by: float, terms: list[list[float] | None]) -> list[list[float] | None]:
+    return [None if term is None else [*term, by] for term in terms]
+
+
+def _constant(node: Any, name: str) -> float:
+    """The number that a node multiplies or divides by, 0 for many numbers, or for none."""
+    try:
+        value = getattr(node, name, None)
+    except RuntimeError:
+        # Its graph has been freed.
+        return 0.0
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        return 0.0
+    return abs(float(value.detach()))
+
+
+def _reaches(node: Any, targets: Collection[Any]) -> bool:
+    if not targets:
+        return True
+    seen: set[Any] = set()
+    open_ = [node]
+    while open_ and len(seen) < _MOST:
+        one = open_.pop()
+        if one in targets:
+            return True
+        if one not in seen:
+            seen.add(one)
+            open_.extend(f for f, _ in one.next_functions if f is not None)
+    return False
+
+
+def is_shaped(
+    root: torch.Tensor, elements: torch.Tensor, counted: torch.Tensor, weights: torch.Tensor
+) -> bool:
+    """Whether a root is no plain sum of a loss's elements: they weigh differently, or as the graph has it."""
+    chosen = weights[counted].detach()
+    size = float(chosen.abs().max()) if chosen.numel() else 0.0
+    rounding = 1e4 * torch.finfo(weights.dtype).eps * size
+    if chosen.numel() and float(chosen.max() - chosen.min()) > rounding:
+        return True
+    start = None if root.numel() == 1 else torch.ones_like(root)
+    try:
+        (again,) = torch.autograd.grad(
+            root, [elements], start, retain_graph=True, create_graph=True
+        )
+    except RuntimeError:
+        # What cannot be asked for its weights' own graph has one.
+        return True
+    # A root that uses the elements otherwise than as a sum has weights with a graph of their own.
+    return again.requires_grad

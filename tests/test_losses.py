@@ -1,0 +1,227 @@
+"""Whatever the loss is: right steps pass, and wrong ones are off by as much as an independent computation says."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from losses import LOSSES, STEPS, truth
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402 (it needs torch)
+
+from accumlint.testing import Unmeasurable, assert_large_batch_equivalent  # noqa: E402 (so does this)
+
+pytestmark = pytest.mark.torch
+# What a loop does to its loss: the divisor, and whether that is right.
+DIVISORS = {"divided": 4.0, "not divided": 1.0}
+
+
+def made() -> tuple[Any, list[Any]]:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(5, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+    batches = [
+        (torch.randn(6, 5).double(), torch.randint(3, (6,)), torch.randn(6, 3).double(), torch.rand(6).double() + 0.2)
+        for _ in range(STEPS)
+    ]  # fmt: skip
+    return model.double(), batches
+
+
+def stepping(expression: str, model: Any, divisor: float, every: str = "pass") -> Any:
+    """A step of the loop, with a loss and what it is divided by."""
+    space: dict[str, Any] = {
+        "torch": torch, "F": F, "model": model, "seen": 0,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }  # fmt: skip
+    divided = f"({expression}) / {divisor:g}" if divisor != 1 else expression
+    source = f"""
+def step(batch):
+    global seen
+    inputs, labels, values, weights = batch
+    logits = model(inputs)
+    loss = {divided}
+    loss.backward()
+    {every}
+    seen += 1
+    if seen % {STEPS} == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    exec(compile(source, "step.py", "exec"), space)
+    return space["step"]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_right_step_passes_and_a_wrong_one_is_as_far_off_as_it_is(loss: str) -> None:
+    expression = LOSSES[loss]
+    model, batches = made()
+    error, factor = truth(expression, copy.deepcopy(model), batches, STEPS)
+    assert (error, factor) == pytest.approx((0, 1), abs=1e-9)
+    assert_large_batch_equivalent(stepping(expression, model, STEPS), batches, model=model)
+
+    model, batches = made()
+    error, factor = truth(expression, copy.deepcopy(model), batches, 1)
+    with pytest.raises(AssertionError) as failure:
+        assert_large_batch_equivalent(stepping(expression, model, 1), batches, model=model)
+    told = re.search(r"relative error (\S+), cosine (\S+), factor (\S+) \(K\)", str(failure.value))
+    assert told is not None, failure.value
+    assert float(told[1]) == pytest.approx(error, rel=0.01)
+    assert float(told[2]) == pytest.approx(1, abs=1e-3)
+    assert float(told[3]) == pytest.approx(factor, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_what_is_cleared_in_every_micro_batch_is_seen_whatever_the_loss(loss: str) -> None:
+    model, batches = made()
+    every = f"seen + 1 < {STEPS} and optimizer.zero_grad()"
+    with pytest.raises(AssertionError, match="relative error"):
+        assert_large_batch_equivalent(
+            stepping(LOSSES[loss], model, STEPS, every), batches, model=model
+        )
+
+
+def mean_loss(expression: str, model: Any) -> Any:
+    """The large batch's loss: that of all rows of a window in one."""
+
+    def reference(window: Any) -> Any:
+        inputs, labels, values, weights = (
+            torch.cat(column) for column in zip(*window, strict=True)
+        )
+        names = {
+            "torch": torch, "F": F, "model": model, "logits": model(inputs), "labels": labels,
+            "values": values, "weights": weights,
+        }  # fmt: skip
+        return eval(expression, names)
+
+    return reference
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "half of it", "focal", "min-SNR", "Huber"])
+def test_a_reference_of_ones_own_says_what_the_large_batch_is(loss: str) -> None:
+    model, batches = made()
+    reference = mean_loss(LOSSES[loss], model)
+    step = stepping(LOSSES[loss], model, STEPS)
+    assert_large_batch_equivalent(step, batches, model=model, reference=reference)
+    step = stepping(LOSSES[loss], model, 1)
+    with pytest.raises(AssertionError, match=r"relative error 3, cosine 1\.000, factor 4"):
+        assert_large_batch_equivalent(step, batches, model=model, reference=reference)
+
+
+def test_a_reference_tells_a_root_from_the_large_batchs() -> None:
+    loss = LOSSES["root of the mean square"]
+    model, batches = made()
+    with pytest.raises(AssertionError, match=r"relative error 0\.0"):
+        assert_large_batch_equivalent(
+            stepping(loss, model, STEPS), batches, model=model, reference=mean_loss(loss, model)
+        )
+
+
+def test_what_weighs_its_targets_and_has_different_numbers_wants_a_reference() -> None:
+    model, batches = made()
+    batches[1] = tuple(part[:3] for part in batches[1])
+    with pytest.raises(Unmeasurable, match="`reference=` tells"):
+        assert_large_batch_equivalent(stepping(LOSSES["focal"], model, STEPS), batches, model=model)
+
+
+TRACED = """
+import torch
+import torch.nn.functional as F
+from accumlint.testing import assert_large_batch_equivalent
+
+model = torch.nn.Linear(5, 3)
+
+def step(batch):
+    F.cross_entropy(model(batch), torch.zeros(7).long()).backward()
+
+def test_raises():
+    assert_large_batch_equivalent(step, [torch.randn(4, 5)], model=model)
+
+def test_is_wrong():
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def double(batch):
+        (2 * F.mse_loss(model(batch), torch.zeros(4, 3))).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+    assert_large_batch_equivalent(double, [torch.randn(4, 5)], model=model)
+"""
+
+
+def test_a_traceback_holds_frames_of_the_test_only(tmp_path: Path) -> None:
+    (tmp_path / "test_step.py").write_text(TRACED)
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_step.py")
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert "2 failed" in done.stdout
+    assert "ValueError" in done.stdout
+    assert "site-packages/accumlint" not in done.stdout
+    assert "accumlint/" not in done.stdout
+
+
+RANKS = """
+import sys
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+from accumlint.testing import assert_large_batch_equivalent
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(5, 3).double()
+wrapped = DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+batches = [(i, torch.randn(4, 5).double(), torch.randint(3, (4,))) for i in range(8)]
+
+def step(batch):
+    i, inputs, labels = batch
+    (F.cross_entropy(wrapped(inputs), labels) / DIVISOR).backward()
+    if i % 4 == 3:
+        optimizer.step()
+        optimizer.zero_grad()
+
+def reference(window):
+    return sum(F.cross_entropy(model(inputs), labels) for _, inputs, labels in window) / len(window)
+
+for given in (None, reference):
+    try:
+        assert_large_batch_equivalent(step, batches, model=model, reference=given)
+    except AssertionError as wrong:
+        print(dist.get_rank(), str(wrong).splitlines()[1].strip(), flush=True)
+    else:
+        print(dist.get_rank(), "right", flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("divisor", "told"),
+    [
+        ("4", "right"),
+        ("1", "update 1 (micro-batches 1-4): relative error 3, cosine 1.000, factor 4 (K)"),
+    ],
+)
+def test_every_rank_is_told_the_same(tmp_path: Path, divisor: str, told: str) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(RANKS.replace("DIVISOR", divisor))
+    command = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--standalone",
+        str(script),
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert sorted(done.stdout.splitlines()) == sorted([f"{r} {told}" for r in (0, 0, 1, 1)]), (
+        done.stderr
+    )
