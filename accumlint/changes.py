@@ -108,12 +108,24 @@ def since(revision: str, folder: str) -> Changes:
     repository = git.around(folder)
     named = repository.commit(revision)
     if not named:
-        raise ChangesError(f"git knows no revision {revision!r}")
+        raise ChangesError(f"git knows no revision {revision!r}{_mend(repository)}")
     try:
         return Changes(repository, repository.ask("merge-base", named, "HEAD").decode().split()[0])
     except GitError:
-        # History does not tell where HEAD left it.
+        if mend := _mend(repository):
+            raise ChangesError(f"git cannot tell where HEAD left {revision!r}{mend}") from None
+        # They have no commit in common.
         return Changes(repository, named)
+
+
+def _mend(repository: Git) -> str:
+    """What to do where the history that is asked for may not have been fetched."""
+    if not repository.is_shallow:
+        return ""
+    return (
+        ": the checkout is shallow; fetch its history with `git fetch --unshallow` or `git fetch --deepen=100`, "
+        "in GitHub Actions with `fetch-depth: 0` at actions/checkout"
+    )
 
 
 def _lines(report: Report) -> Mapping[str, set[int]]:

@@ -60,6 +60,7 @@ class Settings:
     per_file_ignores: WordsByName = ()
     severity: WordsByName = ()
     min_confidence: str = "likely"
+    min_severity: str = "info"
     output_format: str = ""
     baseline: Path | None = None
     cache_dir: Path | None = None
@@ -96,6 +97,7 @@ class Options:
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     min_confidence: str = ""
+    min_severity: str = ""
     config: Path | None = None
     isolated: bool = False
     inline: tuple[str, ...] = ()
@@ -139,6 +141,7 @@ def _settings(root: Path, file: Path | None, options: Options) -> Settings:
         extend_select=base.extend_select + options.extend_select,
         ignore=base.ignore + options.ignore,
         min_confidence=options.min_confidence or base.min_confidence,
+        min_severity=options.min_severity or base.min_severity,
         baseline=options.baseline or base.baseline,
         include_tests=options.include_tests,
     )
@@ -317,6 +320,7 @@ def _merged(root: Path, files: tuple[Path, ...], layers: Iterable[_Layer]) -> Se
         per_file_ignores=words_by_name("per-file-ignores"),
         severity=words_by_name("severity"),
         min_confidence=word("min-confidence"),
+        min_severity=word("min-severity"),
         output_format=word("output-format"),
         baseline=Path(word("baseline")) if word("baseline") else None,
         cache_dir=Path(word("cache-dir")) if word("cache-dir") else None,

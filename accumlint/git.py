@@ -72,6 +72,11 @@ class Git:
         except GitError:
             return ""
 
+    @property
+    def is_shallow(self) -> bool:
+        """True where the history ends before its beginning, as in a checkout of CI."""
+        return self.ask("rev-parse", "--is-shallow-repository").strip() == b"true"
+
     def files(self, commit: str) -> dict[str, str]:
         """The files of a commit by their paths, each with the name of its contents."""
         entries = self.ask("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0")

@@ -22,6 +22,7 @@ FORMATS = (
     "azure",
     "junit",
     "rdjson",
+    "checkstyle",
     "markdown",
     "html",
 )
@@ -157,6 +158,7 @@ KEYS = {
             adds=True,
         ),
         Key("min-confidence", Kind.WORD, "The least sure findings to show.", "likely", CONFIDENCES),
+        Key("min-severity", Kind.WORD, "The least grave findings to show.", "info", SEVERITIES),
         Key(
             "output-format",
             Kind.WORD,

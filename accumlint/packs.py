@@ -170,6 +170,26 @@ def may_be_ours(word: str) -> bool:
 
 
 @cache
+def url(code: str) -> str:
+    """The page of a rule on the site that its package names as its documentation, "" where it names none.
+
+    A pack of somebody else's may lay its site out as it likes: what is given is its first page.
+    """
+    from importlib.metadata import entry_points
+
+    entry = find(code)
+    for point in entry_points(group=GROUP):
+        if entry.module.startswith(f"{point.value}.") and point.dist:
+            for line in point.dist.metadata.get_all("Project-URL") or ():
+                label, _, address = line.partition(",")
+                if label.strip().lower() == "documentation":
+                    site = address.strip()
+                    own = point.value == "accumlint_rules"
+                    return f"{site.rstrip('/')}/rules/{code.lower()}.html" if own else site
+    return ""
+
+
+@cache
 def version() -> str:
     """A short hash of the installed rules: where it is the same, the same defects are known."""
     from hashlib import sha256

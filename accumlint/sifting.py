@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from accumlint import packs, patterns
 from accumlint.config import Settings
 from accumlint.discovery import Target
+from accumlint.keys import SEVERITIES
 from accumlint.report import Report, Silenced
 from accumlint.reported import remark_report
 from accumlint.text import Text
@@ -32,6 +33,11 @@ def is_sure(finding: Finding, settings: Settings) -> bool:
     from accumlint.rule import Confidence
 
     return finding.confidence.rank >= Confidence(settings.min_confidence).rank
+
+
+def is_as_grave(report: Report, least: str) -> bool:
+    """True for a finding that is at least as grave as a severity."""
+    return SEVERITIES.index(report.severity) <= SEVERITIES.index(least)
 
 
 def about_ignores(
@@ -70,6 +76,8 @@ def sifted(
     kept: list[Report] = []
     silenced: list[Silenced] = []
     for report, (_, ignores) in zip(named, ordered, strict=True):
+        if not is_as_grave(report, target.settings.min_severity):
+            continue
         if ignores:
             silenced.append(Silenced(report, by_comment=True, reason=ignores[0].ignore.reason))
         elif report.code in _ignored(target.file, target.settings):

@@ -105,11 +105,24 @@ def test_a_missing_path_is_named(run: Run, tmp_path: Path) -> None:
     assert ran.code == 2
 
 
-def test_a_folder_without_python_is_worth_a_warning(run: Run, tmp_path: Path) -> None:
+def test_a_run_that_finds_no_file_is_no_success(run: Run, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("")
     ran = run("check")
-    assert ran.err == ".: warning: holds no Python file to check\n"
-    assert ran.code == 0
+    assert (ran.code, ran.out, ran.err) == (2, "", ".: holds no Python file to check\n")
+
+
+def test_one_of_several_folders_without_python_is_worth_a_warning(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "model.py").write_text("x = 1\n")
+    ran = run("check", "notes", "model.py")
+    assert (ran.code, ran.err) == (0, "notes: warning: holds no Python file to check\n")
+
+
+def test_excluded_files_that_a_hook_names_are_no_mistake(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build" / "train.py").write_text(LOOP)
+    ran = run("check", "--force-exclude", "build/train.py")
+    assert (ran.code, ran.out, ran.err) == (0, "No file was checked\n", "")
 
 
 def test_an_unreadable_file_is_named(

@@ -99,6 +99,31 @@ def test_an_unknown_revision_is_told(run: Run, repository: Path, revision: str) 
     assert (ran.code, ran.err) == (2, f"accumlint: git knows no revision {revision!r}\n")
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_shallow_checkout_is_told_what_to_do(
+    run: Run,
+    repository: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    depth: int,
+) -> None:
+    """The revision lies before what was fetched, or on a branch whose beginning was not."""
+    for _ in range(3):
+        git(repository, "commit", "--allow-empty", "-qm", "more")
+    git(repository, "branch", "base", "HEAD~3")
+    copy = tmp_path_factory.mktemp("shallow")
+    asked = (f"--depth={depth}", "--no-single-branch", f"file://{repository}")
+    git(copy, "clone", "-q", *asked, ".")
+    monkeypatch.chdir(copy)
+    for revision in ("HEAD~3", "origin/base"):
+        ran = run("check", "--diff-base", revision)
+        assert ran.code == 2
+        (line,) = ran.err.splitlines()
+        assert revision in line
+        assert "git fetch --unshallow" in line
+        assert "fetch-depth: 0" in line
+
+
 def test_without_a_repository_or_git(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

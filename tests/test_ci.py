@@ -58,6 +58,12 @@ def test_the_page_lists_the_action_s_inputs() -> None:
         ({"PATHS": "."}, 1),
         ({"PATHS": "train.py clean.py", "OPTIONS": "--select ACC102 --exit-zero"}, 0),
         ({"PATHS": "clean.py"}, 0),
+        ({"PATHS": "clean.py\ntrain.py\n"}, 1),
+        ({"PATHS": "clean.py\n\n  train.py", "OPTIONS": "--select ACC102\n--exit-zero\n"}, 0),
+        ({"PATHS": "train.py", "CHANGED_LINES": "false", "BASE": "absent"}, 1),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": "0" * 40}, 1),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": ""}, 1),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": "absent"}, 2),
         ({"PATHS": "$(touch harm)"}, 2),
         ({"PATHS": ". --isolated", "OPTIONS": ""}, 2),
     ],
@@ -75,6 +81,8 @@ def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) ->
         "GITHUB_OUTPUT": str(tmp_path / "output"),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         "OPTIONS": "",
+        "CHANGED_LINES": "",
+        "BASE": "",
         "SARIF_FILE": "a log.sarif",
     }
     ran = subprocess.run(
@@ -86,5 +94,8 @@ def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) ->
     )
     assert (ran.returncode, (tmp_path / "output").read_text()) == (code, f"exit-code={code}\n")
     assert not (tmp_path / "harm").exists()
+    if code == 2 and "BASE" in inputs:
+        assert b"git" in ran.stderr
+        return
     log = sarif_run((tmp_path / "a log.sarif").read_text())
     assert bool(log["results"]) == ("::" in ran.stdout.decode())

@@ -15,6 +15,9 @@ from accumlint import __version__
 
 TWICE = LOOP + LOOP.replace("def train", "def train_again")
 
+# The finding is a warning.
+GRADED = ("--config", "severity={ALL='warning'}")
+
 
 @pytest.fixture
 def loop(tmp_path: Path) -> Path:
@@ -53,6 +56,17 @@ def test_a_file_without_findings_is_all_clear_and_exit_code_0(run: Run, tmp_path
         (["check", "--select", "ACC2", "--extend-select", "ACC102"], 1, ""),
         (["check", "--ignore", "ACC1", "--extend-select", "ACC102"], 1, ""),
         (["check", "--min-confidence", "possible"], 1, ""),
+        (["check", "--min-severity", "info"], 1, ""),
+        (["check", "--min-severity", "error"], 1, ""),
+        (["check", *GRADED, "--min-severity", "error"], 0, ""),
+        (["check", *GRADED, "--min-severity", "warning"], 1, ""),
+        (["check", *GRADED, "--config", "min-severity=error"], 0, ""),
+        (["check", *GRADED, "--config", "min-severity=error", "--min-severity", "info"], 1, ""),
+        (["check", "--min-severity", "grave"], 2, "--min-severity"),
+        (["check", *GRADED, "--fail-on", "warning"], 1, ""),
+        (["check", *GRADED, "--fail-on", "error"], 0, ""),
+        (["check", *GRADED, "--exit-zero", "--fail-on", "warning"], 0, ""),
+        (["check", "--fail-on", "never"], 2, "--fail-on"),
         (["check", "--isolated", "--no-cache"], 1, ""),
         (["check", "--select", "ACC999"], 2, "'ACC999' names no rule"),
         (["check", "--select", "loss-not-divide"], 2, "did you mean 'loss-not-divided'?"),

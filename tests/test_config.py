@@ -116,6 +116,7 @@ def test_a_mistake_is_one_line_with_the_file_and_the_mend(
 @pytest.mark.parametrize(("table", "code"), EFFECTS)
 def test_each_key_has_its_effect(run: Run, tmp_path: Path, table: str, code: int) -> None:
     configure(tmp_path, table)
+    (tmp_path / "model.py").write_text("x = 1\n")
     assert run("check").code == code
 
 

@@ -6,8 +6,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from conftest import Run
@@ -207,6 +209,53 @@ def test_the_command_prints_the_schema(run: Run) -> None:
 
 
 # JUnit
+
+
+def test_checkstyle_has_a_file_for_each_that_has_something() -> None:
+    root = ElementTree.fromstring(told("checkstyle", *MANY))
+    files = {file.get("name"): file.findall("error") for file in root.findall("file")}
+    assert (root.tag, list(files)) == ("checkstyle", ["lib/train.py", "b.py"])
+    (found,) = files["lib/train.py"]
+    assert {key: found.get(key) for key in ("line", "column", "severity", "source")} == {
+        "line": "3",
+        "column": "5",
+        "severity": "warning",
+        "source": "accumlint.ACC102",
+    }
+    assert "100%0A of it" in found.get("message", "")
+    assert [(row.get("line"), row.get("message")) for row in files["b.py"]] == [
+        ("7", "syntax error: x")
+    ]
+
+
+def test_checkstyle_writes_nothing_that_xml_forbids() -> None:
+    hostile = replace(report("a\x1b[2J&<b>.py"), message='\x00 "quoted" ]]> \ud800')
+    root = ElementTree.fromstring(told("checkstyle", checked(hostile)))
+    assert len(root.findall("file/error")) == 1
+
+
+@pytest.fixture
+def documented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package names its documentation."""
+    whole = metadata.Distribution.metadata.fget  # pyright: ignore[reportAttributeAccessIssue]
+
+    def told(distribution: metadata.Distribution) -> Any:
+        held = whole(distribution)
+        held["Project-URL"] = "Documentation, https://docs.example.com/accumlint/"
+        return held
+
+    monkeypatch.setattr(metadata.Distribution, "metadata", property(told))
+    packs.url.cache_clear()
+    yield
+    packs.url.cache_clear()
+
+
+@pytest.mark.usefixtures("documented")
+def test_a_rule_has_the_address_of_its_page() -> None:
+    page = "https://docs.example.com/accumlint/rules/acc102.html"
+    (rule,) = sarif_run(told("sarif", checked(report())))["tool"]["driver"]["rules"]
+    (found,) = findings_of(told("json", checked(report())))
+    assert (rule["helpUri"], found["url"]) == (page, page)
 
 
 def test_junit_has_a_suite_for_each_file() -> None:

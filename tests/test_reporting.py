@@ -115,7 +115,7 @@ def backward(line: int, state: str, *reasons: str) -> Backward:
 READ = Checked("a.py", backwards=(backward(4, "whole"),))
 PARTLY = Checked("a.py", backwards=(backward(4, "whole"), backward(7, "partly", "one", "two")))
 SUMMARIES = [
-    ((), ["All clear: no finding in 0 files"]),
+    ((), ["No file was checked"]),
     ((Checked("a.py"),), ["All clear: no finding in 1 file"]),
     ((READ,), ["All clear: no finding in 1 file"]),
     ((Checked("a.py"), SLOW), ["All clear: no finding in 2 files"]),

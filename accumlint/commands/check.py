@@ -77,6 +77,11 @@ class _Check(click.Command):
     help="The least sure findings to show (likely).",
 )
 @click.option(
+    "--min-severity",
+    type=click.Choice(keys.SEVERITIES),
+    help="The least grave findings to show (info).",
+)
+@click.option(
     "--output-format",
     type=click.Choice(keys.FORMATS),
     help="How to print findings (full on a terminal, else concise).",
@@ -119,6 +124,12 @@ class _Check(click.Command):
 @click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list what was mended.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(keys.SEVERITIES),
+    default="info",
+    help="Exit with 1 only for findings that are as grave (info).",
+)
 @click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
@@ -154,6 +165,7 @@ def command(
     ignore: tuple[str, ...],
     extend_select: tuple[str, ...],
     min_confidence: str | None,
+    min_severity: str | None,
     output_format: str | None,
     outputs: tuple[tuple[str, str], ...],
     sarif_category: str,
@@ -169,6 +181,7 @@ def command(
     show_fixes: bool,
     exit_non_zero_on_fix: bool,
     exit_zero: bool,
+    fail_on: str,
     watch: bool,
     quiet: bool,
     coverage: bool,
@@ -213,6 +226,7 @@ def command(
         extend_select=extend_select,
         ignore=ignore,
         min_confidence=min_confidence or "",
+        min_severity=min_severity or "",
         include_tests=include_tests,
     )
     here = options.here(asked)
@@ -224,6 +238,11 @@ def command(
         from accumlint.commands import watching
 
         return watching.watch(arguments, paths or (".",), targets)
+    if not targets:
+        # Nothing was checked, which must not pass for nothing found.
+        problems = [
+            replace(problem, kind=max(problem.kind, Kind.UNREADABLE)) for problem in problems
+        ]
     for problem in problems:
         output.tell(problem)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
@@ -240,7 +259,9 @@ def command(
         coverage=coverage,
     )
     files = tuple((name, file) for name, file in outputs if file)
-    delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero)
+    if problems and not targets and not files:
+        return worst
+    delivery = Delivery(printed or (usual,), files, look, statistics, exit_zero, fail_on)
     work = Work(
         fix, unsafe_fixes, diff, show_fixes, exit_non_zero_on_fix, add_ignore, diff_base, jobs
     )

@@ -22,6 +22,7 @@ from accumlint.report import Checked
 from accumlint.reporting import mending, reporter
 from accumlint.reporting.look import Look
 from accumlint.reporting.words import count
+from accumlint.sifting import is_as_grave
 
 if TYPE_CHECKING:
     from accumlint.cache import Cache
@@ -62,6 +63,7 @@ class Delivery:
     look: Look
     statistics: bool = False
     exit_zero: bool = False
+    fail_on: str = "info"
 
     @property
     def draws(self) -> bool:
@@ -102,7 +104,9 @@ def run(
     deque(kept if work.writes else (), maxlen=0)
     if work.show_fixes:
         output.put(mending.mended(results), sys.stderr)
-    failing = any(result.reports for result in results) and not delivery.exit_zero
+    found = (report for result in results for report in result.reports)
+    grave = any(is_as_grave(report, delivery.fail_on) for report in found)
+    failing = grave and not delivery.exit_zero
     was_fixed = work.fail_on_fix and any(result.mended for result in results)
     return max(failed, _gravest(results), FINDINGS if failing or was_fixed else 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from accumlint import packs
 from accumlint.place import Place
 from accumlint.report import Backward, Checked, Fix, Mark, Report
 from accumlint.reporting.encoding import dumped
@@ -55,7 +56,7 @@ def _finding(report: Report) -> dict[str, object]:
         "window": [_mark(mark) for mark in report.timeline],
         "fix": _fix(report.fix) if report.fix else None,
         "noqa_row": report.mark.place.line,
-        "url": None,
+        "url": packs.url(report.code) or None,
     }
 
 

@@ -69,12 +69,14 @@ def _rule(rule: Rule) -> _Object:
     severity = rule.severity.value
     measured = accuracy.of(rule.code)
     precision = measured.precision if measured else ""
+    url = packs.url(rule.code)
     return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": (sentence(rule) or rule.name)[:_LONGEST]},
         "fullDescription": {"text": "\n\n".join(paragraphs[:2])[:_LONGEST]},
         "help": {"text": page, "markdown": page},
+        **({"helpUri": url} if url else {}),
         "defaultConfiguration": {"level": _LEVELS[severity]},
         "properties": {
             "tags": ["gradient-accumulation", "pytorch", rule.claim.value],

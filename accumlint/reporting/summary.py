@@ -34,6 +34,8 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
         yield look.paint(
             f"{count(len(reports), 'finding')} ({', '.join(parts)}) in {files}", "bold"
         )
+    elif not results:
+        yield "No file was checked"
     elif len(checked) == len(results) and whole:
         yield f"{look.paint('All clear', 'good')}: no finding in {count(len(results), 'file')}"
     else:
