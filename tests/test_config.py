@@ -49,7 +49,7 @@ EFFECTS = [
     ('select = ["ACC2"]\nextend-select = ["loss-not-divided"]', 1),
     ('ignore = ["ACC102"]', 0),
     ('exclude = ["train.py"]', 0),
-    ('extend-exclude = ["*.py"]', 0),
+    ('extend-exclude = ["*.py"]', 2),
     ('extend-exclude = ["/other/"]', 1),
     ('per-file-ignores = { "tr*.py" = ["ACC1"] }', 0),
     ('per-file-ignores = { "other/" = ["ACC1"] }', 1),
