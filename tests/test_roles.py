@@ -24,7 +24,7 @@ def run(a, b, c, d):
             c.zero_grad()
 """
 SCALED = """
-def run(a, b, c, s, d):
+def run(k, a, b, c, s, d):
     e = iter(b)
     for _ in range(100):
         for _ in range(d):
@@ -34,7 +34,6 @@ def run(a, b, c, s, d):
         s.step(c)
         s.update()
 """
-SCALED = SCALED.replace("def run(a,", "def run(k, a,")
 METHODS = """
 class T:
     def __init__(self, a, b, d):
@@ -103,7 +102,7 @@ def test_losses_and_labels_are_told_by_their_use(text: str, loss: str, labels: s
 
 @pytest.mark.parametrize(
     ("text", "windows"),
-    [(PLAIN, {"d"}), (SCALED, {"d"}), (METHODS, {"d", "self.d"}), (MIXED, set())],
+    [(PLAIN, {"d"}), (SCALED, {"d"}), (METHODS, {"d", "self.d"}), (MIXED, set[str]())],
 )
 def test_the_steps_are_what_the_boundary_asks_for(text: str, windows: set[str]):
     assert roles(text).windows == windows
