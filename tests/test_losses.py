@@ -196,9 +196,9 @@ for given in (None, reference):
     try:
         assert_large_batch_equivalent(step, batches, model=model, reference=given)
     except AssertionError as wrong:
-        print(dist.get_rank(), str(wrong).splitlines()[1].strip(), flush=True)
+        print(f"{dist.get_rank()} {str(wrong).splitlines()[1].strip()}\\n", end="", flush=True)
     else:
-        print(dist.get_rank(), "right", flush=True)
+        print(f"{dist.get_rank()} right\\n", end="", flush=True)
 dist.destroy_process_group()
 """
 
