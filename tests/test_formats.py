@@ -237,7 +237,7 @@ def test_checkstyle_writes_nothing_that_xml_forbids() -> None:
 @pytest.fixture
 def documented(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package names its documentation."""
-    whole = metadata.Distribution.metadata.fget  # pyright: ignore[reportAttributeAccessIssue]
+    whole: Any = vars(metadata.Distribution)["metadata"].fget
 
     def told(distribution: metadata.Distribution) -> Any:
         held = whole(distribution)
