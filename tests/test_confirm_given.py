@@ -126,14 +126,6 @@ ASKED_FOR: dict[str, tuple[dict[str, str], set[str]]] = {
         },
         {"args.vocab_size"},
     ),
-    # Its outputs get the shape that the loss asks for.
-    "the network whose outputs have no such shape": (
-        {
-            "parameter": "width, ",
-            "loss": "F.cross_entropy(model(inputs).view(-1, width), labels) + 1 / num_items",
-        },
-        set[str](),
-    ),
     "what was missing before what failed": (
         {
             "parameter": "args, ",
