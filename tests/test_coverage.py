@@ -42,7 +42,7 @@ FILES = [
             )
         ],
     ),
-    # An exception that nothing catches stands behind a condition in real code: the loop is read past it.
+    # A loop is read past an exception behind a condition, and not past one without.
     (
         LOOP.replace("optimizer.step()", "optimizer.step()\n        raise ValueError(i)"),
         WHOLE,
@@ -50,7 +50,7 @@ FILES = [
     (
         "\ndef train():\n    for x in loader:\n        raise NotImplementedError\n"
         "        model(x).mean().backward()\n        optimizer.step()\n",
-        [(7, "whole", ())],
+        [(7, "not", ("the run raises NotImplementedError at line 6 before it gets here",))],
     ),
     # A window of one micro-batch, where the file has accumulation steps.
     (

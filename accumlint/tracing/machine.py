@@ -473,14 +473,17 @@ class Machine:
     def _raise(self, node: p.Node) -> str | None:
         """Raises where a handler waits, or where this path is about something that goes wrong; else goes on.
 
-        A `raise` that is reached on any other path stands behind a condition that was misread.
+        A `raise` that is reached on any other path stands behind a condition that was misread; one that stands in a
+        loop without any condition ends it.
         """
         assert isinstance(node, p.Raise)
         kind = node.exception.strip("()") or "Exception"
         if self.handled(kind):
             raise PythonError(kind, node)
         self.guards.refused = self.guards.refused or self.guards.latest
-        if self.guards.is_exceptional:
+        loop = self.state.loops[-1].node if self.state.loops else None
+        unconditional = isinstance(loop, p.For | p.While) and node in loop.body
+        if unconditional or self.guards.is_exceptional:
             raise PythonError(kind, node)
         return None
 
