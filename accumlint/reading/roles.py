@@ -825,6 +825,9 @@ class _Reading:
             region = loop.region
             if not loop.items & reach or not region.backward or not region.step or region.loops:
                 continue
+            if any(other.items & reach for other in self.loops if other.region in loop.around):
+                # Which of two loops brings the micro-batches is not known: names decide.
+                continue
             for source in loop.sources:
                 if not self.facts.get(source) and source not in self.cut.keys() | self.shown:
                     self.tell(source, "loader")
