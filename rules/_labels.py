@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Binary,
