@@ -1,7 +1,7 @@
 """Changes rules or tracing in one place at a time, and counts the changes that the fixtures notice.
 
     python benchmarks/mutants.py rules/acc*.py
-    python benchmarks/mutants.py --every 3 accumlint/tracing/guards.py accumlint/tracing/losses.py
+    python benchmarks/mutants.py --every 3 accumlint/tracing/control/guards.py accumlint/tracing/gradients/losses.py
 
 A change is noticed when a fixture tells other findings than before, offers other fixes, or comes to no end. Only
 fixtures that reach the changed line are asked, and at most `--most` of them: of a rule its own, then those without any

@@ -1,7 +1,7 @@
 """The sandbox of a run: what this machine has for it, what that leaves open, and the files that a run may read.
 
 bubblewrap, or namespaces without it, hold the whole launch; Landlock and seccomp hold each process that executes a
-user's code. Python's audit hooks, in `child/guard.py`, only say in words what was tried.
+user's code. Python's audit hooks, in `harness/isolation/audit_hooks.py`, only say in words what was tried.
 """
 
 from __future__ import annotations
