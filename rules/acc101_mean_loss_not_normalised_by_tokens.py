@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.reading.frameworks import COUNTED_LOSSES
+from accumlint.reading.parts import Call, dotted
+from accumlint.reading.targets import STRONG, Evidence, Kind, weight
+from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
-from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows
 
 
@@ -104,29 +106,58 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in steady_windows(trace):
-            uneven = [c for c in window.contributions if is_uneven(c)]
             # What is divided twice (ACC103) weighs every micro-batch the same as well.
-            if not uneven or divisions(trace, window) not in (1, 2):
+            if divisions(trace, window) not in (1, 2):
                 continue
-            first = uneven[0]
+            uneven = [c for c in window.contributions if is_uneven(c)]
+            unseen = [c for c in window.contributions if may_be_uneven(c)]
+            if not uneven and not unseen:
+                continue
+            evidence = trace.program.evidence
+            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(evidence)
+            if sure is None:
+                continue
+            first = (uneven or unseen)[0]
             by_weight = "weight" in first.varies
-            # Whoever ignores -1 is heard only where labels are set to it.
-            set_by_hand = "ignore_index=-1`" in first.varies or first.varies == MARKED
-            shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
-            by_custom = first.varies in (OF_A_MODEL, MARKED)
-            sure = Confidence.LIKELY if by_custom else Confidence.CERTAIN
-            if not shown and any(is_counted(c) or is_picked(c) for c in uneven):
-                shown, sure = True, Confidence.LIKELY
             yield self.at(
                 first.backward,
-                f"`{first.backward.loss}` weighs every micro-batch the same, although the count "
-                f"behind its mean differs ({_counted(first)})",
-                confidence=sure if shown else Confidence.POSSIBLE,
+                f"`{first.backward.loss}` weighs every micro-batch the same, although "
+                + (
+                    f"the count behind its mean differs ({_counted(first)})"
+                    if uneven
+                    else "the numbers of targets behind it may differ"
+                ),
+                confidence=sure,
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
+                related=[Related(e.part, e.row.says) for e in evidence],
                 applied=applied(window),
                 expected=by_counts(window),
             )
+
+
+def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
+    """How sure it is that counts differ where a mean was seen that leaves some labels out."""
+    varies = uneven[0].varies
+    told = weight(evidence)
+    if "weight" in varies or varies == MARKED or "ignore_index=-1`" in varies:
+        # Whoever ignores -1 is heard only where labels are set to it.
+        return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
+    if told >= STRONG:
+        return Confidence.LIKELY if varies == OF_A_MODEL else Confidence.CERTAIN
+    if any(is_counted(c) or is_picked(c) for c in uneven):
+        return Confidence.LIKELY
+    return Confidence.POSSIBLE
+
+
+def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
+    """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all."""
+    if not any(e.row.kind is Kind.POSITION for e in evidence):
+        return None
+    told = weight(evidence)
+    if told < 0:
+        return None
+    return Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
 
 
 def by_counts(window: Window) -> str:
@@ -162,3 +193,14 @@ def is_uneven(c: Contribution) -> bool:
     """
     elsewhere = c.divisor is not None and (c.divisor.kind in ("elements", "rows") or c.divisor.over)
     return c.reduction == "mean" and bool(c.varies) and not elsewhere
+
+
+def may_be_uneven(c: Contribution) -> bool:
+    """True for a loss that comes out of the model, or is a cross-entropy, and that no count has divided."""
+    if c.varies or c.divisor is not None or c.over:
+        return False
+    if c.reduction == "mean":
+        named = dotted(c.made.func).rpartition(".")[2] if isinstance(c.made, Call) else ""
+        return named in COUNTED_LOSSES
+    from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
+    return c.reduction == "unknown" and from_model
