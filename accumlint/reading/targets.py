@@ -41,13 +41,14 @@ class Row:
 TABLE = {
     "flattened": Row(Kind.POSITION, 0, "the loss has a target for every position"),
     "shifted": Row(Kind.POSITION, 0, "the labels are shifted by one position"),
+    "given": Row(Kind.POSITION, 0, "the model is given tokens and their labels"),
     "language model": Row(Kind.POSITION, 0, "the model predicts tokens"),
     "left out": Row(Kind.VARIES, 3, "labels are set to the value that the loss ignores"),
     "padded labels": Row(Kind.VARIES, 3, "labels are padded with a value that the loss ignores"),
     "ignored padding": Row(Kind.VARIES, 3, "the loss ignores padding"),
     "own value": Row(Kind.VARIES, 3, "the loss ignores a value of the data"),
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
-    "tuning data": Row(Kind.VARIES, 2, "the rows are instructions or conversations"),
+    "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
     "truncated": Row(Kind.VARIES, 1, "rows are truncated one by one"),
     "chat": Row(Kind.VARIES, 1, "the rows are written by a chat template"),
@@ -204,13 +205,16 @@ def _of_call(
     values = {_text(v) for v in (*args, *(v for k, v in given.items() if k != "ignore_index"))} & ignored
     if any(not v.lstrip("-").isdigit() for v in values) or (last in _FILLING and ("-100" in values or "mask" in last and values)):
         yield "left out"
+    tokens = {_text(v) for v in args[:1]} | given.keys()
+    if given.keys() & {"labels", "targets"} and tokens & {"input_ids", "tokens", "input_tokens"}:
+        yield "given"
     if "attention_mask" in given and given.keys() & {"labels", "targets"}:
         yield "attention mask"
     if last in ("pad_sequence", "pack_padded_sequence", "DataCollatorWithPadding"):
         yield "padded"
     elif _text(given.get("padding")) == "True" or _word(given.get("padding")) == "longest":
         yield "padded"
-    if _text(given.get("truncation")) == "True" and _word(given.get("padding")) != "max_length":
+    if _text(given.get("truncation")) == "True":
         yield "truncated"
     if last == "randint" and args and "len(" in ast.unparse(args[0]):
         # `torch.randint(len(data) - block_size, (batch_size,))`, where only one line of a set is drawn otherwise.
