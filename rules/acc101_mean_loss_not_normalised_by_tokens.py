@@ -143,8 +143,11 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
     if "weight" in varies or varies == MARKED or "ignore_index=-1`" in varies:
         # Whoever ignores -1 is heard only where labels are set to it.
         return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
+    if varies == OF_A_MODEL:
+        # What a model does with its labels is not seen.
+        return of_what_is_told(evidence) or Confidence.POSSIBLE
     if told >= STRONG:
-        return Confidence.LIKELY if varies == OF_A_MODEL else Confidence.CERTAIN
+        return Confidence.CERTAIN
     if any(is_counted(c) or is_picked(c) for c in uneven):
         return Confidence.LIKELY
     return Confidence.POSSIBLE
