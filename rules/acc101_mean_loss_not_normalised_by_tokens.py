@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
 from accumlint.reading.parts import Call, dotted
+from accumlint.reading.program import Program
 from accumlint.reading.targets import STRONG, Evidence, Kind, weight
 from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
@@ -110,7 +111,7 @@ class MeanLossNotNormalisedByTokens(Rule):
             if divisions(trace, window) not in (1, 2):
                 continue
             uneven = [c for c in window.contributions if is_uneven(c)]
-            unseen = [c for c in window.contributions if may_be_uneven(c)]
+            unseen = [c for c in window.contributions if may_be_uneven(trace.program, c)]
             if not uneven and not unseen:
                 continue
             evidence = trace.program.evidence
@@ -154,8 +155,11 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
 
 
 def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
-    """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all."""
-    if not any(e.row.kind is Kind.POSITION for e in evidence):
+    """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all.
+
+    Labels that the file itself leaves out one by one are labels of positions.
+    """
+    if not any(e.row.kind is Kind.POSITION or (e.own and e.row.weight >= STRONG) for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:
@@ -198,12 +202,21 @@ def is_uneven(c: Contribution) -> bool:
     return c.reduction == "mean" and bool(c.varies) and not elsewhere
 
 
-def may_be_uneven(c: Contribution) -> bool:
-    """True for a loss that comes out of the model, or is a cross-entropy, and that no count has divided."""
+def may_be_uneven(program: Program, c: Contribution) -> bool:
+    """True for a loss that comes out of the model, or is a mean of cross-entropies, and that no count has divided."""
     if c.varies or c.divisor is not None or c.over:
         return False
     if c.reduction == "mean":
-        named = dotted(c.made.func).rpartition(".")[2] if isinstance(c.made, Call) else ""
-        return named in COUNTED_LOSSES
+        return isinstance(c.made, Call) and is_entropy(program, c.made)
     from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
     return c.reduction == "unknown" and from_model
+
+
+def is_entropy(program: Program, call: Call) -> bool:
+    """True for `F.cross_entropy(…)` and for the call of a criterion that the file makes as one, with their own mean."""
+    named = dotted(call.func)
+    made = [value for value in program.assigned.get(named, ()) if isinstance(value, Call)]
+    return any(
+        dotted(c.func).rpartition(".")[2] in COUNTED_LOSSES and c.keyword("reduction") is None
+        for c in (call, *made)
+    )

@@ -66,11 +66,12 @@ STRONG = 3
 
 @frozen(eq=False)
 class Evidence:
-    """A place that speaks for or against counts that vary."""
+    """A place that speaks for or against counts that vary; `own`: it stands in the checked file."""
 
     key: str
     node: ast.AST
     source: Source
+    own: bool
 
     @property
     def row(self) -> Row:
@@ -99,7 +100,7 @@ def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
             for key in _keys(node, ignored):
                 # Other losses of a project may be about pairs.
                 if key != "pairs" or not number:
-                    first.setdefault(key, Evidence(key, node, source))
+                    first.setdefault(key, Evidence(key, node, source, not number))
     return tuple(first.values())
 
 
