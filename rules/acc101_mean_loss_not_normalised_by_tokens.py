@@ -213,10 +213,15 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
 
 
 def is_entropy(program: Program, call: Call) -> bool:
-    """True for `F.cross_entropy(…)` and for the call of a criterion that the file makes as one, with their own mean."""
+    """True for `F.cross_entropy(…)` and for the call of a criterion that the file makes as one, with their own mean.
+
+    What an `ignore_index` leaves out is known to the trace.
+    """
     named = dotted(call.func)
     made = [value for value in program.assigned.get(named, ()) if isinstance(value, Call)]
     return any(
-        dotted(c.func).rpartition(".")[2] in COUNTED_LOSSES and c.keyword("reduction") is None
+        dotted(c.func).rpartition(".")[2] in COUNTED_LOSSES
+        and c.keyword("reduction") is None
+        and c.keyword("ignore_index") is None
         for c in (call, *made)
     )
