@@ -77,11 +77,14 @@ class MeanLossNotNormalisedByTokens(Rule):
     A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
     ACC106.
 
-    The finding is `certain` when the file shows that labels are left out: it pads, or it writes or looks for the
-    ignored value. It is `likely` for a loss that a model works out of labels of which some are set to -100, for a mean
-    over what a mask picks, and for a sum that is divided by another one over the micro-batch's own data. An
-    `ignore_index` alone is `possible` only, since many models name one and are trained on full rows. Class weights
-    make the count differ by a little, and the finding a warning.
+    Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
+    files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
+    speak for it; blocks of one length, rows drawn from a stream, one label for each row speak against it. Each piece
+    is listed with its place. The finding is `certain` when the mean itself is seen and the evidence is strong, `likely`
+    when the loss comes out of the model and has a target for every position, for a mean over what a mask picks, and
+    for a sum that is divided by another one over the micro-batch's own data. It is `possible` when a loss per position
+    is all that is known: `accumlint confirm --run` then measures how much the counts differ on the real data. Class
+    weights make the count differ by a little, and the finding a warning.
 
     When the fix is not offered: always, since the count of a window must be known before its first backward. The
     suggestion is the window of the good example.

@@ -14,9 +14,20 @@ from accumlint.reading.project import Definition, Module, Project
 _MOST_FILES = 2000
 # How many definitions of other files are looked at.
 _MOST_DEFINITIONS = 300
-_IMPORTS = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([^\n#]+)|import[ \t]+([^\n#]+))", re.MULTILINE)
+_IMPORTS = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([^\n#]+)|import[ \t]+([^\n#]+))", re.MULTILINE
+)
 _WORD = re.compile(r"\w+")
-_SKIPPED = ("node_modules", "site-packages", "dist-packages", "__pycache__", "build", "venv", "tests", "test")
+_SKIPPED = (
+    "node_modules",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "build",
+    "venv",
+    "tests",
+    "test",
+)
 
 
 def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast.AST]]:
@@ -25,7 +36,9 @@ def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast
     yield from _led_to(_imported(program.imports.values(), program.path, project), seen, project, 2)
     for module in importers(program.path, project):
         yield module.source, module.source.tree
-        yield from _led_to(_imported(module.outline.imports.values(), module.path, project), seen, project, 1)
+        yield from _led_to(
+            _imported(module.outline.imports.values(), module.path, project), seen, project, 1
+        )
 
 
 def _imported(paths: Iterable[str], importer: str, project: Project) -> list[Definition]:
@@ -48,7 +61,9 @@ def _led_to(
             yield module.source, block.tree
             if further > 1:
                 used = block.names & module.outline.imports.keys()
-                beyond += _imported([module.outline.imports[n] for n in sorted(used)], module.path, project)
+                beyond += _imported(
+                    [module.outline.imports[n] for n in sorted(used)], module.path, project
+                )
     if beyond:
         yield from _led_to(beyond, seen, project, further - 1)
 
@@ -95,7 +110,13 @@ def _index(top: str) -> dict[str, list[str]]:
                     text = handle.read(200_000)
             except OSError:
                 continue
-            words = {w for m in _IMPORTS.finditer(text) for part in m.groups() if part for w in _WORD.findall(part)}
+            words = {
+                w
+                for m in _IMPORTS.finditer(text)
+                for part in m.groups()
+                if part
+                for w in _WORD.findall(part)
+            }
             for word in words:
                 found.setdefault(word, []).append(whole)
     return found

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from accumlint.frozen import frozen
@@ -88,6 +89,11 @@ def weight(evidence: Iterable[Evidence]) -> float:
     return sum(e.row.weight for e in evidence)
 
 
+def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
+    """True where something shows by itself that a loss leaves labels out."""
+    return any(e.row.weight >= STRONG for e in evidence)
+
+
 def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
     """The first place of each kind of evidence, in the order of the trees; the first tree is the checked file's."""
     held = [(source, list(nodes(tree))) for source, tree in trees]
@@ -96,12 +102,16 @@ def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
     ) - {""}
     first: dict[str, Evidence] = {}
     for number, (source, found) in enumerate(held):
-        for node in found:
-            for key in _keys(node, ignored):
-                # Other losses of a project may be about pairs.
-                if key != "pairs" or not number:
-                    first.setdefault(key, Evidence(key, node, source, not number))
+        keys = ((_line(node), key, node) for node in found for key in _keys(node, ignored))
+        for _, key, node in sorted(keys, key=itemgetter(0)):
+            # Other losses of a project may be about pairs.
+            if key != "pairs" or not number:
+                first.setdefault(key, Evidence(key, node, source, not number))
     return tuple(first.values())
+
+
+def _line(node: ast.AST) -> int:
+    return node.lineno if isinstance(node, ast.expr | ast.stmt | ast.keyword | ast.alias) else 0
 
 
 def _ignored_by(node: ast.AST) -> Iterator[str]:
@@ -130,9 +140,18 @@ _TUNING = re.compile(
     r"(SFT|[Ii]nstruct|[Cc]hat|Alpaca|[Cc]onversation|[Ss]upervised)\w*([Dd]ata|[Cc]ollat|[Ll]oader)"
     r"|^train_on_responses_only$"
 )
-_COLLATORS = {
-    "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification", "DataCollatorForCompletionOnlyLM",
-}  # fmt: skip
+# What a call tells by its name alone.
+_CALLS = {
+    "apply_chat_template": ("chat",),
+    "DataCollatorForCompletionOnlyLM": ("padded labels",),
+    "DataCollatorForSeq2Seq": ("padded labels",),
+    "DataCollatorForTokenClassification": ("padded labels",),
+    "DataCollatorWithPadding": ("padded",),
+    "mask_tokens": ("random mask",),
+    "pack_padded_sequence": ("padded",),
+    "pad_sequence": ("padded",),
+    "torch_mask_tokens": ("random mask",),
+}
 _FILLING = {
     "append", "eq", "extend", "fill_", "full", "full_like", "index_fill_", "masked_fill", "masked_fill_", "ne",
     "new_full", "pad", "scatter_", "where",
@@ -150,7 +169,9 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield "left out"
         case ast.BinOp(op=ast.Mult(), left=ast.List(elts=[item])) if _text(item) in ignored:
             yield "left out"
-        case ast.BinOp(op=ast.Mult(), left=ast.BinOp(op=ast.FloorDiv(), left=ast.Name(), right=a), right=b):
+        case ast.BinOp(
+            op=ast.Mult(), left=ast.BinOp(op=ast.FloorDiv(), left=ast.Name(), right=a), right=b
+        ):
             if "" != _text(a) == _text(b):
                 yield "blocks"
         case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]):
@@ -186,41 +207,52 @@ def _of_call(
 ) -> Iterator[str]:
     last = _text(func)
     given = {k.arg: k.value for k in keywords if k.arg}
-    ignore = given.get("ignore_index")
+    ignore = given.pop("ignore_index", None)
     if _LOSSES.search(last) and any(map(_is_flattened, (*args[:2], *given.values()))):
         yield "flattened"
     if ignore is not None and "pad" in ast.unparse(ignore).lower():
         yield "ignored padding"
     elif isinstance(ignore, ast.Constant) and _text(ignore) not in _CUSTOMARY:
         yield "own value"
-    if last == "apply_chat_template":
-        yield "chat"
-    if last in _COLLATORS:
-        yield "padded labels"
+    yield from _CALLS.get(last, ())
     if last == "DataCollatorForLanguageModeling":
         yield "collator" if _text(given.get("mlm")) == "False" else "random mask"
-    if last in ("mask_tokens", "torch_mask_tokens"):
-        yield "random mask"
     if any("pad" in k and _text(v) in ignored for k, v in given.items()):
         yield "padded labels"
-    values = {_text(v) for v in (*args, *(v for k, v in given.items() if k != "ignore_index"))} & ignored
-    if any(not v.lstrip("-").isdigit() for v in values) or (last in _FILLING and ("-100" in values or "mask" in last and values)):
+    if _fills(last, {_text(v) for v in (*args, *given.values())} & ignored):
         yield "left out"
-    tokens = {_text(v) for v in args[:1]} | given.keys()
-    if given.keys() & {"labels", "targets"} and tokens & {"input_ids", "tokens", "input_tokens"}:
-        yield "given"
-    if "attention_mask" in given and given.keys() & {"labels", "targets"}:
-        yield "attention mask"
-    if last in ("pad_sequence", "pack_padded_sequence", "DataCollatorWithPadding"):
+    if given.keys() & {"labels", "targets"}:
+        if {_text(args[0]) if args else "", *given} & {"input_ids", "input_tokens", "tokens"}:
+            yield "given"
+        if "attention_mask" in given:
+            yield "attention mask"
+    if _is(given.get("padding"), True) or _is(given.get("padding"), "longest"):
         yield "padded"
-    elif _text(given.get("padding")) == "True" or _word(given.get("padding")) == "longest":
-        yield "padded"
-    if _text(given.get("truncation")) == "True":
+    if _is(given.get("truncation"), True):
         yield "truncated"
-    if last == "randint" and args and "len(" in ast.unparse(args[0]):
-        # `torch.randint(len(data) - block_size, (batch_size,))`, where only one line of a set is drawn otherwise.
-        if isinstance(args[0], ast.BinOp):
-            yield "drawn"
+    # `torch.randint(len(data) - block_size, (batch_size,))`
+    if (
+        last == "randint"
+        and args
+        and isinstance(args[0], ast.BinOp)
+        and "len(" in ast.unparse(args[0])
+    ):
+        yield "drawn"
+
+
+def _fills(last: str, values: set[str]) -> bool:
+    """True for a call that is given an ignored value: a constant's name anywhere, a number where it fills a tensor."""
+    if any(not value.lstrip("-").isdigit() for value in values):
+        return True
+    return last in _FILLING and ("-100" in values or (bool(values) and "mask" in last))
+
+
+def _is(value: ast.expr | None, constant: bool | str) -> bool:
+    match value:
+        case ast.Constant(value=found):
+            return type(found) is type(constant) and found == constant
+        case _:
+            return False
 
 
 def _is_flattened(value: ast.expr) -> bool:
@@ -259,7 +291,3 @@ def _text(value: ast.expr | None) -> str:
             return f"-{number}"
         case _:
             return ""
-
-
-def _word(value: ast.expr | None) -> str:
-    return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""

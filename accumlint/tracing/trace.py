@@ -74,7 +74,7 @@ class Contribution:
     model calls in its graph. `wrapper` averages it over ranks ("ddp", "fsdp", "fsdp2", "fabric", "accelerate",
     "deepspeed"; "" when none is known). `ranks` is the power of the number of ranks among the factors, `over` how the
     loss itself was reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean
-    with gradient" the gradient, too), `divisor` the count that it was divided by. `made` is the call that made the loss.
+    with gradient" the gradient, too), `divisor` the count that it was divided by.
     `made` is the expression that made the loss.
     """
 
