@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from accumlint.reading.frameworks import COUNTED_LOSSES
 from accumlint.reading.parts import Call, dotted
 from accumlint.reading.program import Program
-from accumlint.reading.targets import STRONG, Evidence, Kind, weight
+from accumlint.reading.targets import (
+    STRONG,
+    Evidence,
+    Kind,
+    is_loss_function,
+    leaves_labels_out,
+    weight,
+)
 from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
@@ -109,10 +116,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     symptom = Symptom.WEIGHTS
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
-            # What is divided twice (ACC103) weighs every micro-batch the same as well.
-            if divisions(trace, window) not in (1, 2):
-                continue
+        for window in weighted_the_same(trace):
             uneven = [c for c in window.contributions if is_uneven(c)]
             unseen = [c for c in window.contributions if may_be_uneven(trace.program, c)]
             if not uneven and not unseen:
@@ -140,6 +144,19 @@ class MeanLossNotNormalisedByTokens(Rule):
             )
 
 
+def weighted_the_same(trace: Trace) -> Iterator[Window]:
+    """The windows whose micro-batches weigh 1/N each: the loss is divided, or the gradients are after the last backward.
+
+    What is divided twice (ACC103) weighs every micro-batch the same as well.
+    """
+    for window in steady_windows(trace):
+        if divisions(trace, window) in (1, 2):
+            yield window
+    for window in steady_windows(trace, rescaled=True):
+        if divisions(trace, window) == 0:
+            yield window
+
+
 def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
     """How sure it is that counts differ where a mean was seen that leaves some labels out."""
     varies = uneven[0].varies
@@ -150,7 +167,7 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
     if varies == OF_A_MODEL:
         # What a model does with its labels is not seen.
         return of_what_is_told(evidence) or Confidence.POSSIBLE
-    if told >= STRONG:
+    if told >= STRONG and leaves_labels_out(evidence):
         return Confidence.CERTAIN
     if any(is_counted(c) or is_picked(c) for c in uneven):
         return Confidence.LIKELY
@@ -212,7 +229,8 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
     if c.reduction == "mean":
         return isinstance(c.made, Call) and is_entropy(program, c.made)
     from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
-    return c.reduction == "unknown" and from_model
+    from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
+    return c.reduction == "unknown" and (from_model or from_criterion)
 
 
 def is_entropy(program: Program, call: Call) -> bool:

@@ -38,7 +38,7 @@ SEEN = [
     ("convolution = nn.Conv1d(3, 8, 3, padding=1)", set[str]()),
     ("collate = DataCollatorForSeq2Seq(tokenizer)", {"padded labels"}),
     ("collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)", {"collator"}),
-    ("collate = DataCollatorForLanguageModeling(tokenizer)", {"random mask"}),
+    ("collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)", {"random mask"}),
     ("text = tokenizer.apply_chat_template(rows)", {"chat"}),
     ("count = (labels != -100).sum()", {"counted"}),
     ("main = rank != -1", set[str]()),

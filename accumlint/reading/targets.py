@@ -89,9 +89,14 @@ def weight(evidence: Iterable[Evidence]) -> float:
     return sum(e.row.weight for e in evidence)
 
 
+def is_loss_function(name: str) -> bool:
+    """True for the name of a loss over the logits of classes."""
+    return _LOSSES.search(name.rpartition(".")[2]) is not None
+
+
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
-    """True where something shows by itself that a loss leaves labels out."""
-    return any(e.row.weight >= STRONG for e in evidence)
+    """True where something other than a name shows by itself that a loss leaves labels out."""
+    return any(e.row.weight >= STRONG and e.key != "tuning data" for e in evidence)
 
 
 def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
@@ -107,7 +112,15 @@ def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
             # Other losses of a project may be about pairs.
             if key != "pairs" or not number:
                 first.setdefault(key, Evidence(key, node, source, not number))
+    tuning = first.get("tuning data")
+    if tuning is not None and any(_text(tuning.node) in _defined(found) for _, found in held[1:]):
+        # What its name promises is seen where it is defined, or is not there.
+        del first["tuning data"]
     return tuple(first.values())
+
+
+def _defined(found: Iterable[ast.AST]) -> set[str]:
+    return {n.name for n in found if isinstance(n, ast.ClassDef | ast.FunctionDef)}
 
 
 def _line(node: ast.AST) -> int:
@@ -156,6 +169,7 @@ _FILLING = {
     "append", "eq", "extend", "fill_", "full", "full_like", "index_fill_", "masked_fill", "masked_fill_", "ne",
     "new_full", "pad", "scatter_", "where",
 }  # fmt: skip
+_PAIRS = re.compile(r"^(\w+_)?rejected(_\w+)?$")
 _BLOCKS = re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset")
 # Values that many files name although no label has them.
 _CUSTOMARY = {"", "-100", "-1"}
@@ -167,10 +181,20 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield from _of_call(func, args, keywords, ignored)
         case ast.Assign(targets=[ast.Subscript()], value=value) if _text(value) in ignored:
             yield "left out"
+        case ast.Assign(
+            targets=[target],
+            value=ast.Subscript(
+                value=base, slice=ast.Slice(lower=ast.Name() | ast.Attribute(), upper=None)
+            ),
+        ) if "" != _text(target) == _text(base):
+            # `tokens = tokens[length:]`: what was cut off is a block.
+            yield "blocks"
         case ast.BinOp(op=ast.Mult(), left=ast.List(elts=[item])) if _text(item) in ignored:
             yield "left out"
         case ast.BinOp(
-            op=ast.Mult(), left=ast.BinOp(op=ast.FloorDiv(), left=ast.Name(), right=a), right=b
+            op=ast.Mult(),
+            left=ast.BinOp(op=ast.FloorDiv(), left=ast.Name() | ast.Call(), right=a),
+            right=b,
         ):
             if "" != _text(a) == _text(b):
                 yield "blocks"
@@ -183,10 +207,10 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield "blocks"
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
             yield from _of_name(name)
+        case ast.Constant(value=str(name)) | ast.arg(arg=name) if _PAIRS.search(name):
+            yield "pairs"
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
             yield from _of_name(name)
-        case ast.Constant(value=str(name)) if name in ("chosen", "rejected"):
-            yield "pairs"
         case _:
             pass
 
@@ -200,6 +224,8 @@ def _of_name(name: str) -> Iterator[str]:
         yield "tuning data"
     if _BLOCKS.search(name):
         yield "blocks"
+    if _PAIRS.search(name):
+        yield "pairs"
 
 
 def _of_call(
@@ -208,7 +234,7 @@ def _of_call(
     last = _text(func)
     given = {k.arg: k.value for k in keywords if k.arg}
     ignore = given.pop("ignore_index", None)
-    if _LOSSES.search(last) and any(map(_is_flattened, (*args[:2], *given.values()))):
+    if is_loss_function(last) and any(map(_is_flattened, (*args[:2], *given.values()))):
         yield "flattened"
     if ignore is not None and "pad" in ast.unparse(ignore).lower():
         yield "ignored padding"
@@ -216,7 +242,11 @@ def _of_call(
         yield "own value"
     yield from _CALLS.get(last, ())
     if last == "DataCollatorForLanguageModeling":
-        yield "collator" if _text(given.get("mlm")) == "False" else "random mask"
+        yield (
+            "random mask"
+            if "mlm_probability" in given or _is(given.get("mlm"), True)
+            else "collator"
+        )
     if any("pad" in k and _text(v) in ignored for k, v in given.items()):
         yield "padded labels"
     if _fills(last, {_text(v) for v in (*args, *given.values())} & ignored):
@@ -280,10 +310,10 @@ def _drops_one(index: ast.expr) -> bool:
             return False
 
 
-def _text(value: ast.expr | None) -> str:
+def _text(value: ast.AST | None) -> str:
     """A whole number or the last name of an expression, "" for anything else."""
     match value:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
             return name
         case ast.Constant(value=int() as number):
             return str(number)
