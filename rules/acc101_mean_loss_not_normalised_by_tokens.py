@@ -145,7 +145,7 @@ class MeanLossNotNormalisedByTokens(Rule):
 
 
 def weighted_the_same(trace: Trace) -> Iterator[Window]:
-    """The windows whose micro-batches weigh 1/N each: the loss is divided, or the gradients are after the last backward.
+    """The windows whose micro-batches weigh 1/N each: by a divided loss, or by gradients that are divided in the end.
 
     What is divided twice (ACC103) weighs every micro-batch the same as well.
     """
