@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import ClassVar
 
+from accumlint.common.frozen import frozen
+from accumlint.common.place import Place
 from accumlint.editing import Verb
-from accumlint.frozen import frozen
-from accumlint.place import Place
-from accumlint.reading.parts import Node
+from accumlint.reading.ir import Node
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Event, Trace, Window
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Attr, Call, Expr, Name, Node, render, walk_expr
+from accumlint.reading.ir import Attr, Call, Expr, Name, Node, render, walk_expr
 from accumlint.reading.program import Program
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from accumlint.reading.ir import Call, Const
 from accumlint.reading.names import is_weight
-from accumlint.reading.parts import Call, Const
 from accumlint.tracing.trace import (
     ELEMENTS,
     Backward,

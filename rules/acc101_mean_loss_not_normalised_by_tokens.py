@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
-from accumlint.reading.parts import Call, dotted
+from accumlint.reading.ir import Call, dotted
 from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,

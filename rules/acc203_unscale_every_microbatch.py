@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Before, Delete, Move
-from accumlint.reading.parts import Node
+from accumlint.reading.ir import Node
 from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Clip, Trace, Unscale, Update, Window
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.names import is_steps
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Argument,
     Assign,
     Attr,
@@ -28,6 +27,7 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

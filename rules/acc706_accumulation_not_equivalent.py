@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Argument,
     Assign,
     Attr,

@@ -15,7 +15,7 @@ from conftest import Run
 from helpers import LOOP
 
 from accumlint import config
-from accumlint.cache import KEY, TAG
+from accumlint.inputs.cache import KEY, TAG
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="makes links and pipes as Unix does"

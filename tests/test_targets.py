@@ -9,7 +9,7 @@ import pytest
 
 from accumlint.check import check
 from accumlint.config import Settings
-from accumlint.discovery import Target
+from accumlint.inputs.discovery import Target
 from accumlint.reading.program import Source
 from accumlint.reading.targets import TABLE, Kind, gathered, weight
 

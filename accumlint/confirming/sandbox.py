@@ -20,9 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from accumlint.confirming.child import landlock, seccomp
-from accumlint.confirming.child.kernel import die_with_parent
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
+from accumlint.confirming.harness.isolation import landlock, seccomp
+from accumlint.confirming.harness.isolation.kernel import die_with_parent
 
 # What programs need of a system; no key and no password lies there that every user may not read.
 _SYSTEM = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from accumlint.remembering import Memory
+from accumlint.common.memo import Memory
 
 # What stands in the table of frameworks is never followed as source, not even in its own repository.
 MODELLED = frozenset(

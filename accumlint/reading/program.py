@@ -8,11 +8,12 @@ from dataclasses import field
 from functools import cached_property
 from typing import TypeVar, cast
 
-from accumlint import source as text
-from accumlint.frozen import frozen
-from accumlint.place import Place
+from accumlint.common.frozen import frozen
+from accumlint.common.place import Place
+from accumlint.files import source as text
 from accumlint.reading import names, usage
-from accumlint.reading.parts import (
+from accumlint.reading.enclosing import Surroundings, surroundings
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,
@@ -27,7 +28,6 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
-from accumlint.reading.surroundings import Surroundings, surroundings
 from accumlint.reading.targets import Evidence, gathered
 
 N = TypeVar("N", bound=Node)
@@ -57,10 +57,10 @@ class Source:
         except text.TooDeep:
             raise
         except text.UnreadableSource:
-            from accumlint.reading import concrete
+            from accumlint.reading import concrete_syntax
 
             # The code may be for a newer Python than the one that runs here.
-            older = concrete.older(self.text)
+            older = concrete_syntax.older(self.text)
             if older is None:
                 raise
             return text.parsed(older)

@@ -14,9 +14,9 @@ from enum import Enum
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from accumlint.frozen import frozen
-from accumlint.reading import parts as p
-from accumlint.source import nodes
+from accumlint.common.frozen import frozen
+from accumlint.files.source import nodes
+from accumlint.reading import ir as p
 
 if TYPE_CHECKING:
     from accumlint.reading.program import Source

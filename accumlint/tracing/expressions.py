@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading import parts as p
-from accumlint.tracing.leaving import Stopped, TooFar
-from accumlint.tracing.numeric import is_handy, power
+from accumlint.tracing.calls.numeric import is_handy, power
+from accumlint.tracing.control.exits import Stopped, TooFar
+from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.state import MAX_NODES, Loop
-from accumlint.tracing.tensors import derived
 from accumlint.tracing.values import (
     MOST,
     Batch,
@@ -30,7 +30,7 @@ from accumlint.tracing.values import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from accumlint.tracing.machine import Machine
+    from accumlint.tracing.interpreter import Machine
 
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
 
-from accumlint.frozen import frozen
-from accumlint.reading.parts import Function, Node
+from accumlint.common.frozen import frozen
+from accumlint.reading.ir import Function, Node
 from accumlint.reading.program import Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
