@@ -42,6 +42,7 @@ FOR_RULES = {
     "accumlint.reading.frameworks",
     "accumlint.reading.ir",
     "accumlint.reading.program",
+    "accumlint.reading.targets",
     "accumlint.editing",
 }
 # Who may import what comes from elsewhere.

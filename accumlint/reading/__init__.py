@@ -7,6 +7,7 @@ import ast
 from accumlint.files.source import UnreadableSource
 from accumlint.reading import pruning
 from accumlint.reading.lowering import lowered
+from accumlint.reading.neighbours import neighbours
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Project
 
@@ -23,4 +24,9 @@ def read(text: str, path: str, project: Project) -> Program:
     module, lines = source.tree, source.lines
     # What is left out of a long file has no say in training.
     silent = pruning.silent(module, lines) if len(lines) > pruning.LONG else frozenset[ast.AST]()
-    return Program(source, lowered(module.body, source, silent), read_import=project.imported)
+    return Program(
+        source,
+        lowered(module.body, source, silent),
+        read_import=project.imported,
+        read_neighbours=lambda program: neighbours(program, project),
+    )

@@ -256,6 +256,9 @@ class Expressions:
         key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
         found = Unknown(key, batches | more, networks | further)
         if isinstance(left, Unknown) and batches:
+            if left.counted is not None and left.counted.kind == "some" and right == 0:
+                # A mask leaves something in, but for few micro-batches.
+                found.hint = op in (">", "!=") if op in (">", "!=", "==", "<=") else None
             found.counted = Counted("some", (left,))
         if not negated and op in _COMPARISONS and isinstance(right, Number):
             # What is -1 is set only where a run is to be limited (`max_steps=-1`).

@@ -396,6 +396,8 @@ class Guards:
         ordinary = then > other or (then == other and not idle)
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
+        if isinstance(value.hint, bool):
+            ordinary = value.hint
         skips = _skips(node.body) or _skips(node.orelse) or then != other
         matters = (
             bool(skips or _sets_a_flag(node))

@@ -406,7 +406,7 @@ class Losses:
             yield t.Contribution(
                 microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,
                 varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
-                loss.over or atom.over, atom.divisor,
+                loss.over or atom.over, atom.divisor, atom.origin,
             )  # fmt: skip
 
     def report(self, node: p.Call) -> bool:
