@@ -17,6 +17,7 @@ _MOST_DEFINITIONS = 300
 _IMPORTS = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([^\n#]+)|import[ \t]+([^\n#]+))", re.MULTILINE
 )
+_MAIN = re.compile(r"^if __name__ == ", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _SKIPPED = (
     "node_modules",
@@ -34,6 +35,9 @@ def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast
     """The definitions of the project that a file leads to, two files away, then those of the files that import it."""
     seen: set[tuple[str, str]] = set()
     yield from _led_to(_imported(program.imports.values(), program.path, project), seen, project, 2)
+    if _MAIN.search(program.text):
+        # A script is run, and its training is called from nowhere.
+        return
     for module in importers(program.path, project):
         yield module.source, module.source.tree
         yield from _led_to(

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -144,15 +145,20 @@ def _ignored_by(node: ast.AST) -> Iterator[str]:
 
 
 _LOSSES = re.compile(r"cross_?entropy|nll_loss|criterion|loss_?f|(^|_)ce($|_)", re.IGNORECASE)
-_MODELS = re.compile(
-    r"For(CausalLM|MaskedLM|Seq2SeqLM|Vision2Seq|SpeechSeq2Seq|ImageTextToText|TokenClassification|PreTraining)"
-    r"|ForConditionalGeneration|LMHeadModel|LanguageModel"
-)
-_CLASSIFIERS = re.compile(r"For(\w*Sequence|\w*Image|Audio|Video)Classification|ForMultipleChoice")
-_TUNING = re.compile(
-    r"(SFT|[Ii]nstruct|[Cc]hat|Alpaca|[Cc]onversation|[Ss]upervised)\w*([Dd]ata|[Cc]ollat|[Ll]oader)"
-    r"|^train_on_responses_only$"
-)
+# What a name tells by itself.
+_NAMES = {
+    "language model": re.compile(
+        r"For(CausalLM|MaskedLM|Seq2SeqLM|Vision2Seq|SpeechSeq2Seq|ImageTextToText|TokenClassification|PreTraining)"
+        r"|ForConditionalGeneration|LMHeadModel|LanguageModel"
+    ),
+    "classes": re.compile(r"For(\w*Sequence|\w*Image|Audio|Video)Classification|ForMultipleChoice"),
+    "tuning data": re.compile(
+        r"(SFT|[Ii]nstruct|[Cc]hat|Alpaca|[Cc]onversation|[Ss]upervised)\w*([Dd]ata|[Cc]ollat|[Ll]oader)"
+        r"|^train_on_responses_only$"
+    ),
+    "blocks": re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset"),
+    "pairs": re.compile(r"^(\w+_)?rejected(_\w+)?$"),
+}
 # What a call tells by its name alone.
 _CALLS = {
     "apply_chat_template": ("chat",),
@@ -169,8 +175,6 @@ _FILLING = {
     "append", "eq", "extend", "fill_", "full", "full_like", "index_fill_", "masked_fill", "masked_fill_", "ne",
     "new_full", "pad", "scatter_", "where",
 }  # fmt: skip
-_PAIRS = re.compile(r"^(\w+_)?rejected(_\w+)?$")
-_BLOCKS = re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset")
 # Values that many files name although no label has them.
 _CUSTOMARY = {"", "-100", "-1"}
 
@@ -207,25 +211,17 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield "blocks"
         case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
             yield from _of_name(name)
-        case ast.Constant(value=str(name)) | ast.arg(arg=name) if _PAIRS.search(name):
-            yield "pairs"
+        case ast.Constant(value=str(name)) | ast.arg(arg=name) if "rejected" in name:
+            yield from _of_name(name) if name.isidentifier() else ()
         case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
             yield from _of_name(name)
         case _:
             pass
 
 
-def _of_name(name: str) -> Iterator[str]:
-    if _MODELS.search(name):
-        yield "language model"
-    if _CLASSIFIERS.search(name):
-        yield "classes"
-    if _TUNING.search(name):
-        yield "tuning data"
-    if _BLOCKS.search(name):
-        yield "blocks"
-    if _PAIRS.search(name):
-        yield "pairs"
+@lru_cache(maxsize=4096)
+def _of_name(name: str) -> tuple[str, ...]:
+    return tuple(key for key, pattern in _NAMES.items() if pattern.search(name))
 
 
 def _of_call(
