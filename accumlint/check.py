@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -40,6 +39,7 @@ from accumlint.registry import packs
 from accumlint.results.report import Backward, Checked, Fix, Mark, Report
 
 if TYPE_CHECKING:
+    from accumlint.diagnostics.coverage import Site
     from accumlint.diagnostics.location import Known
     from accumlint.inputs.cache import Cache
     from accumlint.reading.program import Program, Source
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Past this, a file's traces end and what is known by then is reported.
-SECONDS = 3.0
+# The last stop of the processor's time for a file.
+SECONDS = 30.0
 # Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
 # goes through all that is alive as well, so that it costs as much as following a file.
 _PILE = 1_000_000
@@ -316,7 +316,7 @@ class Shared:
             program = reading.read("\n".join(source.lines), source.path, self.project)
         except reading.UnreadableSource:
             return
-        exploration = tracing.explore(program, self.project, SECONDS)
+        exploration = tracing.explore(program, self.project)
         for finding in judge.judge(program, exploration, selection(settings).rules, {}):
             twins = (r.node for r in finding.related if r.message == judge.OTHER_SIDE)
             for node in (finding.node, *twins):
@@ -329,13 +329,11 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     from accumlint.diagnostics import coverage, judge, location, suppression
 
     shared.characters += len(text.text)
-    start = time.process_time()
     try:
         program = reading.read(text.text, target.file, shared.project)
     except reading.UnreadableSource as problem:
         return _unreadable(target, problem.message, text.line(problem.line))
-    left = max(0.5, SECONDS - (time.process_time() - start))
-    exploration = tracing.explore(program, shared.project, left)
+    exploration = tracing.explore(program, shared.project)
     suppressions = suppression.read(text.text)
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
@@ -367,11 +365,12 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     reports += about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = sifted(reports, data, target)
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
+    sites = coverage.coverage(program, exploration)
     checked = Checked(
         target.shown,
         kept,
         left_out,
-        problems=(*_stopped(exploration.stopped, target), *_broken(broken, target)),
+        problems=(*_stopped(program, exploration, sites, text, target), *_broken(broken, target)),
         backwards=tuple(
             Backward(
                 target.shown,
@@ -380,7 +379,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
                 site.state,
                 site.reasons,
             )
-            for site in coverage.coverage(program, exploration)
+            for site in sites
         ),
     )
     return Examined(
@@ -415,18 +414,29 @@ def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
 def with_fixes(examined: Examined) -> Examined:
     """The same with the fixes that may be offered, each of which has been tried."""
     checked, text = examined.checked, examined.text
+    untried: list[Report] = []
     try:
-        fixes = dict(_offered(examined))
+        fixes = dict(_offered(examined, untried))
     except RecursionError:
         # On Python 3.12, libcst's own calls may not be nested as deeply as those that have found something.
         fixes = {}
     offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
     reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
-    return replace(examined, checked=replace(checked, reports=reports))
+    problems = (*checked.problems, *_untried(untried))
+    return replace(examined, checked=replace(checked, reports=reports, problems=problems))
 
 
-def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
-    """The fix of each report about a loop that its rule has one for, by the report's id."""
+def _untried(reports: Sequence[Report]) -> Iterator[Problem]:
+    """What is told of findings whose fixes were too much to try."""
+    if reports:
+        line = min(report.mark.in_file.line for report in reports)
+        count = f"{len(reports)} findings" if len(reports) > 1 else "a finding"
+        message = f"no fix was tried for {count} from here on: that takes too many steps"
+        yield Problem(reports[0].shown, message, Kind.WARNING, line)
+
+
+def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, Fix | None]]:
+    """The fix of each report about a loop that its rule has one for, by its id; `untried` gets what was not tried."""
     fixable = [
         (report, finding)
         for report in examined.checked.reports
@@ -436,6 +446,7 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
         return
     from accumlint import reading, tracing
     from accumlint.diagnostics import fix_selection, judge
+    from accumlint.tracing.budget import Budget
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
@@ -443,22 +454,45 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
     judged = [f for f in examined.judged if f.rule in rules]
     judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
+    budget = Budget()
 
     def examine(text: str) -> fix_selection.Health | None:
         try:
             changed = reading.read(text, program.path, project)
         except reading.UnreadableSource:
             return None
-        explored = tracing.explore(changed, project, SECONDS)
+        explored = tracing.explore(changed, project, trial := Budget())
+        budget.spend(len(changed.nodes) + trial.spent)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
-    found = fix_selection.offers([finding for _, finding in fixable], program, before, examine)
-    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
+    cost = exploration.steps + len(program.nodes)
+    found = fix_selection.offers([f for _, f in fixable], program, before, examine, budget, cost)
+    untried += (report for report, _ in fixable[len(found) :])
+    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
 
 
-def _stopped(reason: str, target: Target) -> tuple[Problem, ...]:
+def _stopped(
+    program: Program,
+    exploration: Exploration,
+    sites: Sequence[Site],
+    text: Text,
+    target: Target,
+) -> Iterator[Problem]:
+    """What is told where following a file took too much, with the lines of the backwards that were not read."""
+    from accumlint.diagnostics import coverage
+
+    reason = coverage.cut(exploration)
+    if not reason:
+        return
     message = f"not followed to the end: {reason}; what was known by then is reported"
-    return (Problem(target.shown, message, Kind.WARNING),) if reason else ()
+    places = [program.place(site.node).line for site in sites if site.state == coverage.NOT]
+    lines = [str(text.line(line)) for line in dict.fromkeys(places)]
+    if lines:
+        shown = [*lines[:5], *([f"{len(lines) - 5} more lines"] if len(lines) > 5 else [])]
+        first, last = ", ".join(shown[:-1]), shown[-1]
+        where = f"lines {first} and {last}" if first else f"line {last}"
+        message += f"; not read: `backward()` at {where}"
+    yield Problem(target.shown, message, Kind.WARNING, int(lines[0]) if lines else None)
 
 
 def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Problem]:

@@ -120,7 +120,7 @@ class Subject:
         if self.program is None:
             return frozenset()
         if self.followed[0] is not tracing:
-            self.followed = tracing, tracing.explore(self.program, self.project, 60.0)
+            self.followed = tracing, tracing.explore(self.program, self.project)
         exploration = self.followed[1]
         own = (self.room.upper(),) if self.room.startswith("acc") else ()
         rules = [rule for rule in packs.select(also=own).rules if not rule.meta]

@@ -91,14 +91,15 @@ class ClipEveryMicrobatch(Rule):
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         # Ahead of every backward of some window: its first call there bounds nothing at all, which is ACC208.
-        idle = {c.node for w in trace.main.windows for c in idle_clips(trace.main, w)}
+        known = {c.node for w in trace.main.windows for c in idle_clips(trace.main, w)}
         for window in trace.main.windows:
             if is_entangled(window):
                 continue
             for clip in window.of(Clip):
-                if clip.node in idle or is_for_another(trace.main, window, clip):
+                if clip.node in known or is_for_another(trace.main, window, clip):
                     continue
                 if is_partial(window, clip):
+                    known.add(clip.node)
                     yield self.at(
                         clip,
                         "a partial sum is clipped: more micro-batches are added before "

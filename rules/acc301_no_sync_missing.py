@@ -223,7 +223,8 @@ def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> Node | N
 
 def switches(program: Program) -> bool:
     """True when a wrapper of another library is told when to reduce (`model.disable_allreduce()`)."""
-    return any(n.name in _SWITCHES for n in program.of(Attr))
+    named = not program.words.isdisjoint(_SWITCHES)
+    return named and any(n.name in _SWITCHES for n in program.of(Attr))
 
 
 def silenced(program: Program, window: Window) -> Iterator[Fix]:

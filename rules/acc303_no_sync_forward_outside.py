@@ -93,7 +93,7 @@ class NoSyncForwardOutside(Rule):
         for backward in run.of(Backward):
             if not backward.silenced:
                 continue
-            entered = [e for e in run.of(NoSync) if e.entered and e.index < backward.index]
+            entered = [e for e in run.between(NoSync, -1, backward.index) if e.entered]
             if not entered or entered[-1].wrapper.startswith("fsdp"):
                 continue
             unseen = entered[-1].wrapper == "ddp" and covers_backward_only(trace, backward)

@@ -138,8 +138,7 @@ class ModelNeverWrapped(Rule):
 
 def process_group(program: Program) -> Call | None:
     """The call that sets up the process group."""
-    calls = program.of(Call)
-    return next((c for c in calls if dotted(c.func).endswith("init_process_group")), None)
+    return next(iter(program.calls.get("init_process_group", ())), None)
 
 
 def identifiers(program: Program) -> Iterator[str]:

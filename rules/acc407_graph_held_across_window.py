@@ -183,17 +183,19 @@ def takes_gradients(program: Program) -> bool:
 
 def step_in_between(run: Run, backward: Backward) -> Step | None:
     """A step that changed the parameters of this backward's network after its forward."""
-    earlier = [b for b in run.of(Backward) if b.index < backward.index]
     for c in backward.contributions:
+        since = c.forward.index if c.forward else backward.index
+        step = next(
+            (s for s in run.between(Step, since, backward.index) if changes(run, s, c)), None
+        )
+        if step is None or c.forward is None:
+            continue
         # A graph that was gone through before would raise: it is not what it seems to be.
-        if c.forward is None or any(c.forward in b.forwards for b in earlier):
+        if any(c.forward in b.forwards for b in run.of(Backward) if b.index < backward.index):
             continue
         # What is cleared before any step does no harm, as with a temperature beside the policy.
-        if not any(c in s.applied for s in run.of(Step) if s.index > backward.index):
-            continue
-        for step in run.of(Step):
-            if c.forward.index < step.index < backward.index and changes(run, step, c):
-                return step
+        if any(c in s.applied for s in run.of(Step) if s.index > backward.index):
+            return step
     return None
 
 

@@ -87,7 +87,7 @@ def test_each_backward_call_is_told_with_how_far_it_was_read(
 ) -> None:
     project = check.Shared().project
     program = reading.read(HEAD + text, "/train.py", project)
-    sites = coverage.coverage(program, tracing.explore(program, project, check.SECONDS))
+    sites = coverage.coverage(program, tracing.explore(program, project))
     assert [(program.place(s.node).line, s.state, s.reasons) for s in sites] == expected
 
 

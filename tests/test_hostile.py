@@ -294,3 +294,36 @@ def test_what_doubles_with_each_statement_stays_small(tmp_path: Path, name: str)
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert (ran.returncode in (0, 1), "Traceback" in ran.stderr) == (True, False), ran.stderr
+
+
+# Calls that Python itself refuses, and an engine that divides by nothing.
+REFUSED_BY_PYTHON = [
+    "range()", "enumerate()", "zip()", "map()", "map(model)", "islice()", "cycle()", "count()", "reversed()",
+    "sorted()", "items()", "loader.items()", "iter()", "filter()",
+]  # fmt: skip
+
+
+def test_calls_without_their_arguments_are_unknown(run: Run, tmp_path: Path) -> None:
+    imports = "from itertools import count, cycle, islice\n"
+    for at, iterable in enumerate(REFUSED_BY_PYTHON):
+        places = (
+            ("iter(loader)", f"iter({iterable})"),
+            ("len(loader)", f"len({iterable})"),
+            ("range(accumulation_steps)", iterable),
+        )
+        for number, (old, new) in enumerate(places):
+            assert old in LOOP
+            (tmp_path / f"x{at}_{number}.py").write_text(imports + LOOP.replace(old, new))
+    ran = run("check", "--no-cache", "-j", "1")
+    assert (ran.code in (0, 1), ran.err) == (True, "")
+
+
+def test_zero_accumulation_steps_divide_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "from accelerate import Accelerator\naccelerator = Accelerator(gradient_accumulation_steps=0)\n"
+        "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)\nfor x in loader:\n"
+        "    with accelerator.accumulate(model):\n        accelerator.backward(model(x).mean())\n"
+        "        optimizer.step()\n        optimizer.zero_grad()\n"
+    )
+    ran = run("check")
+    assert (ran.code in (0, 1), ran.err) == (True, "")

@@ -38,7 +38,7 @@ def train(args, model, loader, optimizer):
 def test_paths_share_their_runs_where_the_same_happens(told: str, different: int) -> None:
     project = Project()
     program = reading.read(LOOP.format(told=told), "train.py", project)
-    (traces,) = tracing.explore(program, project, 10.0).traces
+    (traces,) = tracing.explore(program, project).traces
     assert [trace.assumptions for trace in traces] == [
         (("args.flag", "true"),),
         (("args.flag", "false"),),

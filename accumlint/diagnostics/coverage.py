@@ -10,18 +10,23 @@ from accumlint.reading import names
 from accumlint.reading.ir import Attr, Call, Class, Node, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.tracing import Exploration
+from accumlint.tracing.budget import LATE, SPENT
 from accumlint.tracing.trace import Backward, Run
 
 WHOLE, PARTLY, NOT = "whole", "partly", "not"
 # What calls `backward` under these names are: a tensor's or a framework's, and Lightning's.
 _BACKWARDS = ("backward", "manual_backward")
 _ENDED = {
-    "out of time": "the time ran out",
+    LATE: LATE,
+    SPENT: "following this file takes too many steps",
     "too many steps": "the run takes too many steps",
+    "too many events": "the run has too many events",
     "too many steps in other files": "the run takes too many steps in other files",
     "calls nested too deeply": "its calls are nested too deeply",
     "nested too deeply": "its calls are nested too deeply",
 }
+# The ends that a budget sets.
+_CUT = (LATE, SPENT, "too many steps", "too many events", "too many steps in other files")
 
 
 @frozen
@@ -49,6 +54,16 @@ def coverage(program: Program, exploration: Exploration) -> list[Site]:
         },
     }  # fmt: skip
     return sorted(found.values(), key=lambda site: program.place(site.node).line)
+
+
+def cut(exploration: Exploration) -> str:
+    """Which budget ended the work on a file, or the first run from one of its entries, "" where none did."""
+    firsts = [traces[0].main for traces in exploration.traces] + [
+        run for _, run in exploration.idle
+    ]
+    ends = (exploration.stopped, *(run.stopped for run in firsts))
+    reason = next((end for end in ends if end in _CUT), "")
+    return _ENDED.get(reason, reason)
 
 
 def _best(program: Program, exploration: Exploration) -> dict[object, tuple[Node, tuple[str, ...]]]:

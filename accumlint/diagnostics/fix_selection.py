@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,9 +19,7 @@ from accumlint.registry import packs
 from accumlint.results import report
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
 from accumlint.tracing import Exploration
-
-# Trying a fix costs as much as checking the file. Past this much work, what is left is reported without one.
-SECONDS = 6.0
+from accumlint.tracing.budget import NODES_OF_STEP, Budget
 
 
 @frozen
@@ -72,18 +69,25 @@ def offers(
     program: Program,
     before: Health,
     examine: Callable[[str], Health | None],
+    budget: Budget,
+    cost: int,
 ) -> list[report.Fix | None]:
-    """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
+    """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program.
+
+    Trying a fix takes as many steps as checking the file, `cost`. Where the budget has fewer, fewer are returned.
+    """
     verbs = [verb for finding in findings for fix in finding.fixes for verb in fix.verbs]
     layout = Layout(program, (node for verb in verbs for node in nodes(verb)))
-    start = time.process_time()
     found: list[report.Fix | None] = []
     for finding in findings:
         offer = None
         for fix in finding.fixes:
+            if budget.is_over(cost):
+                return found
             made = edits(fix.verbs, layout)
+            budget.spend(len(program.nodes) // NODES_OF_STEP)
             fix = _allowed(fix, program)
-            if fix is None or not made or time.process_time() - start > SECONDS:
+            if fix is None or not made:
                 continue
             after = examine(applied(program.text, made))
             if after is not None and after.improves_on(before, finding.rule):

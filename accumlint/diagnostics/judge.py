@@ -58,23 +58,18 @@ def _gathered(findings: list[Finding], program: Program) -> Iterator[Finding]:
     several = [f for f in findings if codes[f.rule.code] > 1]
     sides = _sides(program, {f.node for f in several}) if several else {}
     kept: list[Finding] = []
+    # The first finding of a rule on each side of an `if`, by its place in `kept`.
+    first: dict[tuple[Rule, Node, bool], int] = {}
     for finding in findings:
         mine = sides.get(finding.node, {})
-        twin = next(
-            (
-                k
-                for k in kept
-                if k.rule is finding.rule
-                and any(
-                    mine.get(guard, side) != side for guard, side in sides.get(k.node, {}).items()
-                )
-            ),
-            None,
-        )
+        across = ((finding.rule, guard, not side) for guard, side in mine.items())
+        twin = min((first[key] for key in across if key in first), default=None)
         if twin is None:
+            for guard, side in mine.items():
+                first.setdefault((finding.rule, guard, side), len(kept))
             kept.append(finding)
         else:
-            kept[kept.index(twin)] = _joined(twin, finding)
+            kept[twin] = _joined(kept[twin], finding)
     return iter(kept)
 
 

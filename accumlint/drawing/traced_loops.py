@@ -52,7 +52,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
             raise Misuse(f"{target.shown}: is a notebook in another language than Python")
         with check.room_to_recurse():
             program = reading.read(text.text, target.file, shared.project)
-            exploration = tracing.explore(program, shared.project, check.SECONDS)
+            exploration = tracing.explore(program, shared.project)
     except (UndecodableSource, reading.UnreadableSource) as problem:
         line = f":{problem.line}" if problem.line else ""
         raise Misuse(f"{target.shown}{line}: {problem.message}") from None

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
-from accumlint.editing.operations import Enclose, Guard, Insert, Replace, Verb
+from accumlint.editing.operations import Append, Enclose, Guard, Insert, Replace, Verb
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
 from accumlint.reading.program import Program
@@ -20,6 +20,8 @@ _METHODS = {
     "model": frozenset({"zero_grad", "parameters"}),
     "fabric": frozenset({"backward", "no_sync"}),
 }
+# Methods of tensors that numbers do not have.
+_OF_TENSORS = ("backward", "item", "detach", "mean", "sum", "cpu", "reshape", "squeeze")
 # Calls that give back what they are given, with all of its methods.
 _KEEPING = frozenset({"prepare", "initialize", "setup", "setup_optimizers", "prepare_optimizer"})
 # Libraries whose loaders have no length.
@@ -37,8 +39,53 @@ class Standing(IntEnum):
 def standing(verbs: Iterable[Verb], program: Program) -> Standing:
     """How sure it is that every method that the verbs bring calls of is there: as sure as the least sure one."""
     calls = {call for verb in verbs for text in _texts(verb) for call in _calls(text)}
-    found = (_has(name, method, program) for name, method in calls)
+    found = [_has(name, method, program) for name, method in calls]
+    values = (verb.node for verb in verbs if isinstance(verb, Append))
+    found += (Standing.UNKNOWN for value in values if not _is_tensor(value, program))
     return min(found, default=Standing.CERTAIN)
+
+
+def _is_tensor(value: p.Node, program: Program) -> bool:
+    """True for a value with a part that goes backward in the file, is used as a tensor, or is made by a loss of torch.
+
+    What another function returns beside the loss may be a number.
+    """
+    return any(_makes_tensor(node, program) for node in p.walk_expr(value))
+
+
+def _makes_tensor(node: p.Node, program: Program) -> bool:
+    match node:
+        case p.Call(func=func):
+            called = p.dotted(func)
+            made = (p.dotted(v.func) for v in _values(called, program) if isinstance(v, p.Call))
+            return called.rpartition(".")[2] in frameworks.LOSSES or any(
+                name.rpartition(".")[2] in frameworks.CRITERIA for name in made
+            )
+        case p.Name() | p.Attr():
+            name = p.dotted(node)
+            given = (
+                a
+                for word in ("backward", "scale")
+                for c in program.calls.get(word, ())
+                for a in c.args
+            )
+            return (
+                any(_is_called(name, method, program) for method in _OF_TENSORS)
+                or any(name in map(p.dotted, _names(argument.value)) for argument in given)
+                or any(_is_made(v, program) for v in _values(name, program, whole=True))
+            )
+        case _:
+            return False
+
+
+def _is_made(value: p.Expr, program: Program) -> bool:
+    """True where a loss of torch stands in what is assigned."""
+    calls = (node for node in p.walk_expr(value) if isinstance(node, p.Call))
+    return any(_makes_tensor(call, program) for call in calls)
+
+
+def _names(value: p.Expr) -> Iterator[p.Expr]:
+    return (node for node in p.walk_expr(value) if isinstance(node, p.Name | p.Attr))
 
 
 def unmeasured(verbs: Iterable[Verb], program: Program) -> tuple[str, ...]:
@@ -115,11 +162,11 @@ def _is_called(name: str, method: str, program: Program) -> bool:
     return any(p.dotted(call.func) == f"{name}.{method}" for call in program.calls.get(method, ()))
 
 
-def _values(name: str, program: Program) -> Iterator[p.Expr]:
-    """What is assigned to a name anywhere in the file, and what annotates it as a parameter."""
+def _values(name: str, program: Program, *, whole: bool = False) -> Iterator[p.Expr]:
+    """What is assigned to a name anywhere in the file; not what is unpacked, with `whole`."""
     for node in program.of(p.Assign):
         for target in node.targets:
-            items = target.items if isinstance(target, p.Sequence) else (target,)
+            items = target.items if isinstance(target, p.Sequence) and not whole else (target,)
             if any(p.dotted(item) == name for item in items):
                 yield node.value
 

@@ -266,20 +266,19 @@ class Program:
     @cached_property
     def calls(self) -> Mapping[str, tuple[Call, ...]]:
         """All calls by the last name of what is called, in source order."""
-        found: dict[str, tuple[Call, ...]] = {}
+        found: dict[str, list[Call]] = {}
         for node in self.of(Call):
-            name = dotted(node.func).rpartition(".")[2]
-            found[name] = (*found.get(name, ()), node)
-        return found
+            found.setdefault(dotted(node.func).rpartition(".")[2], []).append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
 
     @cached_property
     def assigned(self) -> Mapping[str, tuple[Expr, ...]]:
         """All that is ever assigned to a target, by the target's text."""
-        found: dict[str, tuple[Expr, ...]] = {}
+        found: dict[str, list[Expr]] = {}
         for node in self.of(Assign):
             for target in map(render, node.targets):
-                found[target] = (*found.get(target, ()), node.value)
-        return found
+                found.setdefault(target, []).append(node.value)
+        return {target: tuple(values) for target, values in found.items()}
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:

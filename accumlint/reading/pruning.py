@@ -34,9 +34,14 @@ def silent(module: ast.Module, lines: Sequence[str]) -> frozenset[ast.AST]:
     }
     held = {f: "\n".join(lines[first_line(f) - 1 : f.end_lineno]) for f in found}
     named = set(_WORD.findall("\n".join(_without(found, lines))))
-    while kept := {f for f in found if f.name in named}:
-        found -= kept
-        named.update(word for f in kept for word in _WORD.findall(held[f]))
+    by_name: dict[str, list[_Function]] = {}
+    for function in found:
+        by_name.setdefault(function.name, []).append(function)
+    waiting = [name for name in by_name if name in named]
+    while waiting:
+        for function in by_name.pop(waiting.pop(), ()):
+            found.discard(function)
+            waiting.extend(word for word in _WORD.findall(held[function]) if word in by_name)
     return frozenset(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -699,18 +699,13 @@ class _Reading:
 
     def close_regions(self) -> None:
         """Regions do what the functions do that they call."""
-        backward, step = set(self.far_backward), set(self.far_step)
-        changed = True
-        while changed:
-            changed = False
-            for name, regions in self.regions.items():
-                for region in regions:
-                    if name not in backward and (region.backward or region.callees & backward):
-                        backward.add(name)
-                        changed = True
-                    if name not in step and (region.step or region.callees & step):
-                        step.add(name)
-                        changed = True
+        each = [(name, region) for name, regions in self.regions.items() for region in regions]
+        callers: dict[str, list[str]] = {}
+        for name, region in each:
+            for callee in region.callees:
+                callers.setdefault(callee, []).append(name)
+        backward = _closed(callers, (*self.far_backward, *(n for n, r in each if r.backward)))
+        step = _closed(callers, (*self.far_step, *(n for n, r in each if r.step)))
         for region in self.every_region():
             region.backward = region.backward or bool(region.callees & backward)
             region.step = region.step or bool(region.callees & step)
@@ -886,6 +881,18 @@ class _Reading:
             if any(not self.facts.get((s, name)) for s in scopes):
                 del roles[name]
         return {name: role for name, role in roles.items() if name not in ("self", "cls")}
+
+
+def _closed(callers: Mapping[str, Sequence[str]], names_: Iterable[str]) -> set[str]:
+    """Some functions, with those that call them, and so on."""
+    found = set(names_)
+    waiting = list(found)
+    while waiting:
+        for caller in callers.get(waiting.pop(), ()):
+            if caller not in found:
+                found.add(caller)
+                waiting.append(caller)
+    return found
 
 
 def _last(func: p.Expr) -> str:

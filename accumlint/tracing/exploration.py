@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import replace
 
@@ -15,19 +14,26 @@ from accumlint.reading.gradient_slice import Relevance, called, key
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project, joined
 from accumlint.tracing import trace as t
+from accumlint.tracing.budget import (
+    LOOKS_OF_STEP,
+    NODES_OF_RUN,
+    STEPS_OF_EVENT,
+    STEPS_OF_RUN,
+    STEPS_OF_TOLD,
+    Budget,
+)
 from accumlint.tracing.calls.cross_file import Borders
 from accumlint.tracing.control.exits import Leave, PythonError, Stopped
 from accumlint.tracing.control.path_equivalence import told
 from accumlint.tracing.control.regions import Sides, regions
 from accumlint.tracing.framework_driver import (
-    callers,
     counted_by_callers,
-    left_to_heirs,
     loops,
     repeat,
     run_through,
     runs_once,
 )
+from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
@@ -49,7 +55,8 @@ class Exploration:
     """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
 
     `leads` tell for what happened in other files which node of the program led there. `idle` are the first runs from
-    the entries from which no run trained, with the functions that they started in (None: the module).
+    the entries from which no run trained, with the functions that they started in (None: the module). `steps` is the
+    work that all of it took.
     """
 
     traces: tuple[tuple[t.Trace, ...], ...]
@@ -57,6 +64,7 @@ class Exploration:
     stopped: str
     leads: Mapping[p.Node, p.Node]
     idle: tuple[tuple[p.Function | None, t.Run], ...] = ()
+    steps: int = 0
 
     @property
     def is_whole(self) -> bool:
@@ -71,9 +79,12 @@ class Exploration:
         )
 
 
-def explore(program: Program, project: Project, seconds: float) -> Exploration:
-    """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
-    until = time.process_time() + seconds
+def explore(
+    program: Program, project: Project, budget: Budget | float | None = None
+) -> Exploration:
+    """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds."""
+    if not isinstance(budget, Budget):
+        budget = Budget() if budget is None else Budget(seconds=budget)
     if not prefilter.may_loop(program.text):
         # What only tells a trainer how need not be followed through its imports.
         return Exploration((), (), "", {})
@@ -86,34 +97,35 @@ def explore(program: Program, project: Project, seconds: float) -> Exploration:
     covered: set[p.Function] = set()
     reasons: dict[p.Function | None, str] = {}
     idle: list[tuple[p.Function | None, t.Run]] = []
-    stopped = ""
     for entry in _entries(program, slice_, covered):
-        if time.process_time() > until:
-            stopped = "out of time"
+        if budget.is_over():
             break
-        paths = _Paths(program, slice_, entry, until, borders)
+        paths = _Paths(program, slice_, entry, budget, borders)
         traces = paths.traces(covered)
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
         elif paths.first is not None:
             idle.append((entry.function, paths.first))
-    missed = _missed(program, groups, borders)
-    for found in regions(program, slice_, missed):
+    reached = _reached(groups, borders)
+    missed: list[p.Node] = [node for node in _backwards(program) if node.at not in reached]
+    for found in regions(program, slice_, missed, budget):
         for forced in (False, True):
-            if time.process_time() > until:
-                stopped = "out of time"
-            if not missed or stopped:
+            if not missed or budget.is_over():
                 break
             entry = t.Entry(found.function, found.maker)
-            paths = _Paths(program, slice_, entry, until, borders, found.sides, forced=forced)
+            paths = _Paths(program, slice_, entry, budget, borders, found.sides, forced=forced)
             traces = paths.traces(covered)
-            if len(left := _missed(program, [*groups, traces], borders)) < len(missed):
+            reached = _reached([traces], borders)
+            left = [node for node in missed if node.at not in reached]
+            if len(left) < len(missed):
                 _join(groups, traces)
                 missed = left
     why = next((r for r in reasons.values() if r), "") or "no backward was reached"
     untraced = tuple((node, why) for node in missed)
-    return Exploration(tuple(groups), untraced, stopped, borders.leads, tuple(idle))
+    return Exploration(
+        tuple(groups), untraced, budget.stopped, borders.leads, tuple(idle), budget.spent
+    )
 
 
 def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> None:
@@ -130,8 +142,8 @@ def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> Non
     groups.append(traces)
 
 
-def _missed(program: Program, groups: list[tuple[t.Trace, ...]], borders: Borders) -> list[p.Node]:
-    """The backwards of a file that no run came to, by way of another file neither."""
+def _reached(groups: list[tuple[t.Trace, ...]], borders: Borders) -> set[object]:
+    """What some run came to with a backward, and what of the file led there."""
     nodes = {
         event.node
         for traces in groups
@@ -139,14 +151,17 @@ def _missed(program: Program, groups: list[tuple[t.Trace, ...]], borders: Border
         for run in trace.runs
         for event in run.of(t.Backward)
     }
-    seen = {n.at for node in nodes for n in (node, borders.leads.get(node, node))}
+    return {n.at for node in nodes for n in (node, borders.leads.get(node, node))}
+
+
+def _backwards(program: Program) -> list[p.Node]:
+    """The calls of a file that are written as a backward pass."""
     own = any(f.name == "backward" and f.owner for f in program.functions)
     return [
         node
         for node in program.of(p.Call)
         if isinstance(node.func, p.Attr)
         and node.func.name == "backward"
-        and node.at not in seen
         # A method of one's own is no backward pass; the one inside it is.
         and not (own and (bool(node.args) or p.dotted(node.func.base) == "self"))
     ]
@@ -220,7 +235,7 @@ class _Paths:
         program: Program,
         slice_: Relevance,
         entry: t.Entry,
-        until: float,
+        budget: Budget,
         borders: Borders,
         sides: Sides | None = None,
         *,
@@ -232,7 +247,7 @@ class _Paths:
         self.program = program
         self.slice = slice_
         self.entry = entry
-        self.until = until
+        self.budget = budget
         self.scenario = STANDARD
         self.nodes = 0
         self.calls = "once"
@@ -254,7 +269,7 @@ class _Paths:
             asked.add(frozenset(chosen.items()))
             # Where no path trains so far, more of them are tried, and not without end.
             enough = MAX_NODES_OF_PATHS if found else MAX_NODES_OF_VAIN
-            if tried and (time.process_time() > self.until or self.nodes > enough):
+            if tried and (self.nodes > enough or self.budget.is_over()):
                 break
             run, machine, chosen = self.trained(chosen, first=not found)
             self.first = self.first or run
@@ -330,13 +345,13 @@ class _Paths:
         """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
         refused, nodes = len(self.borders.refused), self.nodes
         run, machine = self.tried(scenario, chosen)
-        if len(self.borders.refused) > refused and time.process_time() < self.until:
+        if len(self.borders.refused) > refused and not self.budget.is_over():
             self.nodes = nodes
             return self.run(scenario, chosen)
         return run, machine
 
     def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
-        machine = Machine(self.program, self.slice, scenario, chosen, self.until, self.borders)
+        machine = Machine(self.program, self.slice, scenario, chosen, self.budget, self.borders)
         machine.guards.sides, machine.guards.forced = self.sides, self.forced
         stopped, raised = "", None
         try:
@@ -351,6 +366,15 @@ class _Paths:
             stopped = "nested too deeply"
         state = machine.state
         self.nodes += state.nodes
+        self.budget.spend(
+            state.nodes
+            + machine.elsewhere.spent
+            + STEPS_OF_EVENT * len(state.events)
+            + state.ledger.looked // LOOKS_OF_STEP
+            + STEPS_OF_TOLD * state.ledger.told
+            + STEPS_OF_RUN
+            + len(self.program.nodes) // NODES_OF_RUN
+        )
         if len(state.ledger.optimizers) == 1:
             for step in (e for e in state.events if isinstance(e, t.Step)):
                 object.__setattr__(step, "owned", True)
@@ -392,13 +416,13 @@ class _Paths:
             if isinstance(receiver, Object):
                 lineage = machine.invoking.lineage(concrete)
                 _forget_unset(receiver, lineage, function)
-                _forget_empty(receiver, lineage, function)
+                _forget_empty(receiver, lineage, function, self.borders.graph)
         self.train(machine, Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
         hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
-        missing = left_to_heirs(machine.invoking.lineage(owner))
+        missing = self.borders.graph.left_to_heirs(machine.invoking.lineage(owner))
         for cls in self.program.classes.values() if hollow or missing else ():
             _, *above = machine.invoking.lineage(cls)
             given = hollow & cls.methods.keys() or any(
@@ -454,7 +478,7 @@ class _Paths:
 
     def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
         # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
-        around = callers(list(self.program.functions), function)
+        around = self.borders.graph.callers(self.program.functions, function)
         return machine.rounds.has_training_loop(function.body, around)
 
 
@@ -475,7 +499,9 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                         receiver.attributes.pop(name.removeprefix("self."), None)
 
 
-def _forget_empty(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+def _forget_empty(
+    receiver: Object, lineage: list[p.Class], function: p.Function, graph: CallGraph
+) -> None:
     """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
     empty = {
         f"self.{name}"
@@ -483,7 +509,7 @@ def _forget_empty(receiver: Object, lineage: list[p.Class], function: p.Function
         if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
     }
     methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
-    for filling in (m for m in methods if m is function or function in callers(methods, m)):
+    for filling in (m for m in methods if m is function or function in graph.callers(methods, m)):
         empty.difference_update(_filled(filling))
     for name in empty:
         del receiver.attributes[name.removeprefix("self.")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
+from accumlint.tracing.budget import LATE
 from accumlint.tracing.calls.numeric import is_handy, power
 from accumlint.tracing.control.exits import Stopped, TooFar
 from accumlint.tracing.gradients.tensors import derived
@@ -59,8 +59,8 @@ class Expressions:
         state = self.machine.state
         state.nodes += 1
         # The clock is asked now and then: on some machines that takes longer than many expressions.
-        if state.nodes % 4096 == 0 and time.process_time() > self.machine.until:
-            raise Stopped("out of time")
+        if state.nodes % 4096 == 0 and self.machine.budget.is_late():
+            raise Stopped(LATE)
         if state.nodes > self.machine.ceiling:
             raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar
         return self._kinds[type(node)](node)

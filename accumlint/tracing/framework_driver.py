@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
@@ -152,53 +152,21 @@ def counted_by_callers(machine: Machine, closure: Closure, function: p.Function)
     lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
     heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
     methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
-    calling = callers(methods, function)
-    asked = {called(n.func) for n in machine.program.of(p.Call)}
-    alone = (m for m in methods if key(m) not in asked and m is not function)
+    graph = machine.elsewhere.borders.graph
+    calling = graph.callers(methods, function)
+    alone = (m for m in methods if not graph.named(key(m)) and m is not function)
     beside = {m for m in alone if not loops(m, machine.relevance)}
-    inside = {name for m in methods if m not in beside for name in _raised(m)}
+    inside = {name for m in methods if m not in beside for name in graph.raised(m)}
     for method in methods:
         if method in calling:
-            yield from _raised(method)
+            yield from graph.raised(method)
         elif method in beside:
-            yield from (name for name in _raised(method) if name not in inside)
+            yield from (name for name in graph.raised(method) if name not in inside)
 
 
 def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
     """The classes that a class inherits from."""
     return machine.invoking.lineage(cls)[1:]
-
-
-def callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
-    """The methods that call another one, or call one that does."""
-    asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
-    found: set[p.Function] = set()
-    wanted = {key(function)}
-    while new := {m for m, names_ in asks.items() if m not in found and names_ & wanted}:
-        found |= new
-        wanted |= {key(m) for m in new}
-    return found
-
-
-def left_to_heirs(lineage: list[p.Class]) -> frozenset[str]:
-    """The methods that a class calls, and that neither it nor what it inherits from has: subclasses give them."""
-    methods = [m for cls in lineage for m in cls.methods.values()]
-    nodes = [n for m in methods for n in p.walk(m.body)]
-    asked = {
-        n.func.name
-        for n in nodes
-        if isinstance(n, p.Call) and isinstance(n.func, p.Attr) and p.dotted(n.func.base) == "self"
-    }
-    kept = {p.dotted(t) for n in nodes if isinstance(n, p.Assign) for t in n.targets}
-    return frozenset(asked - {m.name for m in methods} - {k.removeprefix("self.") for k in kept})
-
-
-def _raised(method: p.Function) -> Iterator[str]:
-    """The attributes that a method adds something to."""
-    for node in p.walk(method.body):
-        if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
-            if not names.is_epoch(node.target.name):
-                yield node.target.name
 
 
 def loops(function: p.Function, slice_: Relevance) -> bool:

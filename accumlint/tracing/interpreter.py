@@ -16,11 +16,12 @@ from accumlint.reading.program import Program
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
+from accumlint.tracing.budget import Budget
 from accumlint.tracing.calls.cross_file import Borders, Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
 from accumlint.tracing.calls.opaque import Unfollowed
-from accumlint.tracing.control.exits import Leave, PythonError
+from accumlint.tracing.control.exits import Leave, PythonError, Stopped
 from accumlint.tracing.control.guards import Guards
 from accumlint.tracing.control.iteration import Iterating
 from accumlint.tracing.control.trip_counts import Rounds
@@ -32,7 +33,7 @@ from accumlint.tracing.gradients.tensors import Tensors
 from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
-from accumlint.tracing.state import MAX_NODES, Loop, Scenario, State
+from accumlint.tracing.state import MAX_EVENTS, MAX_NODES, MAX_TOLD, Loop, Scenario, State
 from accumlint.tracing.values import (
     MOST,
     Batch,
@@ -55,14 +56,14 @@ class Machine:
         relevance: Relevance,
         scenario: Scenario,
         chosen: dict[str, str],
-        until: float,
+        budget: Budget,
         borders: Borders,
     ) -> None:
         self.program = program
         self.relevance = relevance
         self.scenario = scenario
         self.chosen = chosen
-        self.until = until
+        self.budget = budget
         self.state = State()
         self.main = Home(program.source, Frame({}), relevance, None)
         self.frame = self.main.frame
@@ -116,6 +117,8 @@ class Machine:
         if self.elsewhere.hears(event):
             self.elsewhere.lead(event.node)
             self.state.events.append(event)
+            if len(self.state.events) > MAX_EVENTS or self.state.ledger.told > MAX_TOLD:
+                raise Stopped("too many events")
 
     def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
         """The fields that every event begins with."""

@@ -11,6 +11,10 @@ from accumlint.tracing.gradients.ledger import Ledger
 from accumlint.tracing.values import Object, Value
 
 MAX_NODES = 60_000
+# Rules compare events with each other.
+MAX_EVENTS = 6_000
+# Contributions of which the events of a run may tell.
+MAX_TOLD = 60_000
 
 
 @frozen

@@ -7,10 +7,13 @@ events in order; a `Window` is the part of a run that ends with one optimizer st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
+from operator import attrgetter
 from typing import TypeVar, cast
 
 from accumlint.common.frozen import frozen
@@ -425,7 +428,14 @@ class Window:
 
     def weight(self, microbatch: int) -> Fraction | None:
         """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
-        return _sum(c.weight for c in self.step.applied if c.microbatch == microbatch)
+        return _sum(self._weights.get(microbatch, []))
+
+    @cached_property
+    def _weights(self) -> dict[int, list[Fraction | None]]:
+        found: dict[int, list[Fraction | None]] = {}
+        for c in self.step.applied:
+            found.setdefault(c.microbatch, []).append(c.weight)
+        return found
 
     @cached_property
     def total(self) -> Fraction | None:
@@ -469,6 +479,7 @@ class Tail:
 
 
 E = TypeVar("E", bound=Event)
+_index = attrgetter("index")
 
 
 @frozen
@@ -498,6 +509,12 @@ class Run:
             self._by_kind[kind] = tuple(e for e in self.events if isinstance(e, kind))
         return cast("tuple[E, ...]", self._by_kind[kind])
 
+    def between(self, kind: type[E], after: int, before: int) -> tuple[E, ...]:
+        """The events of a kind after one index and before another, both left out."""
+        events = self.of(kind)
+        first, end = (bisect_left(events, i, key=_index) for i in (after + 1, before))
+        return events[first:end]
+
     @cached_property
     def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
         # Every rule asks for the same few kinds.
@@ -515,24 +532,37 @@ class Run:
         number: dict[Thing, int] = {}
         for step in self.of(Step):
             start = since.get(step.optimizer, 0)
-            between = tuple(e for e in self.events if start <= e.index <= step.index)
+            between = self.events[self._first(start) : self._first(step.index + 1)]
             found.append(Window(step, number.get(step.optimizer, 0), between))
             since[step.optimizer] = step.index + 1
             number[step.optimizer] = number.get(step.optimizer, 0) + 1
         return tuple(found)
+
+    def _first(self, index: int) -> int:
+        """Where the events from an index on begin: some are not kept, so that their places may be smaller."""
+        return bisect_left(self.events, index, key=_index)
 
     def windows_of(self, optimizer: Thing) -> tuple[Window, ...]:
         return tuple(w for w in self.windows if w.step.optimizer is optimizer)
 
     def steady(self, optimizer: Thing) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
+        if optimizer not in self._steady:
+            self._steady[optimizer] = self._steady_of(optimizer)
+        return self._steady[optimizer]
+
+    @cached_property
+    def _steady(self) -> dict[Thing, Window | None]:
+        return {}
+
+    def _steady_of(self, optimizer: Thing) -> Window | None:
         windows = self.windows_of(optimizer)
         ends = [e.index for e in self.of(EpochEnd)]
         # What is stepped right before or after an epoch's end is perhaps a partial window.
         inner = [
             w
             for w in windows[1:]
-            if not any(w.between[0].index <= end <= w.step.index + 3 for end in ends)
+            if bisect_left(ends, w.between[0].index) == bisect_right(ends, w.step.index + 3)
         ]
         candidates = inner or list(windows[1:])
         whole = self.literal or (self.steps if self.asked else None)
@@ -541,7 +571,7 @@ class Run:
             if len(window.backwarded) == whole:
                 return window
         sizes = [len(w.backwarded) for w in candidates]
-        common = max(sizes, key=sizes.count, default=0)
+        common = max(sizes, key=Counter(sizes).__getitem__, default=0)
         return next((w for w in candidates if len(w.backwarded) == common > 0), None)
 
     @cached_property
@@ -686,7 +716,7 @@ def _may_divide(symbol: str) -> bool:
     return symbol != FIXED and (divides or any(part in symbol for part in ("scal", "norm", "frac")))
 
 
-def _sum(weights: Iterator[Fraction | None] | list[Fraction | None]) -> Fraction | None:
+def _sum(weights: Iterable[Fraction | None]) -> Fraction | None:
     total = Fraction(0)
     for weight in weights:
         if weight is None:

@@ -12,6 +12,9 @@ from accumlint.tracing.values import Key, Lazy, Number, Object, Unknown, Value
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
+# The arguments without which Python raises an exception.
+_LEAST = {"range": 1, "enumerate": 1, "islice": 1, "map": 2}
+
 
 def call_builtin(
     machine: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -158,6 +161,8 @@ def iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, V
         return first
     if kind == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == "iter":
         return args[0]
+    if len(args) < _LEAST.get(kind, 0):
+        return Unknown(f"{kind}(…)")
     return Lazy(kind, args)
 
 

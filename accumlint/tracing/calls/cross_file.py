@@ -17,6 +17,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing
 from accumlint.tracing.control.exits import PythonError, Stopped, TooFar
 from accumlint.tracing.gradients.tensors import flat
+from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.objects import skips_steps
 from accumlint.tracing.values import (
     ClassValue,
@@ -67,6 +68,11 @@ class Borders:
     refused: set[p.Function] = field(default_factory=set[p.Function])
     telling: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
+
+    @cached_property
+    def graph(self) -> CallGraph:
+        """Who calls whom in the program."""
+        return CallGraph(self.program)
 
     @cached_property
     def weighing(self) -> Weighing:

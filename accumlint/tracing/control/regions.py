@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import TypeAlias
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance, called, key
 from accumlint.reading.program import Program
+from accumlint.tracing.budget import Budget
 
 Sides = Mapping[p.If, bool]
 
@@ -24,10 +26,20 @@ class Region:
     sides: Sides
 
 
-def regions(program: Program, slice_: Relevance, sites: Iterable[p.Node]) -> Iterator[Region]:
-    """The regions around some backwards, those with the same start and no guard on which they differ in one."""
+def regions(
+    program: Program, slice_: Relevance, sites: Iterable[p.Node], budget: Budget
+) -> Iterator[Region]:
+    """The regions around some backwards, those with the same start and no guard on which they differ in one.
+
+    Those that the budget does not reach are left out.
+    """
     found: list[Region] = []
-    for new in (_region(program, slice_, site) for site in sites):
+    calls = _Calls(program, slice_)
+    for site in sites:
+        if budget.is_over():
+            break
+        new, visited = _region(calls, site)
+        budget.spend(visited)
         if new is None:
             continue
         for i, old in enumerate(found):
@@ -42,92 +54,108 @@ def regions(program: Program, slice_: Relevance, sites: Iterable[p.Node]) -> Ite
     yield from found
 
 
-def _region(program: Program, slice_: Relevance, site: p.Node) -> Region | None:
-    """Where to start so that a run comes to `site`; None for what is no training: an autograd function's backward."""
-    functions = program.functions
-    nested = {n: f for f in functions for n in p.walk(f.body) if isinstance(n, p.Function)}
+# Guards with the side that is taken of each, the nearest first.
+_Guards: TypeAlias = "tuple[p.If, bool, _Guards] | None"
+
+
+@frozen
+class _Call:
+    """A call in its function (None: the module): its number in the file, and the guards around it.
+
+    Among these are those before it that leave its block.
+    """
+
+    number: int
+    function: p.Function | None
+    guards: _Guards
+
+
+class _Calls:
+    """The calls of a program, and those that may mean a function."""
+
+    def __init__(self, program: Program, slice_: Relevance) -> None:
+        self.program = program
+        self.stepping = slice_.stepping
+        self.placed: dict[p.Node, _Call] = {}
+        self.named: dict[str, list[p.Node]] = {}
+        for function in (*program.functions, None):
+            self._place(function.body if function else program.body, None, function)
+        for node in program.of(p.Call):
+            self.named.setdefault(called(node.func), []).append(node)
+        loops = (n for kind in (p.For, p.While) for n in program.of(kind))
+        training = (n for loop in loops if loop in slice_.backwards for n in program.above(loop))
+        self.looping = frozenset(n for n in training if isinstance(n, p.Function))
+
+    def _place(
+        self, block: tuple[p.Stmt, ...], guards: _Guards, function: p.Function | None
+    ) -> None:
+        for statement in block:
+            match statement:
+                case p.Function() | p.Class():
+                    pass
+                case p.If(body=body, orelse=orelse):
+                    self._place(body, (statement, True, guards), function)
+                    self._place(orelse, (statement, False, guards), function)
+                    leaving = [_leaves(side) for side in (body, orelse)]
+                    if leaving[0] != leaving[1]:
+                        guards = (statement, leaving[1], guards)
+                case p.For(body=body, orelse=orelse) | p.While(body=body, orelse=orelse):
+                    self._place(body, guards, function)
+                    self._place(orelse, guards, function)
+                case p.With(body=body):
+                    self._place(body, guards, function)
+                case p.Try(body=body, orelse=orelse, final=final):
+                    for part in (body, orelse, final, *(h for _, _, h in statement.handlers)):
+                        self._place(part, guards, function)
+                case _:
+                    for node in p.walk((statement,), into_functions=False):
+                        if isinstance(node, p.Call):
+                            self.placed[node] = _Call(len(self.placed), function, guards)
+
+    def first(self, wanted: Iterable[p.Node], seen: Set[p.Function]) -> _Call | None:
+        """The first of some calls that stands in no function that was seen."""
+        found = (self.placed[node] for node in wanted if node in self.placed)
+        return min(
+            (c for c in found if c.function not in seen), key=lambda c: c.number, default=None
+        )
+
+
+def _region(calls: _Calls, site: p.Node) -> tuple[Region | None, int]:
+    """Where to start so that a run comes to `site`, None for what is no training: an autograd function's backward.
+
+    With how much was looked at.
+    """
     sides: dict[p.If, bool] = {}
-    wanted: frozenset[p.Node] = frozenset({site})
+    wanted: Sequence[p.Node] = [site]
     inside: p.Function | None = None
     seen: set[p.Function] = set()
-    while True:
-        function, opened = _holder(program, wanted, seen)
-        if opened is None:
+    visited = 0
+    while call := calls.first(wanted, seen):
+        visited += len(wanted)
+        guards = call.guards
+        while guards is not None:
+            guard, side, guards = guards
+            sides[guard] = side
+        inside = call.function
+        if inside is None:
             break
-        sides.update(opened)
-        inside = function
-        if function is None:
-            break
-        seen.add(function)
-        if _is_of_autograd(function, program):
-            return None
+        seen.add(inside)
+        if _is_of_autograd(inside, calls.program):
+            return None, visited
         # A caller knows the loop; a function that loops and steps by itself needs none.
-        if _loops(function, slice_) and not slice_.stepping.isdisjoint(function.body):
+        if inside in calls.looping and not calls.stepping.isdisjoint(inside.body):
             break
-        wanted = _calls_of(program, function)
-    return (
-        Region(inside, nested.get(inside) if inside else None, sides) if sides or inside else None
-    )
-
-
-def _holder(
-    program: Program, wanted: frozenset[p.Node], seen: set[p.Function]
-) -> tuple[p.Function | None, dict[p.If, bool] | None]:
-    """The first function that holds one of some calls (None for the module itself), and the guards on the way to it."""
-    for function in (*program.functions, None):
-        if function in seen or not wanted:
-            continue
-        body = function.body if function else program.body
-        for opened in _paths(body, wanted):
-            return function, opened
-    return None, None
-
-
-def _paths(block: tuple[p.Stmt, ...], wanted: frozenset[p.Node]) -> Iterator[dict[p.If, bool]]:
-    """The sides of the guards around each of some nodes in a block, and of those before it that leave the block."""
-    passed: dict[p.If, bool] = {}
-    for statement in block:
-        for opened in _within(statement, wanted):
-            yield {**passed, **opened}
-        if isinstance(statement, p.If):
-            leaving = [_leaves(side) for side in (statement.body, statement.orelse)]
-            if leaving[0] != leaving[1]:
-                passed[statement] = leaving[1]
-
-
-def _within(statement: p.Stmt, wanted: frozenset[p.Node]) -> Iterator[dict[p.If, bool]]:
-    match statement:
-        case p.Function() | p.Class():
-            return
-        case p.If(body=body, orelse=orelse):
-            for taken, side in ((True, body), (False, orelse)):
-                for opened in _paths(side, wanted):
-                    yield {statement: taken, **opened}
-        case p.For(body=body, orelse=orelse) | p.While(body=body, orelse=orelse):
-            yield from _paths(body, wanted)
-            yield from _paths(orelse, wanted)
-        case p.With(body=body):
-            yield from _paths(body, wanted)
-        case p.Try(body=body, orelse=orelse, final=final):
-            for part in (body, orelse, final, *(h for _, _, h in statement.handlers)):
-                yield from _paths(part, wanted)
-        case _:
-            if any(n in wanted for n in p.walk((statement,), into_functions=False)):
-                yield {}
+        wanted = calls.named.get(key(inside), ())
+    visited += len(sides)
+    if not sides and not inside:
+        return None, visited
+    outer = calls.program.above(inside) if inside else iter(())
+    makers = (n for n in outer if isinstance(n, p.Function) and n.name != "<lambda>")
+    return Region(inside, next(makers, None), sides), visited
 
 
 def _leaves(block: tuple[p.Stmt, ...]) -> bool:
     return bool(block) and isinstance(block[-1], p.Jump | p.Return | p.Raise)
-
-
-def _calls_of(program: Program, function: p.Function) -> frozenset[p.Node]:
-    return frozenset(n for n in program.of(p.Call) if called(n.func) == key(function))
-
-
-def _loops(function: p.Function, slice_: Relevance) -> bool:
-    return any(
-        isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body)
-    )
 
 
 def _is_of_autograd(function: p.Function, program: Program) -> bool:

@@ -9,6 +9,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance, called, key
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
+from accumlint.tracing.budget import STEPS_OF_WALK
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -90,11 +91,11 @@ class Rounds:
                 callee = called(inner.func)
                 if callee in self._relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
-                    for function in (
-                        *self.machine.program.functions,
-                        *self.machine.elsewhere.functions,
-                    ):
-                        if key(function) == callee and function not in around:
+                    elsewhere = self.machine.elsewhere
+                    others = (f for f in elsewhere.functions if key(f) == callee)
+                    for function in (*elsewhere.borders.graph.functions(callee), *others):
+                        if function not in around:
+                            self.machine.budget.spend(STEPS_OF_WALK)
                             yield from self._training_loops(function.body, seen, around)
 
     def _over_data(self, node: p.Node) -> bool:

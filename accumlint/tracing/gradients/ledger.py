@@ -27,6 +27,8 @@ class Ledger:
         self.held: list[Held] = []
         self.met: set[str] = set()
         self.optimizers: list[Object] = []
+        # How many contributions were gone through, and how many were told in events.
+        self.looked = self.told = 0
 
     def know(self, optimizer: Object) -> None:
         if optimizer not in self.optimizers:
@@ -38,6 +40,7 @@ class Ledger:
 
     def of(self, optimizer: Object) -> list[Held]:
         """What lies in the `.grad` of the optimizer's parameters."""
+        self.looked += len(self.held)
         return [
             h
             for h in self.held
@@ -62,6 +65,7 @@ class Ledger:
         return tuple(self._seen(h) for h in self.lying(networks))
 
     def lying(self, networks: frozenset[str] = frozenset()) -> list[Held]:
+        self.looked += len(self.held)
         return [
             h
             for h in self.held
@@ -122,6 +126,7 @@ class Ledger:
         return wiped, done
 
     def _seen(self, held: Held) -> Contribution:
+        self.told += 1
         if held.contribution.scaled == held.scaled:
             return held.contribution
         return replace(held.contribution, scaled=held.scaled)

@@ -307,6 +307,8 @@ class Losses:
         """A backward pass: every term of the loss leaves its gradient in its networks."""
         machine = self.machine
         state = machine.state
+        # Nothing is divided by zero steps: the framework raises.
+        divided = divided or None
         if isinstance(loss, list | tuple):
             for part in loss:
                 self.backward(part, via, node, kwargs, divided, subject)
