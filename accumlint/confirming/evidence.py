@@ -54,6 +54,8 @@ class Evidence:
         self.wrapped: set[str] = set()
         # What is not here and went backward for an optimizer that it was given.
         self.managed: set[str] = set()
+        # How long the script's own epochs are, as far as they were asked for.
+        self.epoch: Mapping[str, Any] = self.notes[0].get("epoch", {})
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]

@@ -53,7 +53,8 @@ class Job:
     Positions are (line, column) from 1. `entry` names the function to call, None for the module as a script. At the
     lines `averages` a running average of the weights moves; `clippers` are calls that clip without being torch's.
     `unwrapped`: nothing in the file wraps what `reduces` its gradients over ranks. `pads`: tokens are compared with
-    that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched. `accumulates`:
+    that of padding; `cuts`: batches are cut into pieces; `graphs`: what graphs keep is to be watched; `epochs`: how
+    long the script's own are counts. `accumulates`:
     windows of several micro-batches are known to be there. `lenient`: what the loop computes its loss from may fail,
     since the finding is about when things happen; `exact`: how large a loss is counts, and nothing that it is computed
     from knows of a window; `undivided`: nor is it divided by a window's size under its name. `stepless`: an optimizer
@@ -81,6 +82,7 @@ class Job:
     averages: tuple[int, ...]
     clippers: tuple[tuple[int, int], ...]
     graphs: bool
+    epochs: bool
     distributed: bool
     accelerate: bool
     unwrapped: bool
@@ -254,6 +256,7 @@ def _plan(
         ),
         clippers=_places(program, run_hints.clippers(events)),
         graphs=symptom is Symptom.HELD,
+        epochs=symptom in (Symptom.LEFT, Symptom.PARTIAL),
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
         unwrapped=run_hints.is_unwrapped(events, text, told),

@@ -68,12 +68,47 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         and _nothing_accumulates(evidence)
     ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")
+    if answer.shows and plan.job and plan.job.epochs:
+        whole = _of_lengths(answer, evidence)
+        if not whole.shows:
+            return whole, Control(
+                f"epochs that end inside a window: {answer.sentence}", True, answer.value
+            )
+        answer = whole
     control = controlled(question, evidence, answer.shows, plan.symptom)
     if control is None:
         raise Undecided(
             f"{answer.sentence}, but no control could show that this check can come out otherwise"
         )
     return answer, control
+
+
+def _of_lengths(answer: Answer, evidence: Evidence) -> Answer:
+    """What is left of an epoch, with the lengths that it is left of: nothing where the script's own are whole windows.
+
+    Raises:
+        Undecided: where the script makes data of its own whose length is not known.
+    """
+    found, equal = evidence.get("trailing"), evidence.get("equal")
+    made, whole = (evidence.raw[name]["notes"]["length"] for name in ("trailing", "equal"))
+    length, steps, unknown = (evidence.epoch.get(name) for name in ("length", "steps", "unknown"))
+    held = {len(u.microbatches) for u in (*equal.updates, *found.updates)}
+    # The loop may have a window's size of its own.
+    size = next((n for n in (steps, found.steps) if n in held), 0)
+    if equal.left and size and whole % size == 0:
+        # Whole windows leave something, too.
+        return answer
+    windows = f", with windows of {size}" if size else ""
+    told = f"{answer.sentence}, in epochs of {made} micro-batches{windows}"
+    if unknown:
+        raise Undecided(f"{told}; how many the script's own epochs have is not known: {unknown}")
+    if not (length and steps):
+        return replace(answer, sentence=f"{told}; the script's own epochs may have any number")
+    figures = {**answer.figures, "own epoch": length, "own window": steps}
+    own = f"the script's own epochs have {length} micro-batches"
+    if length % steps:
+        return replace(answer, sentence=f"{told}; {own}, with windows of {steps}", figures=figures)
+    return Answer(False, 0.0, f"{own}, which are whole windows of {steps}", {**figures, "left": 0})
 
 
 def _question(evidence: Evidence, plan: Plan, shown: Evidence | None) -> Question:
@@ -129,6 +164,10 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         raise Undecided("nothing in the loop asks for windows of several micro-batches")
     if plan.symptom not in _OF_GRADIENTS:
         return
+    if plan.symptom is Symptom.SPREAD and (unfed := evidence.raw["equal"]["notes"]["unfed"]):
+        raise Undecided(
+            f"{answer.sentence}, but `{unfed}` is given no data, and a stand-in makes up its own"
+        )
     cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     unknown = evidence.handed
     if plan.symptom is Symptom.SPREAD:

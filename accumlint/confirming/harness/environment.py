@@ -90,7 +90,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         # Some scripts read their own text.
         patch(sys, "argv", [binding.recorder.settings.file])
         patch(builtins, "__import__", _importing(binding, stack))
-        stack.callback(_forget, frozenset(sys.modules))
+        stack.callback(forget, frozenset(sys.modules))
         patch(builtins, "open", _opening(builtins.open))
         patch(torch.utils.data, "DataLoader", _loading(binding))
         finder = _Finder(binding, _sharding(patch, binding))
@@ -100,7 +100,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         yield
 
 
-def _forget(before: frozenset[str]) -> None:
+def forget(before: frozenset[str]) -> None:
     """Modules of the project are imported anew by each pass: what they have taken is that pass's."""
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""

@@ -141,7 +141,7 @@ def make(
             "told": notes.told, "graphs": recorder.graphs.most,
             "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "replaced": notes.replaced, "handed": notes.handed,
-            "managed": notes.managed,
+            "managed": notes.managed, "length": data.length, "unfed": data.unfed,
             "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip

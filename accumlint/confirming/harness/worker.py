@@ -35,6 +35,8 @@ import torch
 import torch.distributed as dist
 
 from accumlint.confirming.harness import user_script_pass
+from accumlint.confirming.harness.environment import forget
+from accumlint.confirming.harness.epochs import own_epoch
 from accumlint.confirming.harness.first_pass import everywhere, has_stepped, join, run_first
 from accumlint.confirming.harness.isolation import audit_hooks, kernel, no_compile
 from accumlint.confirming.harness.isolation.confinement import confine, limit_memory
@@ -305,10 +307,17 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     warnings.simplefilter("ignore")
     sys.path[:0] = job["roots"]
     passes: list[dict[str, Any]] = []
+    made: dict[str, Any] = {"passes": passes, "reached_into": reached_into}
+    if job["epochs"]:
+        before = frozenset(sys.modules)
+        share = world if job["accelerate"] else 1
+        made["epoch"] = own_epoch(job["text"], job["file"], job["line"], share)
+        forget(before)
     first = run_first(job, order, rank, world, device, prefixed, recorders)
     if any(refusal["inside"] for refusal in first["notes"]["refused"]):
         # It would try again in every other pass.
-        return {"passes": [first], "reached_into": reached_into}
+        passes.append(first)
+        return made
     kind = first["kind"]
     passes.append(first)
     job["stepped"] = everywhere(prefixed, "stepped", rank, world, _stepped(first))[0]
@@ -318,7 +327,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
     tells = told[0][0]
     if not (job["stepless"] or any(more for _, more in told)):
         # There is nothing to compare.
-        return {"passes": passes, "reached_into": reached_into}
+        return made
     parted = False
     for index, spec in enumerate(job["passes"][1:]):
         if not _agree(passes[-1], prefixed, index, rank, world):
@@ -332,7 +341,7 @@ def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, 
         if not all(tells[setting] for setting in settings if setting):
             continue
         passes.append(make(job, spec, kind, order, rank, world, device, pressure, recorders))
-    return {"passes": passes, "reached_into": reached_into}
+    return made
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:

@@ -61,8 +61,9 @@ class Data:
     the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
     `piece` in hand begins at that place, and all but the first of a batch are counted in `pieces`. `fed` is the last
     one that a loader gave; the one in hand is `spent` when it has gone backward; it has `begun` when the user's own
-    loader gave one. `last` is what a network gave last; `outputs`, if there are any, are what each network has given
-    since the last backward.
+    loader gave one. `unfed` is a network that gave something though
+    it was given nothing. `last` is what a network gave last; `outputs`, if there are any, are what each network has
+    given since the last backward.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Data:
     poisoned: int = 0
     exhausts: bool = False
     frozen: bool = False
+    unfed: str = ""
     limit: int = 1000
     batches: dict[int, Batch] = field(default_factory=dict)
     models: list[nn.Module] = field(default_factory=list)

@@ -82,6 +82,7 @@ class Model(Asked):
         told = self.told_ or tells_window(args, kwargs)
         given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
         source = self._source(given)
+        data.unfed = data.unfed or ("" if given else self.name_ or "model")
         inputs = data.now().inputs if source is None else source
         data.cut(inputs)
         if not inputs.is_floating_point():

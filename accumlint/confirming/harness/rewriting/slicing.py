@@ -250,7 +250,7 @@ def _read_inside(statement: ast.stmt) -> Iterator[str]:
 
 
 # Methods by which a statement changes the thing it calls them on.
-_MUTATING = {
+MUTATING = {
     "add_argument",
     "set_defaults",
     "append",
@@ -283,7 +283,7 @@ def _mutates(statement: ast.stmt) -> str | None:
     """The name that a statement's method call changes, None for any other statement."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr))):
-            return name if attr in _MUTATING else None
+            return name if attr in MUTATING else None
         case _:
             return None
 

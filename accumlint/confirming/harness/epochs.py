@@ -1,0 +1,280 @@
+"""How long a script's own epochs are: what makes its data is executed by itself, with the settings' defaults."""
+# pyright: reportUnknownMemberType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import ast
+import builtins
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from accumlint.confirming.harness.rewriting.slicing import MUTATING
+from accumlint.reading import names
+
+_SECONDS = 20
+_WRAPPERS = {"enumerate", "tqdm", "trange", "list", "iter"}
+_BUILT_IN = frozenset(dir(builtins))
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class _OpenError(Exception):
+    """Whoever calls or starts the script decides."""
+
+
+def own_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
+    """The `length` of an epoch around a step at `line`, and the `steps` of its windows, each 0 where they are open.
+
+    Data that every one of `share` ranks gets its part of is as much shorter. `unknown` is what kept it from being made.
+    """
+    found: dict[str, Any] = {"length": 0, "steps": 0, "unknown": ""}
+    before = sys.argv
+    sys.argv = [file]
+    late = signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(_SECONDS)
+    try:
+        source = _Source(ast.parse(text), file)
+        loop = source.loop(line)
+        found["length"] = -(-len(source.value(_fed(loop), loop.lineno)) // share)
+        found["steps"] = source.steps(loop, line)
+    except (_OpenError, OSError, SystemExit):
+        # What a caller gives, a file that is not here, a setting without a default: it may be of any length.
+        pass
+    except BaseException as error:  # noqa: BLE001 (whatever the user's code raises)
+        if "has no len()" not in str(error):
+            found["unknown"] = f"{type(error).__name__}: {error}".partition("\n")[0].removesuffix(
+                ": "
+            )
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, late)
+        sys.argv = before
+    return found
+
+
+def _stop(*_: object) -> None:
+    raise TimeoutError(f"it took more than {_SECONDS} s")
+
+
+def _fed(loop: ast.For) -> ast.expr:
+    """What a loop takes its micro-batches from, without what only counts them."""
+    found = loop.iter
+    while (
+        isinstance(found, ast.Call)
+        and found.args
+        and isinstance(found.func, ast.Name | ast.Attribute)
+    ):
+        if ast.unparse(found.func).rpartition(".")[2] not in _WRAPPERS:
+            break
+        found = found.args[0]
+    return found
+
+
+class _Source:
+    """A source whose expressions are evaluated with what gives them their names, and nothing else."""
+
+    def __init__(self, tree: ast.Module, file: str) -> None:
+        self.tree = tree
+        self.file = file
+        self.depth = 0
+
+    def loop(self, line: int) -> ast.For:
+        """The innermost loop around a line in which something goes backward.
+
+        Raises:
+            _OpenError: where there is none.
+        """
+        around = [
+            n for n in ast.walk(self.tree)
+            if isinstance(n, ast.For) and _holds(n, line) and "backward" in "".join(map(ast.unparse, n.body))
+        ]  # fmt: skip
+        if not around:
+            raise _OpenError
+        return max(around, key=lambda loop: loop.lineno)
+
+    def steps(self, loop: ast.For, line: int) -> int:
+        """What the number of a micro-batch is compared with where a loop steps; 0 for nothing, or several."""
+        compared: list[ast.expr] = []
+        for node in ast.walk(loop):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
+                compared.append(node.right)
+            elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
+                compared.append(node.comparators[0])
+        stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _holds(n, line)]
+        tests = {inner for n in stepping for inner in ast.walk(n.test)}
+        asked = [e for e in compared if names.is_steps(ast.unparse(e).rpartition(".")[2])]
+        asked = asked or [e for e in compared if e in tests and not _is_number(e, 0)]
+        values = {self.value(one, loop.lineno) for one in asked}
+        found = values.pop() if len(values) == 1 else 0
+        return found if type(found) is int and found > 0 else 0
+
+    def value(self, wanted: ast.expr, line: int) -> Any:
+        """What an expression at a line is.
+
+        Raises:
+            _OpenError: where that depends on a caller that is not here.
+            BaseException: whatever is raised on the way.
+        """
+        self.depth += 1
+        if self.depth > 20:
+            raise _OpenError
+        inside = self._function(line)
+        space = self._space(wanted, inside, line)
+        self.depth -= 1
+        code = ast.Expression(wanted)
+        return eval(compile(ast.fix_missing_locations(code), self.file, "eval"), space)
+
+    def _function(self, line: int) -> _Function | None:
+        around = [n for n in ast.walk(self.tree) if isinstance(n, _Function) and _holds(n, line)]
+        return max(around, key=lambda function: function.lineno, default=None)
+
+    def _space(self, wanted: ast.expr, inside: _Function | None, line: int) -> dict[str, Any]:
+        """The names that an expression reads, and those that give them theirs."""
+        needed = set(_read(wanted))
+        kept: list[ast.stmt] = []
+        given: dict[str, Any] = {}
+        if inside is not None:
+            params = {a.arg for a in (*inside.args.args, *inside.args.kwonlyargs)}
+            kept = _keep(list(_before(inside.body, line)), needed)
+            for name in sorted(needed & params):
+                given[name] = self._given(inside, name)
+            needed -= params
+        space: dict[str, Any] = {"__name__": "__main__", "__file__": self.file}
+        self._execute(_keep(list(_before(self.tree.body, 10**9)), needed), space)
+        space.update(given)
+        self._execute(kept, space)
+        return space
+
+    def _execute(self, kept: list[ast.stmt], space: dict[str, Any]) -> None:
+        exec(compile(ast.Module(kept, []), self.file, "exec"), space)
+
+    def _given(self, function: _Function, name: str) -> Any:
+        """What the only call of a function gives a parameter, else its default."""
+        owner = next(
+            (c for c in ast.walk(self.tree) if isinstance(c, ast.ClassDef) and function in c.body),
+            None,
+        )
+        known = owner.name if owner is not None and function.name == "__init__" else function.name
+        calls = [
+            n for n in ast.walk(self.tree)
+            if isinstance(n, ast.Call) and ast.unparse(n.func).rpartition(".")[2] == known
+        ]  # fmt: skip
+        places = [a.arg for a in function.args.args]
+        if owner is not None and places[:1] == [name]:
+            return _Instance(lambda attribute: self._attribute(owner, attribute))
+        if len(calls) == 1:
+            place = (
+                places.index(name) - (owner is not None) if name in places else len(calls[0].args)
+            )
+            named = {k.arg: k.value for k in calls[0].keywords}
+            found = named.get(name) or next(iter(calls[0].args[place : place + 1]), None)
+            if found is not None:
+                return self.value(found, calls[0].lineno)
+        defaults = dict(zip(reversed(places), reversed(function.args.defaults), strict=False))
+        if len(calls) > 1 or name not in defaults:
+            raise _OpenError
+        return self.value(defaults[name], function.lineno)
+
+    def _attribute(self, owner: ast.ClassDef, name: str) -> Any:
+        """What an object's constructor gives an attribute."""
+        for node in ast.walk(owner):
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == f"self.{name}":
+                return self.value(node.value, node.lineno)
+        raise _OpenError
+
+
+class _Instance:
+    """An object that is known by what its constructor gives it."""
+
+    def __init__(self, ask: Callable[[str], Any]) -> None:
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Any:
+        return self._ask(name)
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _is_number(node: ast.expr, number: int) -> bool:
+    return isinstance(node, ast.Constant) and node.value == number
+
+
+def _before(body: list[ast.stmt], line: int) -> Iterator[ast.stmt]:
+    """The statements ahead of a line, in order; those around it are opened, as is what only runs in a script.
+
+    Of a loop around it, it is the first round.
+    """
+    for statement in body:
+        inner: list[ast.stmt] = getattr(statement, "body", [])
+        is_scope = isinstance(statement, _Function | ast.ClassDef)
+        if statement.lineno >= line:
+            return
+        if not is_scope and (
+            _holds(statement, line)
+            or (isinstance(statement, ast.If) and "__name__" in ast.unparse(statement.test))
+        ):
+            if isinstance(statement, ast.For):
+                first = ast.parse(
+                    f"{ast.unparse(statement.target)} = next(iter({ast.unparse(statement.iter)}))"
+                )
+                yield ast.copy_location(first.body[0], statement)
+            yield from _before(inner, line)
+        elif not _holds(statement, line) or is_scope:
+            yield statement
+
+
+def _keep(before: list[ast.stmt], needed: set[str]) -> list[ast.stmt]:
+    """The statements that give `needed` names theirs; that set grows by what they read themselves."""
+    kept: set[ast.stmt] = set()
+    while True:
+        more = [s for s in before if s not in kept and needed & set(_written(s))]
+        if not more:
+            needed -= {name for s in kept for name in _written(s)} | _BUILT_IN
+            return [s for s in before if s in kept]
+        kept.update(more)
+        needed.update(name for s in more for name in _read(s))
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    inner = _inner(node)
+    for found in ast.walk(node):
+        if (
+            isinstance(found, ast.Name)
+            and isinstance(found.ctx, ast.Load)
+            and found.id not in inner
+        ):
+            yield found.id
+
+
+def _inner(node: ast.AST) -> set[str]:
+    """The names that comprehensions have to themselves."""
+    targets = [n.target for n in ast.walk(node) if isinstance(n, ast.comprehension)]
+    return {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+
+
+def _written(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement binds, or the values of which it changes."""
+    if isinstance(statement, _Function | ast.ClassDef):
+        yield statement.name
+        return
+    inner = _inner(statement)
+    for node in ast.walk(statement):
+        match node:
+            case ast.alias():
+                yield (node.asname or node.name).partition(".")[0]
+            case ast.Name(id=name, ctx=ast.Store()) if name not in inner:
+                yield name
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr)) if (
+                attr in MUTATING
+            ):
+                yield name
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()):
+                yield name
+            case ast.Attribute(value=ast.Name(id=name), ctx=ast.Store()):
+                yield name
+            case _:
+                pass

@@ -1,0 +1,47 @@
+"""How long a script's own epochs are is worked out from what the script makes its data with."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accumlint.confirming.harness.epochs import own_epoch
+
+pytestmark = pytest.mark.torch
+
+LOOP = """
+def train(loader, accumulation_steps):
+    for i, (x, y) in enumerate(loader):
+        loss(x, y).backward()
+        if (i + 1) % accumulation_steps == 0:
+            optimizer.step()
+"""
+STEP = 6
+TORCH = "import torch\nfrom torch.utils.data import DataLoader, TensorDataset\n"
+WHOLE = f"{TORCH}data = TensorDataset(torch.zeros(64, 2))\n"
+# What follows the loop: the length of an epoch and the size of a window, 0 where they are open, and what is unknown.
+CALLS = {
+    f"{WHOLE}train(DataLoader(data, batch_size=4), 4)": (16, 4, ""),
+    f"{WHOLE}train(DataLoader(data, batch_size=3, drop_last=True), 4)": (21, 4, ""),
+    "train([1, 2, 3], accumulation_steps=2)": (3, 2, ""),
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', type=int, default=8)\n"
+    "a = p.parse_args()\ntrain(range(a.n), 2)": (8, 2, ""),
+    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--n', required=True)\n"
+    "a = p.parse_args()\ntrain(range(a.n), 2)": (0, 0, ""),
+    "": (0, 0, ""),
+    "train(open('not/here').readlines(), 2)": (0, 0, ""),
+    "train((n for n in range(3)), 2)": (0, 0, ""),
+    "from not_installed import data\ntrain(data(), 2)":
+        (0, 0, "ModuleNotFoundError: No module named 'not_installed'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_epoch_is_as_long_as_the_script_makes_it(call: str) -> None:
+    found = own_epoch(f"{LOOP}\n{call}\n", "train.py", STEP, 1)
+    assert (found["length"], found["steps"], found["unknown"]) == CALLS[call]
+
+
+def test_ranks_share_an_epoch() -> None:
+    assert own_epoch(f"{LOOP}\ntrain(range(9), 2)\n", "train.py", STEP, 2)["length"] == 5
