@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._labels import leaves_labels_out
@@ -100,6 +100,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     code = "ACC101"
     name = "mean-loss-not-normalised-by-tokens"
     severity = Severity.ERROR
+    observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
 
     def check(self, trace: Trace) -> Iterator[Finding]:

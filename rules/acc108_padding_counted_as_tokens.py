@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
 from ._labels import leaves_labels_out
@@ -95,6 +95,7 @@ class PaddingCountedAsTokens(Rule):
     code = "ACC108"
     name = "padding-counted-as-tokens"
     severity = Severity.WARNING
+    observed = Observed.PADDING_COUNTED
     symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
