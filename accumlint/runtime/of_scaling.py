@@ -14,8 +14,10 @@ from accumlint.runtime.windows import Windows
 
 def answers(found: Windows) -> Iterator[Answer]:
     """What was clipped and unscaled when, and how an optimizer's steps were made."""
-    yield from _clips(found)
-    yield from _unscales(found)
+    early = list(_unscales(found))
+    yield from early
+    mixed = any(answer.wrong for answer in early)
+    yield from (a for a in _clips(found) if not (mixed and a.observed is Observed.CLIPPED_SCALED))
     yield from _updates(found)
     yield from _unguarded(found)
     yield from _kept(found)

@@ -83,7 +83,7 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
                 if divisor != size and is_near(total, size / divisor):
                     told = f"loss is divided by {divisor} in windows of {size} micro-batches"
                     return Observed.OTHER_DIVISOR, told
-    if _counts_padding(window, total):
+    if all(_counts_padding(w) for w in found.weighed):
         return (
             Observed.PADDING_COUNTED,
             "loss is divided by a number that counts ignored targets, too",
@@ -159,11 +159,11 @@ def _weight(found: Windows) -> float:
     return product or 1.0
 
 
-def _counts_padding(window: Window, total: float) -> bool:
-    """Whether the total is the part of the targets that are not ignored."""
+def _counts_padding(window: Window) -> bool:
+    """Whether the weights add up to the part of the targets that are not ignored."""
     valid = sum(share.targets for share in window.main)
     every = sum(float(share.loss["total"]) for share in window.main)
-    return valid < every * 0.98 and is_near(total, valid / every)
+    return valid < every * 0.98 and is_near(window.total, valid / every)
 
 
 def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Answer:

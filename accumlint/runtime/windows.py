@@ -130,6 +130,8 @@ def windows(story: Story, records: Sequence[Record]) -> Windows:
             crosses = False
     usual = _usual([w.size for w in found if w.size])
     every = Counter(first.backwards[n]["key"] for w in found for n in w.own if n in first.backwards)
+    if not every:
+        every = Counter(moment.event["key"] for moment in story.of("backward"))
     main = every.most_common(1)[0][0] if every else ""
     return Windows(story, by_rank, tuple(found), usual, main)
 
@@ -160,6 +162,9 @@ def _shares(held: Held, records: Mapping[int, Record]) -> dict[str, tuple[Share,
 def _share(microbatch: Microbatch, loss: Event, factor: float) -> Share | None:
     targets = float(loss["targets"])
     coefficient = factor * float(loss["coefficient"])
+    if loss["loss"] == "mean":
+        # A loss of the user's own may be the negative of a mean.
+        coefficient = abs(coefficient)
     if not targets:
         return None
     if loss["reduction"] == "none" and "least" in loss:

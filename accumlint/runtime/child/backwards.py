@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,13 +30,12 @@ class Graphs:
     def __init__(self) -> None:
         self._held: list[weakref.ref[_Held]] = []
 
-    def add(self, roots: Sequence[torch.Tensor]) -> None:
-        """Follows the graph of a micro-batch."""
-        for root in roots[:1]:
-            if root.grad_fn is not None and len(self._held) < _MOST:
-                sentinel = _Held()
-                root.grad_fn.metadata[f"{graph.MARK}.held"] = sentinel
-                self._held.append(weakref.ref(sentinel))
+    def add(self, node: Any) -> None:
+        """Follows the graph of a micro-batch from its loss."""
+        if node is not None and len(self._held) < _MOST:
+            sentinel = _Held()
+            node.metadata[f"{graph.MARK}.held"] = sentinel
+            self._held.append(weakref.ref(sentinel))
 
     def count(self) -> int:
         """How many are held."""
@@ -97,8 +95,8 @@ def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any
             event["gradients"][str(number)] = {
                 "before": sample.lying(), "sharded": sample.sharded, "precise": sample.precise,
             }  # fmt: skip
-        criteria.prepare(recorder, event, roots)
-        GRAPHS.add(roots)
+        losses = criteria.prepare(recorder, event, roots)
+        GRAPHS.add(losses[0] if losses else next((root.grad_fn for root in roots), None))
     recorder.backward = event
     return event
 

@@ -109,10 +109,15 @@ def _listen(recorder: Recorder, node: Any, told: Event) -> None:
     node.register_prehook(arriving)
 
 
-def prepare(recorder: Recorder, event: Event, roots: list[torch.Tensor]) -> None:
-    """Looks at the graphs before they go backward: what divides the losses, and the means of losses unknown to us."""
+def prepare(recorder: Recorder, event: Event, roots: list[torch.Tensor]) -> list[Any]:
+    """Looks at graphs before they go backward: what divides the losses, and the means of losses unknown to us.
+
+    Gives the nodes of all of them.
+    """
+    found: list[Any] = []
     for root in roots:
         marked, means = graph.losses(root)
+        found += [path.node for path in (*marked, *means)]
         for path in marked:
             path.node.metadata[graph.MARK]["factors"] = path.factors
         for path in means:
@@ -126,3 +131,4 @@ def prepare(recorder: Recorder, event: Event, roots: list[torch.Tensor]) -> None
             }  # fmt: skip
             path.node.metadata[graph.MARK] = told
             _listen(recorder, path.node, told)
+    return found
