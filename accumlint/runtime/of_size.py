@@ -183,7 +183,8 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
 def cause(found: Windows, window: Window) -> Spot:
     """The line to look at: where a backward is called, or the loss where a framework calls that."""
     event = found.backward(window.own[-1])
-    if event["through"] and event["losses"] and "site-packages" not in event["losses"][0]["file"]:
+    framework = {"transformers", "lightning", "pytorch_lightning"} & set(event["through"])
+    if framework and event["losses"] and "site-packages" not in event["losses"][0]["file"]:
         return spot(event["losses"][0])
     return spot(event)
 

@@ -155,6 +155,7 @@ def _crossing(found: Windows) -> Iterator[Answer]:
         )  # fmt: skip
     elif (
         epochs
+        and found.windows
         and not any(w.crosses for w in found.windows)
         and not any(_mine(found, m) for m in epochs)
     ):

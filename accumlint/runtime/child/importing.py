@@ -22,12 +22,14 @@ _OBSERVERS = {
 }
 
 
-def watch() -> None:
-    """Has the observers called: now for what is imported already, later for the rest."""
-    for name in _OBSERVERS:
-        if name in sys.modules:
-            _call(name)
+def watch(*, torch: bool = True) -> None:
+    """Has the observers called: now for what is imported already, later for the rest; without torch's own if asked."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
     sys.meta_path.insert(0, _Finder())
+    for name in _OBSERVERS:
+        if name in sys.modules and (torch or name != "torch"):
+            _call(name)
 
 
 def _call(name: str) -> None:

@@ -28,6 +28,7 @@ def start(asked: Asked) -> Recorder:
         averages,
         backwards,
         criteria,
+        importing,
         loaders,
         ranks,
         scalers,
@@ -40,5 +41,6 @@ def start(asked: Asked) -> Recorder:
     _RECORDERS.append(made)
     for part in (criteria, backwards, steps, scalers, loaders, ranks, averages):
         part.observe(made)
+    importing.watch(torch=False)
     atexit.register(made.finish, "ended")
     return made
