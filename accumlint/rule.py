@@ -209,7 +209,7 @@ class Rule:
 
     `fix` is the surest fix that the rule may offer, None without any. `hides` are the beginnings of the codes of which
     nothing can be found in the same window while this defect is there: its fix may bring them to light. `unmeasured`
-    says why no run can confirm the rule, "" where one can. `observed` is what is seen of the defect in a script's own run.
+    says why no run can confirm the rule, "" where one can. `observed` is what a script's own run shows of the defect.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
     guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named

@@ -23,6 +23,7 @@ FLOORS = [
         "accumlint.git",
         "accumlint.place",
         "accumlint.nesting",
+        "accumlint.observed",
         "accumlint.source",
         "accumlint.problem",
         "accumlint.prefilter",
@@ -59,7 +60,7 @@ FLOORS = [
     {"accumlint.check"},
     {"accumlint.fixing", "accumlint.ignoring", "accumlint.showing"},
     {"accumlint.reporting", "accumlint.drawing"},
-    {"accumlint.confirming"},
+    {"accumlint.confirming", "accumlint.runtime"},
     {"accumlint.testing"},
     {"accumlint.server"},
     {"accumlint.commands"},
@@ -86,8 +87,8 @@ HEAVY = {
     "lsprotocol": {"accumlint.server"},
     "pygls": {"accumlint.server"},
     "watchfiles": {"accumlint.commands"},
-    # Only in the processes that `confirm` starts, and in tests that users write.
-    "torch": {"accumlint.confirming", "accumlint.testing"},
+    # Only in the processes that `confirm` and `run` start, and in tests that users write.
+    "torch": {"accumlint.confirming", "accumlint.runtime", "accumlint.testing"},
 }
 ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
 RULES = sorted((ROOT / "rules").glob("*.py"))

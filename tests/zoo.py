@@ -1,4 +1,4 @@
-"""Runs training scripts with torch observed: a process forks for each script and rank, so that torch is imported once."""
+"""Runs training scripts with torch observed, each in processes forked from one that has imported torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,12 @@ def _begun(script: str, folder: str, rank: int, ranks: int, port: int) -> int:
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         if ranks > 1:
-            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank}
+            meeting = {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+            }
             os.environ.update({k: str(v) for k, v in {**meeting, "WORLD_SIZE": ranks}.items()})
         log = os.open(os.path.join(folder, f"log{rank}"), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(log, 1)

@@ -18,7 +18,8 @@ Told: TypeAlias = "tuple[tuple[Spot, str], ...]"
 class Answer:
     """One observation. `figures` says what was measured where it is right; the rest is told where it is wrong.
 
-    `severity` "" stands for the rule's own. `spots` are places of the loop that was asked about.
+    `factor` is how many times too large something is. `severity` "" stands for the rule's own. `spots` are places of
+    the loop that was asked about.
     """
 
     observed: Observed
@@ -32,6 +33,7 @@ class Answer:
     related: Told = ()
     confidence: str = "certain"
     severity: str = ""
+    factor: float = 1.0
 
     @property
     def place(self) -> Spot:

@@ -79,11 +79,15 @@ def _notes(found: Sequence[Windows], records: Sequence[Record]) -> Iterator[str]
     for one in found:
         name = one.story.name.rpartition(".")[2]
         sizes = [w.size for w in one.windows]
-        yield f"{name}: {len(sizes)} updates of {_ranges(sizes)} micro-batches on {len(one.story.ranks)} ranks"
+        ranks = len(one.story.ranks)
+        many = f"{ranks} ranks" if ranks > 1 else "1 rank"
+        yield f"{name}: {len(sizes)} updates of {_ranges(sizes)} micro-batches on {many}"
         if one.story.apart:
             yield f"{name}: the ranks did different things, so that each was judged by itself"
         yield from (f"{name}: not judged where {why}" for why in one.story.unexplained)
-        if one.windows and not one.weighed:
+        if one.windows and not any(w.own for w in one.windows):
+            yield f"{name}: which micro-batches its steps apply was not seen"
+        elif one.steady and not one.weighed:
             yield f"{name}: its losses are none that are known, so that sizes and weights were not judged"
         if not one.story.of("epoch"):
             yield f"{name}: no end of an epoch was seen, so that partial windows were not judged"

@@ -101,9 +101,7 @@ def launch(words: Sequence[str], watch: Watch, folder: Path, timeout: float | No
     """
     begun = time.monotonic()
     try:
-        process = subprocess.Popen(
-            words, env=environment(watch, folder), stdout=sys.stderr.fileno()
-        )
+        process = subprocess.Popen(words, env=environment(watch, folder), stdout=2)
     except OSError as problem:
         raise Misuse(f"{words[0]}: cannot be started: {problem.strerror}") from None
     stopped = timed_out = False

@@ -1,8 +1,8 @@
 """Follows an optimizer's `.grad` through a run: which micro-batch of which rank lies there, with which factor.
 
-The ranks are followed side by side, event by event. Each change of the sampled gradients must be explained by the events:
-equal, gone, a multiple, a sum or a mean over ranks, plus what a backward let flow in. What no event explains makes the
-gradients unknown until they are cleared.
+The ranks are followed side by side, event by event. Each change of the sampled gradients must be explained by the
+events: equal, gone, a multiple, a sum or a mean over ranks, plus what a backward let flow in. What no event explains
+makes the gradients unknown until they are cleared.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Moment:
 
     `held` has a dictionary for each rank; `waiting` are the micro-batches of the first rank among them that no step
     has applied. `again` are those that an earlier step has. `ratio` is what clipping made of them. `known` is False
-    where changes were not explained. `spread` is how far the ranks' gradients are from each other. `scaled` are gradients
-    that carry the scaler's factor, `guarded` a step that the scaler makes. `pending` are backwards that FSDP2 did not
-    reduce.
+    where changes were not explained. `spread` is how far the ranks' gradients are from each other. `scaled` are
+    gradients that carry the scaler's factor, `guarded` a step that the scaler makes. `pending` are backwards that FSDP2
+    did not reduce.
     """
 
     kind: str

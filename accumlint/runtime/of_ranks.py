@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.observed import Observed
 from accumlint.runtime.answers import Answer, right
+from accumlint.runtime.of_size import control
 from accumlint.runtime.records import Event, Spot, spot
 from accumlint.runtime.windows import Window, Windows
 
@@ -49,7 +50,7 @@ def _apart(found: Windows) -> Iterator[Answer]:
         applied=f"step at line {window.step.event['line']} applies gradients that are {window.step.spread:.2g} apart",
         expected=(
             f"the same on all {len(found.story.ranks)} ranks; seen in {len(apart)} of {len(windows)} steps, "
-            f"control: the recorded contributions explain `.grad` to {found.story.error:.0e}"
+            f"{control(found)}"
         ),
     )  # fmt: skip
 
@@ -129,7 +130,7 @@ def _by_hand(found: Windows) -> Iterator[Answer]:
         Observed.GRADIENT_SUMMED, True, "", (spot(reduced[-1]), *(spot(found.backward(n)) for n in window.own)),
         message="gradients that were reduced already are reduced again with the next micro-batch",
         applied=f"the step applies the micro-batches with the factors {', '.join(factors)}",
-        expected=f"each with 1, control: the recorded contributions explain `.grad` to {found.story.error:.0e}",
+        expected=f"each with 1, {control(found)}",
     )  # fmt: skip
 
 
@@ -151,5 +152,8 @@ def _shards(found: Windows) -> Iterator[Answer]:
         Observed.SHARDS_UNSYNCED, True, "", (spot(switch), spot(moment.event), spot(event)),
         message=f"the step applies nothing of {len(moment.pending)} micro-batches that FSDP did not reduce",
         applied=f"step at line {moment.event['line']} applies {len(moment.held[0])} micro-batches",
-        expected=f"all of the window; seen in {len(lacking)} of {len(steps)} steps, control: FSDP's own flag at each backward",
+        expected=(
+            f"all of the window; seen in {len(lacking)} of {len(steps)} steps, "
+            "control: FSDP's own flag at each backward"
+        ),
     )  # fmt: skip

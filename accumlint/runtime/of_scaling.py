@@ -159,7 +159,8 @@ def _updates(found: Windows) -> Iterator[Answer]:
             yield Answer(
                 Observed.UPDATE_MISPLACED, True, "", (spot(event), *_window(found, moment)),
                 message=f"the scale is updated{what} while {len(mine)} micro-batches wait for their step",
-                applied=f"update at line {event['line']}", expected="one update after each step, control: both were seen",
+                applied=f"update at line {event['line']}",
+                expected="one update after each step, control: both were seen",
             )  # fmt: skip
             return
         stepped = False

@@ -33,9 +33,23 @@ def answers(found: Windows) -> Iterator[Answer]:
             places = [found.backward(n) for n in window.own] + [window.step.event]
             yield from (right(observed, figures, *places) for observed in _FACTORS)
         return
+    if _runs_on(found):
+        what = "the number that the loss is divided by is never set back"
+        yield _answer(found, Observed.COUNT_RUNS_ON, what, found.weighed[-1].total)
+        return
     observed, what, factor = _named(found)
     if observed is not None:
         yield _answer(found, observed, what, factor)
+
+
+def _runs_on(found: Windows) -> bool:
+    """Whether each window is divided by the targets of all windows up to it."""
+    weighed = [w for w in found.windows if w.known and w.shares]
+    if len(weighed) < 3 or weighed[0].step.again:
+        return False
+    counts = [sum(share.targets for share in w.main) for w in weighed[:4]]
+    parts = [counts[at] / sum(counts[: at + 1]) for at in range(len(counts))]
+    return all(is_near(w.total, part) for w, part in zip(weighed, parts, strict=False))
 
 
 def _named(found: Windows) -> tuple[Observed | None, str, float]:
@@ -80,6 +94,9 @@ def _of_total(found: Windows, total: float) -> tuple[Observed | None, str]:
                 return which, f"loss is divided by the {size} micro-batches twice"
         for share in window.main:
             for divisor in _divisors(share):
+                if "deepspeed" in event["through"] and size == divisor * divisor:
+                    told = f"engine.step() is called once in {divisor} micro-batches and counts as many calls"
+                    return Observed.ENGINE_BOUNDARY, f"{told}: a window has {size}"
                 if divisor != size and is_near(total, size / divisor):
                     told = f"loss is divided by {divisor} in windows of {size} micro-batches"
                     return Observed.OTHER_DIVISOR, told
@@ -106,7 +123,7 @@ def _is_lightning(event: Event) -> bool:
 
 def _of_world(found: Windows, factor: float) -> tuple[Observed, str]:
     world = found.world
-    reduced = [e for e in found.first.of("reduce")]
+    reduced = list(found.first.of("reduce"))
     if factor < 1 and any(e["what"] == "loss" for e in reduced):
         return (
             Observed.LOSS_REDUCED,
@@ -172,12 +189,19 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
     applied, expected = gradients(found, window)
     steps = len(found.weighed)
     figures = f"the weights of all targets add up to {number(factor)} in {steps} windows"
+    if observed is Observed.ENGINE_BOUNDARY:
+        place = spot(window.step.event)
     return Answer(
         observed, True, figures, (place, *(spot(found.backward(n)) for n in window.own), spot(window.step.event)),
         message=f"{what}: the gradient is {times(factor)}", applied=applied,
-        expected=f"{expected}; {figures}, control: the recorded contributions explain `.grad` to {found.story.error:.0e}",
-        window=timeline(found, window),
+        expected=f"{expected}; {figures}, {control(found)}",
+        window=timeline(found, window), factor=factor,
     )  # fmt: skip
+
+
+def control(found: Windows) -> str:
+    """What shows that the measurement itself works."""
+    return f"control: the recorded contributions explain `.grad` to {found.story.error:.0e}"
 
 
 def cause(found: Windows, window: Window) -> Spot:
@@ -256,9 +280,9 @@ def weights(found: Windows) -> Iterator[Answer]:
         expected=(
             f"{expected}; a target weighs {abs(heaviest.most):.3g} in a micro-batch of {heaviest.targets:g} and "
             f"{abs(lightest.least):.3g} in one of {lightest.targets:g}, "
-            f"control: the recorded contributions explain `.grad` to {found.story.error:.0e}"
+            f"{control(found)}"
         ),
-        window=timeline(found, worst), confidence=confidence,
+        window=timeline(found, worst), confidence=confidence, factor=uneven,
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,16 @@ def _schedules(found: Windows) -> Iterator[Answer]:
     if usual != found.usual or prepared or _counts_microbatches(found, event):
         return
     yield Answer(
-        Observed.SCHEDULED_EACH_TIME, True, "", (spot(event), *(spot(found.backward(n)) for n in found.steady[-1].own)),
+        Observed.SCHEDULED_EACH_TIME, True, "", (spot(event), *_backwards(found)),
         message=f"{event['name']} moves {usual} times per update",
         applied=f"{usual} steps of the schedule in a window of {found.usual} micro-batches",
         expected=f"1; seen in {len(groups)} windows, control: each call was seen",
         confidence="certain" if event["length"] else "likely",
     )  # fmt: skip
+
+
+def _backwards(found: Windows) -> Iterator[Spot]:
+    return (spot(found.backward(n)) for n in found.steady[-1].own)
 
 
 def _counts_microbatches(found: Windows, event: Event) -> bool:
@@ -85,7 +90,7 @@ def _averages(found: Windows) -> Iterator[Answer]:
         yield right(Observed.AVERAGED_EACH_TIME, "the average moves once per update", event)
     elif usual == found.usual:
         yield Answer(
-            Observed.AVERAGED_EACH_TIME, True, "", (spot(event), *(spot(found.backward(n)) for n in found.steady[-1].own)),
+            Observed.AVERAGED_EACH_TIME, True, "", (spot(event), *_backwards(found)),
             message=f"{event['name']} moves {usual} times per update: its decay is applied as often",
             applied=f"{usual} updates of the average in a window of {found.usual} micro-batches",
             expected=f"1; seen in {len(groups)} windows, control: each call was seen",
@@ -96,7 +101,7 @@ def _graphs(found: Windows) -> Iterator[Answer]:
     """Graphs of micro-batches that are held from window to window."""
     steps = [m.event for m in found.story.steps]
     held = [int(event.get("held", 0)) for event in steps]
-    growth = [after - before for before, after in zip(held, held[1:], strict=False)]
+    growth = [after - before for before, after in pairwise(held)]
     least = max(found.usual - 1, 1)
     if len(growth) < 3 or sum(g >= least for g in growth) < 3 or held[-1] < 3 * least:
         if len(growth) >= 3 and max(growth) <= 0:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from accumlint.observed import Observed
 from accumlint.runtime.answers import Answer, Told, is_near, number, right
 from accumlint.runtime.ledger import Moment
-from accumlint.runtime.of_size import timeline
+from accumlint.runtime.of_size import control, timeline
 from accumlint.runtime.records import spot
 from accumlint.runtime.windows import Window, Windows
 
@@ -56,7 +56,7 @@ def _again(found: Windows) -> Iterator[Answer]:
         kind, True, "", (spot(last.step.event), *(spot(found.backward(n)) for n in last.own)),
         message=f"{what}: the step applies {new} new micro-batches and {old} that earlier steps applied",
         applied=f"step at line {last.step.event['line']} applies {len(last.own)} micro-batches, {old} of them again",
-        expected=f"the window has {new}; seen in {len(again)} of {len(steps)} steps, {_control(found)}",
+        expected=f"the window has {new}; seen in {len(again)} of {len(steps)} steps, {control(found)}",
         window=timeline(found, last),
     )  # fmt: skip
 
@@ -130,7 +130,7 @@ def _loss(
     return Answer(
         kind, True, "", (spot(moment.event), *map(spot, events)), message=message,
         applied=f"{_count(len(lost))} cleared before any of {len(again)} steps applies them",
-        expected=f"each micro-batch is applied once, {_control(found)}",
+        expected=f"each micro-batch is applied once, {control(found)}",
         window=(*window, (spot(moment.event), f"clear, losing {len(lost)}")), confidence=confidence,
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def _crossing(found: Windows) -> Iterator[Answer]:
             ),
             applied=f"step at line {window.step.event['line']} applies {window.size} micro-batches"
             + (f" with weights of {number(window.total)} in all" if window.shares else ""),
-            expected=f"a window has {found.usual}, {_control(found)}", window=timeline(found, window), severity="error",
+            expected=f"a window has {found.usual}, {control(found)}", window=timeline(found, window), severity="error",
         )  # fmt: skip
     elif (
         epochs
@@ -159,9 +159,8 @@ def _crossing(found: Windows) -> Iterator[Answer]:
         and not any(w.crosses for w in found.windows)
         and not any(_mine(found, m) for m in epochs)
     ):
-        yield right(
-            Observed.LEFT_OVER, f"nothing was left over at {len(epochs)} beginnings of an epoch", found.windows[-1].step.event
-        )  # fmt: skip
+        figures = f"nothing was left over at {len(epochs)} beginnings of an epoch"
+        yield right(Observed.LEFT_OVER, figures, found.windows[-1].step.event)
 
 
 def _sizes(found: Windows) -> Iterator[Answer]:
@@ -184,7 +183,7 @@ def _sizes(found: Windows) -> Iterator[Answer]:
             message=f"the first window has {first.size} micro-batches, the others have {usual}",
             applied=f"step at line {first.step.event['line']} applies {first.size} micro-batches"
             + (f" with weights of {number(first.total)} in all" if first.shares else ""),
-            expected=f"windows of {sizes[:8]} micro-batches were seen, {_control(found)}",
+            expected=f"windows of {sizes[:8]} micro-batches were seen, {control(found)}",
             window=timeline(found, first),
         )  # fmt: skip
     elif len(set(sizes)) == 1:
@@ -200,7 +199,7 @@ def _sizes(found: Windows) -> Iterator[Answer]:
                 (spot(window.step.event), *(spot(found.backward(n)) for n in window.own)),
                 message=f"the partial window of {window.size} micro-batches is divided by {usual}",
                 applied=f"step at line {window.step.event['line']} applies weights of {number(window.total)} in all",
-                expected=f"a whole window applies {number(found.total)}, {_control(found)}",
+                expected=f"a whole window applies {number(found.total)}, {control(found)}",
                 window=timeline(found, window),
             )  # fmt: skip
             return
@@ -252,7 +251,7 @@ def _each_time(found: Windows) -> Iterator[Answer]:
     yield Answer(
         kind, True, "", (spot(window.step.event), spot(event)), message=message,
         applied=f"step at line {window.step.event['line']} applies {number(found.total)} g1",
-        expected=f"a window of 1 applies g1; seen in {len(weighed)} steps, {_control(found)}",
+        expected=f"a window of 1 applies g1; seen in {len(weighed)} steps, {control(found)}",
         window=timeline(found, window), confidence="certain" if known > 1 else "likely",
     )  # fmt: skip
 
@@ -267,10 +266,5 @@ def _never(found: Windows) -> Iterator[Answer]:
     yield Answer(
         Observed.NEVER_STEPPED, True, "", (spot(event),),
         message=f"gradients of {len(backwards)} micro-batches are accumulated and never applied",
-        applied="no step was seen", expected=_control(found),
+        applied="no step was seen", expected=control(found),
     )  # fmt: skip
-
-
-def _control(found: Windows) -> str:
-    """What shows that the measurement itself works."""
-    return f"control: the recorded contributions explain `.grad` to {found.story.error:.0e}"

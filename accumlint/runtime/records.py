@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -64,12 +65,9 @@ def trained(records: Iterable[Record]) -> list[Record]:
 
 def _of_file(file: Path) -> Record | None:
     events: list[Event] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            # A process that was killed may have been writing.
-            break
+    # A process that was killed may have been writing the last line.
+    with contextlib.suppress(ValueError):
+        events += map(json.loads, file.read_text(encoding="utf-8").splitlines())
     if not events or events[0].get("kind") != "process":
         return None
     return Record(events[0], tuple(events[1:]))

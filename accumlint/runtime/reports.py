@@ -48,7 +48,8 @@ def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined
             continue
         known = _known(target) if read else Checked(target.shown)
         mine = [answer for answer in answers if answer.wrong and answer.place[0] == file]
-        found, data, text = _reports(mine, target, known)
+        data = Path(target.file).read_bytes()
+        found = _reports(mine, target, known, Text(data.decode("utf-8", "replace")))
         kept, silenced = sifted(found, data, target)
         checked.append(Checked(target.shown, kept, silenced))
         said = {report.code for report, _ in found}
@@ -73,16 +74,24 @@ def _known(target: Target) -> Checked:
     return next(iter(check.check([target])))
 
 
+def lines(answers: Sequence[Answer]) -> Iterator[str]:
+    """What is wrong, a line each, for those who have no reports."""
+    by_kind = rules()
+    for answer in answers:
+        rule = by_kind.get(answer.observed)
+        if answer.wrong and rule is not None and answer.confidence != Confidence.POSSIBLE.value:
+            file, line = answer.place
+            yield f"{file}:{line}: {rule.code} {rule.name}: {answer.message}"
+
+
 def rules() -> Mapping[Observed, Rule]:
     """The rule of each observation."""
     return {rule.observed: rule for rule in packs.everything() if rule.observed is not None}
 
 
 def _reports(
-    answers: Sequence[Answer], target: Target, known: Checked
-) -> tuple[list[tuple[Report, list[suppress.Match]]], bytes, Text]:
-    data = Path(target.file).read_bytes()
-    text = Text(data.decode("utf-8", "replace"))
+    answers: Sequence[Answer], target: Target, known: Checked, text: Text
+) -> list[tuple[Report, list[suppress.Match]]]:
     suppressions = suppress.read(text.text)
     selected = set(selection(target.settings).rules)
     least = Confidence(target.settings.min_confidence).rank
@@ -95,7 +104,7 @@ def _reports(
         report = _report(answer, rule, target, text)
         report = _with(report, [r for r in known.reports if r.code == report.code])
         found.append((report, suppressions.silencing(rule.code, rule.name, report.mark.place.line)))
-    return found, data, text
+    return found
 
 
 def _report(answer: Answer, rule: Rule, target: Target, text: Text) -> Report:

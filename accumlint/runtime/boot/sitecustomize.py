@@ -1,4 +1,4 @@
-"""Has torch observed in every Python process of a command, then does what the environment's own module of this name does."""
+"""Has torch observed in every Python process of a command, then runs the module of this name that it hides."""
 # pyright: reportMissingTypeStubs=false
 
 from __future__ import annotations

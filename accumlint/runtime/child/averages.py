@@ -58,4 +58,4 @@ def _noted(recorder: Recorder, kind: Any, method: str) -> None:
         with recorder.aside():
             return original(self, *args, **kwargs)
 
-    setattr(kind, method, update)
+    recorder.patches.put(kind, method, update)

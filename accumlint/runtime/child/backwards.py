@@ -46,15 +46,8 @@ class Graphs:
 def observe(recorder: Recorder) -> None:
     """Has backward passes observed."""
     engine = torch.autograd
-    engine.backward = _observed(recorder, engine.backward)
-    engine.grad = _asked(recorder, engine.grad)
-    scaled = torch.Tensor.backward
-
-    @functools.wraps(scaled)
-    def backward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return scaled(self, *args, **kwargs)
-
-    torch.Tensor.backward = backward
+    recorder.patches.put(engine, "backward", _observed(recorder, engine.backward), everywhere=True)
+    recorder.patches.put(engine, "grad", _asked(recorder, engine.grad), everywhere=True)
 
 
 def _observed(recorder: Recorder, original: Any) -> Any:

@@ -28,7 +28,8 @@ def observe(recorder: Recorder) -> None:
     for name in (*_BY_CLASS, *_OTHERS):
         original = getattr(functional, name, None)
         if original is not None:
-            setattr(functional, name, _observed(recorder, name, original))
+            loss = _observed(recorder, name, original)
+            recorder.patches.put(functional, name, loss, everywhere=True)
 
 
 def _observed(recorder: Recorder, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,9 +59,7 @@ def _told(name: str, given: dict[str, Any], result: torch.Tensor) -> Event:
     """The reduction of a loss and the numbers of its targets; `total` counts those that are ignored, too."""
     reduction = given.get("reduction", "mean")
     if given.get("size_average") is not None or given.get("reduce") is not None:
-        reduction = functional._Reduction.legacy_get_string(
-            given.get("size_average"), given.get("reduce"), False
-        )
+        reduction = _legacy(given.get("size_average"), given.get("reduce"))
     target: torch.Tensor | None = given.get("target")
     told: Event = {"loss": name, "reduction": reduction}
     if name in _BY_CLASS and target is not None and not target.is_floating_point():
@@ -88,6 +87,13 @@ def _told(name: str, given: dict[str, Any], result: torch.Tensor) -> Event:
         "total": number,
         "rows": value.shape[0] if value.dim() else 1,
     }
+
+
+def _legacy(size_average: bool | None, reduce: bool | None) -> str:
+    """The reduction that two arguments of old stand for."""
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
 
 
 def _listen(recorder: Recorder, node: Any, told: Event) -> None:
@@ -118,17 +124,11 @@ def prepare(recorder: Recorder, event: Event, roots: list[torch.Tensor]) -> list
     for root in roots:
         marked, means = graph.losses(root)
         found += [path.node for path in (*marked, *means)]
-        for path in marked:
+        place = {"file": event["file"], "line": event["line"], "key": event["key"]}
+        for path in (*marked, *means):
+            if graph.MARK not in path.node.metadata:
+                told = {**graph.told(path.node), **place}
+                path.node.metadata[graph.MARK] = told
+                _listen(recorder, path.node, told)
             path.node.metadata[graph.MARK]["factors"] = path.factors
-        for path in means:
-            try:
-                number = int(path.node._saved_self_sym_numel)
-            except (AttributeError, RuntimeError):
-                number = 0
-            told = {
-                "loss": "mean", "reduction": "mean", "targets": number, "total": number, "rows": 0,
-                "factors": path.factors, "file": event["file"], "line": event["line"], "key": event["key"],
-            }  # fmt: skip
-            path.node.metadata[graph.MARK] = told
-            _listen(recorder, path.node, told)
     return found

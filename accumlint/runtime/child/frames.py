@@ -15,7 +15,9 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDARD = os.path.abspath(sysconfig.get_paths()["stdlib"])
 _SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 # What a backward or a step may go through that has a contract of its own.
-_FRAMEWORKS = {"accelerate", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "trl"}  # fmt: skip
+_FRAMEWORKS = {
+    "accelerate", "transformers", "lightning", "pytorch_lightning", "lightning_fabric", "deepspeed", "trl",
+}  # fmt: skip
 
 
 class Where(NamedTuple):
@@ -77,5 +79,8 @@ def _kind(file: str) -> str:
         return "ours"
     for site in _SITES:
         if site in full:
-            return full.rpartition(site)[2].split(os.sep)[0].removesuffix(".py")
+            package, *inner = full.rpartition(site)[2].split(os.sep)
+            if package == "lightning" and inner[:1] == ["fabric"]:
+                return "lightning_fabric"
+            return package.removesuffix(".py")
     return "standard" if full.startswith(_STANDARD + os.sep) else "own"

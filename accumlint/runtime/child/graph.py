@@ -26,8 +26,12 @@ class Path(NamedTuple):
     factors: tuple[tuple[str, Any], ...]
 
 
+# Torch's losses, which somebody may have called past our observers.
+_LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")
+
+
 def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
-    """The ways to the marked losses of a graph; and to its outermost means, where no marked loss lies below them."""
+    """The ways to the losses of a graph, marked ones or torch's own; and, without any, to its outermost means."""
     if root.grad_fn is None:
         return [], []
     marked: list[Path] = []
@@ -45,6 +49,9 @@ def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
             marked.append(Path(node, factors))
             continue
         name = node.name()
+        if name.startswith(_LOSSES):
+            marked.append(Path(node, factors))
+            continue
         if name.startswith("Mean") and not below:
             means.append(Path(node, factors))
             below = True
@@ -59,11 +66,41 @@ def _factor(node: Any, name: str) -> Iterator[tuple[str, Any]]:
     """What a node multiplies by: a number, None for what has several elements."""
     if name not in _SCALES:
         return
-    try:
-        other = node._saved_other
-    except (RuntimeError, AttributeError):
-        return
+    other = _saved(node, "other", None)
     if isinstance(other, torch.Tensor):
         yield _SCALES[name], other.detach() if other.numel() == 1 else None
     elif isinstance(other, int | float):
         yield _SCALES[name], float(other)
+
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def told(node: Any) -> dict[str, Any]:
+    """The reduction of a loss and the numbers of its targets, as far as its node has them."""
+    name = node.name()
+    if name.startswith("Mean"):
+        number = _saved(node, "self_sym_numel", 0)
+        return {"loss": "mean", "reduction": "mean", "targets": number, "total": number, "rows": 0}
+    reduction = _REDUCTIONS[int(_saved(node, "reduction", 1))]
+    target = _saved(node, "target", None)
+    found = {"loss": name.partition("Backward")[0], "reduction": reduction, "rows": 0}
+    if not isinstance(target, torch.Tensor):
+        return {**found, "targets": 0, "total": 0}
+    if not name.startswith("NllLoss"):
+        number = max(target.numel(), _saved(node, "self", target).numel())
+        return {**found, "targets": number, "total": number}
+    ignored = int(_saved(node, "ignore_index", 2**64 - 100))
+    # Saved without its sign.
+    valid = target != (ignored - 2**64 if ignored >= 2**63 else ignored)
+    found |= {"targets": valid.sum(), "total": target.numel()}
+    weight = _saved(node, "weight", None)
+    return found if weight is None else {**found, "weighted": weight[target[valid]].sum()}
+
+
+def _saved(node: Any, name: str, usual: Any) -> Any:
+    """What a node saved for its backward, `usual` where it did not or has freed it."""
+    try:
+        return getattr(node, f"_saved_{name}")
+    except (RuntimeError, AttributeError):
+        return usual

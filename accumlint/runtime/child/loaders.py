@@ -14,7 +14,7 @@ from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the beginnings of epochs noted; only a loader between whose beginnings there are backwards is one to train on."""
+    """Has the beginnings of epochs noted, with the backwards since the loader last began."""
     original = DataLoader.__iter__
 
     @functools.wraps(original)
@@ -30,4 +30,4 @@ def observe(recorder: Recorder) -> None:
             recorder.epoch(id(self), length, since)
         return original(self)
 
-    DataLoader.__iter__ = begin
+    recorder.patches.put(DataLoader, "__iter__", begin)

@@ -22,11 +22,8 @@ def observe(recorder: Recorder) -> None:
     if not distributed.is_available():
         return
     _observe_ddp(recorder)
-    from torch.distributed import distributed_c10d
-
     reduce = _reducing(recorder, distributed.all_reduce)
-    distributed.all_reduce = reduce
-    distributed_c10d.all_reduce = reduce
+    recorder.patches.put(distributed, "all_reduce", reduce, everywhere=True)
 
 
 def _observe_ddp(recorder: Recorder) -> None:
@@ -60,9 +57,8 @@ def _observe_ddp(recorder: Recorder) -> None:
         finally:
             recorder.ranks["inside"] = before
 
-    DistributedDataParallel.__init__ = build
-    DistributedDataParallel.forward = forwarding
-    DistributedDataParallel.no_sync = without
+    for name, observed in (("__init__", build), ("forward", forwarding), ("no_sync", without)):
+        recorder.patches.put(DistributedDataParallel, name, observed)
 
 
 def _reducing(recorder: Recorder, original: Any) -> Any:
@@ -99,4 +95,4 @@ def observe_fsdp(module: Any) -> None:
         recorder.ranks["fsdp_switch"] = {"file": place.file, "line": place.line}
         return original(self, requires_gradient_sync, *args, **kwargs)
 
-    kind.set_requires_gradient_sync = switch
+    recorder.patches.put(kind, "set_requires_gradient_sync", switch)

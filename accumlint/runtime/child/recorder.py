@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from accumlint.runtime.child.frames import Where, where
+from accumlint.runtime.child.patching import Patches
 from accumlint.runtime.child.samples import Sample
 
 Event = dict[str, Any]
@@ -63,6 +64,9 @@ class Recorder:
         self._written = False
         self._file = os.path.join(asked.folder, f"{self._pid}.jsonl") if asked.folder else ""
         self.kept: list[Event] = []
+        self.patches = Patches()
+        # Hears of the end.
+        self.done: Callable[[], None] | None = None
 
     @property
     def watches(self) -> bool:
@@ -70,7 +74,7 @@ class Recorder:
         return self.active and not self.busy and os.getpid() == self._pid
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self) -> Generator[None]:
         """What is done meanwhile is the observers' own, or a part of what is noted already."""
         self.busy += 1
         try:
@@ -115,6 +119,13 @@ class Recorder:
                 self.samples[number].settle(alive)
                 yield number, self.samples[number]
 
+    def release(self) -> None:
+        """Leaves torch as it was."""
+        self.active = False
+        self.patches.undo()
+        for sample in self.samples:
+            sample.release()
+
     def stepped(self, number: int) -> None:
         """An optimizer has stepped: writes what was noted, and ends where all was seen."""
         self.updates[number] = self.updates.get(number, 0) + 1
@@ -139,6 +150,8 @@ class Recorder:
         )
         self.write()
         self.active = False
+        if self.done is not None:
+            self.done()
         if how == "stopped" and self.asked.stop:
             sys.stdout.flush()
             sys.stderr.flush()

@@ -42,6 +42,11 @@ class Sample:
         for at, p in enumerate(chosen):
             self._hook(at, p)
 
+    def release(self) -> None:
+        """Notes nothing any more."""
+        for handle in filter(None, self._handles):
+            handle.remove()
+
     def _hook(self, at: int, parameter: torch.Tensor) -> None:
         """Has what flows into a parameter noted, as soon as it takes part in training."""
         if self._handles[at] is not None or not parameter.requires_grad or self.sharded:
@@ -70,7 +75,8 @@ class Sample:
 
     def flowed(self) -> torch.Tensor | None:
         """What has flowed in since this was last asked, None where nothing has."""
-        flows, self._flows = self._flows, [None] * len(self._flows)
+        flows = self._flows
+        self._flows = [None for _ in flows]
         return self._joined(flows)
 
     def lying(self) -> torch.Tensor | None:

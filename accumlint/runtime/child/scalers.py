@@ -48,7 +48,7 @@ def observe(recorder: Recorder) -> None:
         return call
 
     for name, attribute in (("unscale", "unscale_"), ("step", "step"), ("update", "update")):
-        setattr(scaler, attribute, observed(name, getattr(scaler, attribute)))
+        recorder.patches.put(scaler, attribute, observed(name, getattr(scaler, attribute)))
     original = scaler.scale
 
     @functools.wraps(original)
@@ -57,7 +57,7 @@ def observe(recorder: Recorder) -> None:
             recorder.ranks["scaled"] = self.get_scale()
         return original(self, outputs)
 
-    scaler.scale = scale
+    recorder.patches.put(scaler, "scale", scale)
 
 
 def _lying(recorder: Recorder, event: Event, when: str) -> None:

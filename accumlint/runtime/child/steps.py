@@ -32,8 +32,7 @@ def observe(recorder: Recorder) -> None:
     _observe_schedules(recorder)
     for name in ("clip_grad_norm_", "clip_grad_value_"):
         clip = _clipping(recorder, getattr(nn.utils, name))
-        setattr(nn.utils, name, clip)
-        setattr(nn.utils.clip_grad, name, clip)
+        recorder.patches.put(nn.utils, name, clip, everywhere=True)
 
 
 def _observe_building(recorder: Recorder) -> None:
@@ -45,7 +44,7 @@ def _observe_building(recorder: Recorder) -> None:
         if recorder.watches:
             recorder.number(self)
 
-    Optimizer.__init__ = building
+    recorder.patches.put(Optimizer, "__init__", building)
 
 
 def _observe_steps(recorder: Recorder) -> None:
@@ -83,8 +82,8 @@ def _observe_steps(recorder: Recorder) -> None:
             event["totals"] = totals.found()
         recorder.stepped(event["optimizer"])
 
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+    recorder.patches.undo_by(register_optimizer_step_pre_hook(before).remove)
+    recorder.patches.undo_by(register_optimizer_step_post_hook(after).remove)
 
 
 def _observe_clears(recorder: Recorder) -> None:
@@ -101,7 +100,7 @@ def _observe_clears(recorder: Recorder) -> None:
         return clear
 
     for owner in (Optimizer, nn.Module):
-        owner.zero_grad = observed(owner.zero_grad)
+        recorder.patches.put(owner, "zero_grad", observed(owner.zero_grad))
 
 
 def _lying(recorder: Recorder, owner: Any) -> Iterator[tuple[str, Any]]:
@@ -180,7 +179,7 @@ def _observe_schedules(recorder: Recorder) -> None:
 
         return step
 
-    scheduler.__init__ = build
+    recorder.patches.put(scheduler, "__init__", build)
     own = [kind for kind in vars(lr_scheduler).values() if isinstance(kind, type)]
     for kind in own:
         if (
@@ -188,4 +187,4 @@ def _observe_schedules(recorder: Recorder) -> None:
             and "step" in vars(kind)
             and kind is not lr_scheduler.ReduceLROnPlateau
         ):
-            kind.step = observed(kind.step)
+            recorder.patches.put(kind, "step", observed(kind.step))

@@ -43,4 +43,6 @@ def start(asked: Asked) -> Recorder:
         part.observe(made)
     importing.watch(torch=False)
     atexit.register(made.finish, "ended")
+    made.patches.undo_by(lambda: atexit.unregister(made.finish))
+    made.patches.undo_by(_RECORDERS.clear)
     return made

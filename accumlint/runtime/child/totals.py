@@ -15,7 +15,7 @@ _FRAMES, _NAMES = 4, 200
 
 
 def found() -> list[dict[str, Any]]:
-    """The variables in the nearest frames of the user's that hold a sum of losses with its graph, or a list of losses."""
+    """The variables in the user's nearest frames that hold a sum of losses with its graph, or a list of losses."""
     told: list[dict[str, Any]] = []
     for frame in users()[:_FRAMES]:
         for name, value in _variables(frame.f_locals):
