@@ -211,7 +211,7 @@ def test_a_watch_sees_the_updates_of_its_own_process_and_leaves_torch_as_it_was(
 
     file = tmp_path / "train_watched.py"
     file.write_text(LINES)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     # The functions are bound before anything is watched.
     train = import_module("train_watched").train
     model = torch.nn.Linear(4, 3)

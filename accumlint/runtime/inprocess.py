@@ -40,7 +40,7 @@ class Watching:
         self._objects = objects
         self._updates = updates
         self._strict = strict
-        self._log = log or (lambda line: print(f"accumlint: {line}", file=sys.stderr))
+        self._log: Callable[[str], object] = log or _told
         self._recorder: Recorder | None = None
         self.findings: tuple[str, ...] = ()
         self.notes: tuple[str, ...] = ()
@@ -91,3 +91,7 @@ class Watching:
             act()
         except Exception as problem:  # noqa: BLE001
             self._log(f"cannot watch any more: {type(problem).__name__}: {problem}")
+
+
+def _told(line: str) -> None:
+    print(f"accumlint: {line}", file=sys.stderr)

@@ -159,7 +159,8 @@ def _crossing(found: Windows) -> Iterator[Answer]:
         and not any(w.crosses for w in found.windows)
         and not any(_mine(found, m) for m in epochs)
     ):
-        figures = f"nothing was left over at {len(epochs)} beginnings of an epoch"
+        ends = "1 end" if len(epochs) == 1 else f"{len(epochs)} ends"
+        figures = f"nothing was left over at {ends} of an epoch"
         yield right(Observed.LEFT_OVER, figures, found.windows[-1].step.event)
 
 
