@@ -17,27 +17,35 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from accumlint import packs, prefilter, testcode
-from accumlint import text as texts
+from accumlint.common.frozen import frozen
+from accumlint.common.memo import Memory
+from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Settings, shown
-from accumlint.discovery import Target
-from accumlint.files import SETTINGS, contents
-from accumlint.frozen import frozen
-from accumlint.problem import Kind, Misuse, Problem
-from accumlint.remembering import Memory
-from accumlint.report import Backward, Checked, Fix, Mark, Report
-from accumlint.reported import finding_report, mark_of, remark_report
-from accumlint.sifting import Matched, about_ignores, is_sure, selection, sifted
-from accumlint.source import UndecodableSource, is_opaque
-from accumlint.text import Text
+from accumlint.diagnostics.report_builder import finding_report, mark_of, remark_report
+from accumlint.diagnostics.suppression_filter import (
+    Matched,
+    about_ignores,
+    is_sure,
+    selection,
+    sifted,
+)
+from accumlint.files import prefilter
+from accumlint.files.regular import SETTINGS, contents
+from accumlint.files.source import UndecodableSource, is_opaque
+from accumlint.inputs import document as texts
+from accumlint.inputs import testcode
+from accumlint.inputs.discovery import Target
+from accumlint.inputs.document import Text
+from accumlint.registry import packs
+from accumlint.results.report import Backward, Checked, Fix, Mark, Report
 
 if TYPE_CHECKING:
-    from accumlint.cache import Cache
-    from accumlint.placing import Known
+    from accumlint.diagnostics.location import Known
+    from accumlint.inputs.cache import Cache
     from accumlint.reading.program import Program, Source
     from accumlint.reading.project import Project
+    from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Rule
-    from accumlint.score import Loop
     from accumlint.tracing import Exploration
 
 T = TypeVar("T")
@@ -138,24 +146,24 @@ def _ahead(
     """What a glance told of files, by path, and where the results come from of those that other processes check."""
     if len(targets) < 2:
         return {}, {}
-    from accumlint import spreading
+    from accumlint.files import parallel
 
     glances = ((target.file, _glance(target)) for target in targets)
     glanced = {file: checked for file, checked in glances if checked}
     hot = [target for target in targets if target.file not in glanced]
-    count = spreading.processes(jobs, len(hot))
+    count = parallel.processes(jobs, len(hot))
     if count == 1:
         return glanced, {}
     # What every process needs is imported before there are several; `offers` as soon as one finding may be mended.
-    for name in ("judge", "offers", "reading", "tracing"):
+    for name in ("diagnostics.judge", "diagnostics.fix_selection", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
-    spread = spreading.Spread(hot, lambda target: _done(target, shared), count, _size)
+    spread = parallel.Spread(hot, lambda target: _done(target, shared), count, _size)
     results = stack.enter_context(spread).results()
 
     def told() -> Iterator[_Done]:
         for target, result in zip(hot, results, strict=True):
-            if isinstance(result, spreading.Died):
+            if isinstance(result, parallel.Died):
                 message = "the process that checked this is gone; please report it with this file"
                 yield _Done(_failed(target, Problem(target.shown, message, Kind.FAULT)))
             else:
@@ -202,7 +210,7 @@ def read(target: Target, work: Callable[[bytes, Target], T]) -> T | Problem:
 def check_settings(settings: Settings) -> Iterator[Checked]:
     """What is wrong with the rules that each file of the settings names, for the files where anything is."""
     if not all(map(packs.is_selector, settings.selectors)):
-        from accumlint.mentions import in_settings
+        from accumlint.diagnostics.rule_references import in_settings
 
         # A misspelt selection must not leave out the very rule that would say so.
         rules = [r for r in packs.select(ignored=settings.ignore).rules if r.meta]
@@ -301,7 +309,8 @@ class Shared:
         )
 
     def _findings(self, source: Source, settings: Settings) -> Iterator[tuple[str, int, int]]:
-        from accumlint import judge, reading, tracing
+        from accumlint import reading, tracing
+        from accumlint.diagnostics import judge
 
         try:
             program = reading.read("\n".join(source.lines), source.path, self.project)
@@ -316,7 +325,8 @@ class Shared:
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
-    from accumlint import coverage, judge, placing, reading, suppress, tracing
+    from accumlint import reading, tracing
+    from accumlint.diagnostics import coverage, judge, location, suppression
 
     shared.characters += len(text.text)
     start = time.process_time()
@@ -326,14 +336,14 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         return _unreadable(target, problem.message, text.line(problem.line))
     left = max(0.5, SECONDS - (time.process_time() - start))
     exploration = tracing.explore(program, shared.project, left)
-    suppressions = suppress.read(text.text)
+    suppressions = suppression.read(text.text)
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
     broken: dict[Rule, BaseException] = {}
     judged = judge.judge(program, exploration, asked, broken)
     placed = list(
-        placing.placed(
+        location.placed(
             judged,
             program,
             exploration.leads,
@@ -396,9 +406,9 @@ def _counted(checked: Checked) -> Checked:
 
 def _check_comments(text: Text, data: bytes, target: Target) -> Checked:
     """What is wrong with the ignores of a file without a training loop."""
-    from accumlint import suppress
+    from accumlint.diagnostics import suppression
 
-    reports = list(about_ignores(suppress.read(text.text), {}, text, target))
+    reports = list(about_ignores(suppression.read(text.text), {}, text, target))
     return Checked(target.shown, *sifted(reports, data, target))
 
 
@@ -424,24 +434,25 @@ def _offered(examined: Examined) -> Iterator[tuple[int, Fix | None]]:
     ]
     if not fixable:
         return
-    from accumlint import judge, offers, reading, tracing
+    from accumlint import reading, tracing
+    from accumlint.diagnostics import fix_selection, judge
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
     judged = [f for f in examined.judged if f.rule in rules]
     judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
-    before = offers.health(judged, exploration)
+    before = fix_selection.health(judged, exploration)
 
-    def examine(text: str) -> offers.Health | None:
+    def examine(text: str) -> fix_selection.Health | None:
         try:
             changed = reading.read(text, program.path, project)
         except reading.UnreadableSource:
             return None
         explored = tracing.explore(changed, project, SECONDS)
-        return offers.health(judge.judge(changed, explored, rules, {}), explored)
+        return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
-    found = offers.offers([finding for _, finding in fixable], program, before, examine)
+    found = fix_selection.offers([finding for _, finding in fixable], program, before, examine)
     yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=True))
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accumlint.confirming.fates import ranges
-from accumlint.confirming.measuring import Unmeasurable, measured
+from accumlint.confirming.measurement import Unmeasurable, measured
 from accumlint.confirming.result import Pass, Update
+from accumlint.confirming.symptoms.microbatch_outcomes import ranges
 
 __all__ = [
     "TOLERANCES",
@@ -87,8 +87,8 @@ def assert_large_batch_equivalent(
     import torch
     from torch import nn
 
-    from accumlint.confirming.child.large import LargeBatch
-    from accumlint.confirming.child.notes import Settings
+    from accumlint.confirming.harness.recording.large_batch import LargeBatch
+    from accumlint.confirming.harness.recording.notes import Settings
 
     models = [model] if isinstance(model, nn.Module) else list(model)
     parameters = [p for one in models for p in one.parameters()]
@@ -139,8 +139,8 @@ def assert_page(rule: str) -> None:
     Raises:
         AssertionError: naming what is missing or not expected, and a page that has no such blocks.
     """
-    from accumlint import packs
-    from accumlint.examples import blocks, markers
+    from accumlint.registry import packs
+    from accumlint.registry.examples import blocks, markers
 
     entry = packs.find(rule)
     page = packs.rule(entry).page()
@@ -156,11 +156,11 @@ def assert_page(rule: str) -> None:
 
 
 def _hold(source: str, shown: str, rules: tuple[str, ...]) -> None:
-    from accumlint import packs
     from accumlint.check import check_bytes
     from accumlint.config import Settings
-    from accumlint.discovery import Target
-    from accumlint.examples import markers
+    from accumlint.inputs.discovery import Target
+    from accumlint.registry import packs
+    from accumlint.registry.examples import markers
 
     packs.require(rules)
     target = Target(shown, os.path.abspath(shown), Settings(Path.cwd(), select=rules))

@@ -35,10 +35,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from accumlint import check, packs
+from accumlint import check
 from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.report import Report
+from accumlint.inputs.discovery import Target
+from accumlint.registry import packs
+from accumlint.results.report import Report
 
 NEAR = 60
 Scopes: TypeAlias = Sequence[tuple[int, int]]

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from accumlint import config, fixing, packs
-from accumlint import text as texts
+from accumlint import config, fixing
 from accumlint.check import Shared, check_bytes
-from accumlint.discovery import Target, find
-from accumlint.report import Checked, Report
-from accumlint.source import decode, encode, parsed
-from accumlint.text import edited
+from accumlint.files.source import decode, encode, parsed
+from accumlint.inputs import document as texts
+from accumlint.inputs.discovery import Target, find
+from accumlint.inputs.document import edited
+from accumlint.registry import packs
+from accumlint.results.report import Checked, Report
 
 # A file that takes longer is left, and counted.
 SECONDS = 120

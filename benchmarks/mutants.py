@@ -1,7 +1,7 @@
 """Changes rules or tracing in one place at a time, and counts the changes that the fixtures notice.
 
     python benchmarks/mutants.py rules/acc*.py
-    python benchmarks/mutants.py --every 3 accumlint/tracing/guards.py accumlint/tracing/losses.py
+    python benchmarks/mutants.py --every 3 accumlint/tracing/control/guards.py accumlint/tracing/gradients/losses.py
 
 A change is noticed when a fixture tells other findings than before, offers other fixes, or comes to no end. Only
 fixtures that reach the changed line are asked, and at most `--most` of them: of a rule its own, then those without any
@@ -112,7 +112,9 @@ class Subject:
 
     def told(self) -> Told:
         """The findings that the fixture's test sees, of the rules as they are now."""
-        from accumlint import judge, packs, tracing
+        from accumlint import tracing
+        from accumlint.diagnostics import judge
+        from accumlint.registry import packs
         from accumlint.rule import Confidence
 
         if self.program is None:
@@ -212,7 +214,7 @@ def _judged(mutant: Mutant, subjects: Sequence[Subject], kept: frozenset[str], s
         if name.startswith("accumlint_rules" if in_rules else "accumlint") and name not in kept:
             del sys.modules[name]
     if in_rules:
-        from accumlint import packs
+        from accumlint.registry import packs
 
         for cached in (packs.rule, packs.everything):
             cached.cache_clear()

@@ -34,11 +34,13 @@ from document import around, put
 from peers import Pair, PeerError, compare
 from stopwatch import STAGES, pipeline
 
-from accumlint import check, discovery, prefilter
+from accumlint import check
+from accumlint.common.problem import Kind
 from accumlint.config import Options
-from accumlint.discovery import Target
-from accumlint.problem import Kind
-from accumlint.report import Checked
+from accumlint.files import prefilter
+from accumlint.inputs import discovery
+from accumlint.inputs.discovery import Target
+from accumlint.results.report import Checked
 
 # One finding, so that all that is imported late is there before the clock starts.
 WARM = b"""

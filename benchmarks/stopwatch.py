@@ -8,8 +8,10 @@ from time import process_time
 from typing import ParamSpec, TypeVar
 from unittest.mock import patch
 
-from accumlint import judge, reading, source, tracing
-from accumlint.reading.parts import Class, Function
+from accumlint import reading, tracing
+from accumlint.diagnostics import judge
+from accumlint.files import source
+from accumlint.reading.ir import Class, Function
 from accumlint.reading.program import Program
 
 STAGES: tuple[str, ...] = ("parse", "lower", "trace", "judge", "positions", "rest")

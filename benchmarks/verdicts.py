@@ -19,15 +19,16 @@ from pathlib import Path
 
 from accuracy import Loop, judged, loops, scopes_of, sources
 
-from accumlint import check, packs
+from accumlint import check
 from accumlint.check import Examined, Shared
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
+from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, planned, question
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.confirming.session import confirm
-from accumlint.discovery import Target
+from accumlint.inputs.discovery import Target
+from accumlint.registry import packs
 from accumlint.tracing import trace as t
 
 # A rule for each question about the gradient that is applied and about who applies it: is it a multiple of the large

@@ -10,14 +10,16 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from accumlint import accuracy, config, packs, showing
-from accumlint.discovery import Target
-from accumlint.drawing.loops import svg
-from accumlint.problem import Misuse
+from accumlint import config
+from accumlint.common.problem import Misuse
+from accumlint.drawing import traced_loops
+from accumlint.drawing.loops_page import svg
+from accumlint.inputs.discovery import Target
 from accumlint.reading.frameworks import CONTRACTS
-from accumlint.reporting.pages import sentence
+from accumlint.registry import accuracy, packs
+from accumlint.reporting.rule_pages import sentence
+from accumlint.results.diagram import Loop, story
 from accumlint.rule import Rule
-from accumlint.score import Loop, story
 
 DOCS = Path(__file__).parents[1] / "docs"
 RULES, PICTURES = DOCS / "rules", DOCS / "rules" / "pictures"
@@ -79,7 +81,7 @@ def _picture(source: str, name: str) -> str:
     """The loop of an example as a picture, "" where there is nothing to see."""
     target = Target("example.py", "/example.py", config.Settings(Path("/"), select=("ALL",)))
     try:
-        loops = showing.show(source.encode(), target).loops
+        loops = traced_loops.show(source.encode(), target).loops
     except Misuse:
         return ""
     if not loops or not loops[0][0].score.measures:

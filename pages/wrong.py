@@ -21,11 +21,11 @@ from generate import SCHEMES, in_scheme, picture
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from accumlint.confirming.pictures import arrows
+from accumlint.confirming.reports.figures import arrows
 from accumlint.confirming.result import Update
+from accumlint.drawing.components import placed, standalone
 from accumlint.drawing.markup import Markup, element
 from accumlint.drawing.markup import picture as drawing
-from accumlint.drawing.parts import placed, standalone
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURES = DOCS / "wrong.md", DOCS / "pictures"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Binary,
     Call,

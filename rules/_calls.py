@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Insert, Move, Verb, Where
-from accumlint.reading.parts import Attr, Call, Expr, Name, Node, dotted
+from accumlint.reading.ir import Attr, Call, Expr, Name, Node, dotted
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Run, Step, Update
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Replace, Verb
-from accumlint.reading.names import is_length
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Augment,
@@ -24,6 +23,7 @@ from accumlint.reading.parts import (
     walk,
     walk_expr,
 )
+from accumlint.reading.names import is_length
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Backward, Window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.parts import Attr, Call, Const, Expr, For, Name, Sequence
+from accumlint.reading.ir import Attr, Call, Const, Expr, For, Name, Sequence
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 

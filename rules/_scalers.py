@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.reading.frameworks import CLIPS
+from accumlint.reading.ir import Call, For, If, Name, Node, render, walk
 from accumlint.reading.names import is_clip
-from accumlint.reading.parts import Call, For, If, Name, Node, render, walk
 from accumlint.reading.program import Program
 
 from ._calls import receiver_of

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
-from accumlint.reading.names import role_of
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Argument,
     Assign,
     Attr,
@@ -32,11 +31,12 @@ from accumlint.reading.parts import (
     walk,
     walk_expr,
 )
+from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
 from ._boundaries import loop_leading_to, remainders
-from ._standing import stands_for
+from ._definitions import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.editing import Enclose, Import, Rename, Verb
 from accumlint.reading.frameworks import is_chance
-from accumlint.reading.parts import Call, For, Name, dotted
+from accumlint.reading.ir import Call, For, Name, dotted
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 

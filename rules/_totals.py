@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Assign, Attr, Name, dotted, walk_expr
+from accumlint.reading.ir import Assign, Attr, Name, dotted, walk_expr
 from accumlint.reading.program import Program
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace, Verb
-from accumlint.reading.parts import Binary, render
+from accumlint.reading.ir import Binary, render
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
 

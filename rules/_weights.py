@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+from accumlint.reading.ir import Call, Const
 from accumlint.reading.names import is_weight
-from accumlint.reading.parts import Call, Const
 from accumlint.tracing.trace import (
     ELEMENTS,
     Backward,
@@ -28,8 +28,10 @@ _SCALE_FREE = (
 )  # fmt: skip
 
 
-def steady_windows(trace: Trace) -> Iterator[Window]:
+def steady_windows(trace: Trace, *, rescaled: bool = False) -> Iterator[Window]:
     """The steady windows of several micro-batches whose size of update the loss alone decides.
+
+    With `rescaled`, those whose gradients the loop itself divides by the window's length instead.
 
     A window that holds gradients of an earlier step, that is rescaled by hand or goes past its framework's backward has
     another cause, which has a rule of its own or is none. So has a loss whose forward was not seen.
@@ -42,8 +44,9 @@ def steady_windows(trace: Trace) -> Iterator[Window]:
             continue
         start = window.between[0].index
         carried = any(c.backward.index < start for c in window.contributions)
-        rescaled = any(not rescale.reduced for rescale in window.of(Rescale))
-        if window.of(Forward) and not carried and not rescaled:
+        factors = [rescale.factor for rescale in window.of(Rescale) if not rescale.reduced]
+        fits = factors == [Fraction(1, len(window.microbatches))] if rescaled else not factors
+        if window.of(Forward) and not carried and fits:
             yield window
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,

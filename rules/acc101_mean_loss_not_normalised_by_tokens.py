@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+<<<<<<< HEAD
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
+=======
+from accumlint.reading.frameworks import COUNTED_LOSSES
+from accumlint.reading.ir import Call, dotted
+from accumlint.reading.program import Program
+from accumlint.reading.targets import (
+    STRONG,
+    Evidence,
+    Kind,
+    is_loss_function,
+    leaves_labels_out,
+    weight,
+)
+from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
+>>>>>>> main
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
-from ._labels import leaves_labels_out
 from ._weights import applied, divisions, steady_windows
 
 
@@ -74,11 +88,14 @@ class MeanLossNotNormalisedByTokens(Rule):
     A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
     ACC106.
 
-    The finding is `certain` when the file shows that labels are left out: it pads, or it writes or looks for the
-    ignored value. It is `likely` for a loss that a model works out of labels of which some are set to -100, for a mean
-    over what a mask picks, and for a sum that is divided by another one over the micro-batch's own data. An
-    `ignore_index` alone is `possible` only, since many models name one and are trained on full rows. Class weights
-    make the count differ by a little, and the finding a warning.
+    Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
+    files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
+    speak for it; blocks of one length, rows drawn from a stream, one label for each row speak against it. Each piece
+    is listed with its place. The finding is `certain` when the mean itself is seen and the evidence is strong, `likely`
+    when the loss comes out of the model and has a target for every position, for a mean over what a mask picks, and
+    for a sum that is divided by another one over the micro-batch's own data. It is `possible` when a loss per position
+    is all that is known: `accumlint confirm --run` then measures how much the counts differ on the real data. Class
+    weights make the count differ by a little, and the finding a warning.
 
     When the fix is not offered: always, since the count of a window must be known before its first backward. The
     suggestion is the window of the good example.
@@ -104,30 +121,75 @@ class MeanLossNotNormalisedByTokens(Rule):
     symptom = Symptom.WEIGHTS
 
     def check(self, trace: Trace) -> Iterator[Finding]:
-        for window in steady_windows(trace):
+        for window in weighted_the_same(trace):
             uneven = [c for c in window.contributions if is_uneven(c)]
-            # What is divided twice (ACC103) weighs every micro-batch the same as well.
-            if not uneven or divisions(trace, window) not in (1, 2):
+            unseen = [c for c in window.contributions if may_be_uneven(trace.program, c)]
+            if not uneven and not unseen:
                 continue
-            first = uneven[0]
+            evidence = trace.program.evidence
+            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(evidence)
+            if sure is None:
+                continue
+            first = (uneven or unseen)[0]
             by_weight = "weight" in first.varies
-            # Whoever ignores -1 is heard only where labels are set to it.
-            set_by_hand = "ignore_index=-1`" in first.varies or first.varies == MARKED
-            shown = by_weight or set_by_hand or leaves_labels_out(trace.program)
-            by_custom = first.varies in (OF_A_MODEL, MARKED)
-            sure = Confidence.LIKELY if by_custom else Confidence.CERTAIN
-            if not shown and any(is_counted(c) or is_picked(c) for c in uneven):
-                shown, sure = True, Confidence.LIKELY
             yield self.at(
                 first.backward,
-                f"`{first.backward.loss}` weighs every micro-batch the same, although the count "
-                f"behind its mean differs ({_counted(first)})",
-                confidence=sure if shown else Confidence.POSSIBLE,
+                f"`{first.backward.loss}` weighs every micro-batch the same, although "
+                + (
+                    f"the count behind its mean differs ({_counted(first)})"
+                    if uneven
+                    else "the numbers of targets behind it may differ"
+                ),
+                confidence=sure,
                 severity=Severity.WARNING if by_weight else Severity.ERROR,
                 window=window,
+                related=[Related(e.part, e.row.says) for e in evidence],
                 applied=applied(window),
                 expected=by_counts(window),
             )
+
+
+def weighted_the_same(trace: Trace) -> Iterator[Window]:
+    """The windows whose micro-batches weigh 1/N each: by a divided loss, or by gradients that are divided in the end.
+
+    What is divided twice (ACC103) weighs every micro-batch the same as well.
+    """
+    for window in steady_windows(trace):
+        if divisions(trace, window) in (1, 2):
+            yield window
+    for window in steady_windows(trace, rescaled=True):
+        if divisions(trace, window) == 0:
+            yield window
+
+
+def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) -> Confidence:
+    """How sure it is that counts differ where a mean was seen that leaves some labels out."""
+    varies = uneven[0].varies
+    told = weight(evidence)
+    if "weight" in varies or varies == MARKED or "ignore_index=-1`" in varies:
+        # Whoever ignores -1 is heard only where labels are set to it.
+        return Confidence.LIKELY if varies == MARKED else Confidence.CERTAIN
+    if varies == OF_A_MODEL:
+        # What a model does with its labels is not seen.
+        return of_what_is_told(evidence) or Confidence.POSSIBLE
+    if told >= STRONG and leaves_labels_out(evidence):
+        return Confidence.CERTAIN
+    if any(is_counted(c) or is_picked(c) for c in uneven):
+        return Confidence.LIKELY
+    return Confidence.POSSIBLE
+
+
+def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
+    """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all.
+
+    Labels that the file itself leaves out one by one are labels of positions.
+    """
+    if not any(e.row.kind is Kind.POSITION or (e.own and e.row.weight >= STRONG) for e in evidence):
+        return None
+    told = weight(evidence)
+    if told < 0:
+        return None
+    return Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
 
 
 def by_counts(window: Window) -> str:
@@ -163,3 +225,29 @@ def is_uneven(c: Contribution) -> bool:
     """
     elsewhere = c.divisor is not None and (c.divisor.kind in ("elements", "rows") or c.divisor.over)
     return c.reduction == "mean" and bool(c.varies) and not elsewhere
+
+
+def may_be_uneven(program: Program, c: Contribution) -> bool:
+    """True for a loss that comes out of the model, or is a mean of cross-entropies, and that no count has divided."""
+    if c.varies or c.divisor is not None or c.over:
+        return False
+    if c.reduction == "mean":
+        return isinstance(c.made, Call) and is_entropy(program, c.made)
+    from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
+    from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
+    return c.reduction == "unknown" and (from_model or from_criterion)
+
+
+def is_entropy(program: Program, call: Call) -> bool:
+    """True for `F.cross_entropy(…)` and for the call of a criterion that the file makes as one, with their own mean.
+
+    What an `ignore_index` leaves out is known to the trace.
+    """
+    named = dotted(call.func)
+    made = [value for value in program.assigned.get(named, ()) if isinstance(value, Call)]
+    return any(
+        dotted(c.func).rpartition(".")[2] in COUNTED_LOSSES
+        and c.keyword("reduction") is None
+        and c.keyword("ignore_index") is None
+        for c in (call, *made)
+    )

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.editing import Replace
+from accumlint.reading.ir import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
 from accumlint.reading.names import is_ranks
-from accumlint.reading.parts import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.names import is_of_plugin
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Augment,
@@ -20,6 +19,7 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
+from accumlint.reading.names import is_of_plugin
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from accumlint.editing import Replace
-from accumlint.reading.parts import Binary
+from accumlint.reading.ir import Binary
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+<<<<<<< HEAD
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
+=======
+from accumlint.reading.targets import leaves_labels_out
+from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+>>>>>>> main
 from accumlint.tracing.trace import Divisor, Trace
 
-from ._labels import leaves_labels_out
 from ._windows import typical_windows
 
 # A mask of this name leaves tokens out; any other one may be a weight that the loss is meant to have.
@@ -128,4 +132,4 @@ def sureness(trace: Trace, divisor: Divisor) -> Confidence:
     if "mask" in divisor.leaves_out:
         named = _OF_TOKENS.search(divisor.leaves_out)
         return Confidence.LIKELY if named else Confidence.POSSIBLE
-    return Confidence.CERTAIN if leaves_labels_out(trace.program) else Confidence.POSSIBLE
+    return Confidence.CERTAIN if leaves_labels_out(trace.program.evidence) else Confidence.POSSIBLE

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Before, Insert
-from accumlint.reading.parts import If, render
+from accumlint.reading.ir import If, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

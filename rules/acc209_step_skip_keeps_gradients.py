@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After
-from accumlint.reading.parts import Call, If, Node, dotted, walk_expr
+from accumlint.reading.ir import Call, If, Node, dotted, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Clear, Run, SkippedStep, Step, Trace

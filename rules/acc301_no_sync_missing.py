@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Attr, If, Node, render, walk
+from accumlint.reading.ir import Attr, If, Node, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

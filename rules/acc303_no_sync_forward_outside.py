@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.parts import Call, Expr, Node, With, dotted, walk
+from accumlint.reading.ir import Call, Expr, Node, With, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, NoSync, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.parts import Node, With
+from accumlint.reading.ir import Node, With
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Contribution, Forward, SyncFlag, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Assign, Attr, Call, Import, Name, Star, dotted, render
+from accumlint.reading.ir import Assign, Attr, Call, Import, Name, Star, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Binary, Call, dotted
+from accumlint.reading.ir import Binary, Call, dotted
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Backward, Contribution, Event, Reduce, Rescale, Run, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.parts import Call, Const, Node, Unary
+from accumlint.reading.ir import Call, Const, Node, Unary
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace, Window

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Insert
-from accumlint.reading.names import is_clearing
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,
@@ -19,6 +18,7 @@ from accumlint.reading.parts import (
     walk,
     walk_expr,
 )
+from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace

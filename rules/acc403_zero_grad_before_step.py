@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After
-from accumlint.reading.parts import Call, If, Node, dotted, render, walk
+from accumlint.reading.ir import Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Rescale, Step, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Sink
-from accumlint.reading.parts import Attr, Binary, Call, Name, render, walk_expr
+from accumlint.reading.ir import Attr, Binary, Call, Name, render, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
 from accumlint.tracing.trace import Add, Read, Trace

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Append
-from accumlint.reading.names import is_count, is_score
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Augment,
@@ -24,7 +23,12 @@ from accumlint.reading.parts import (
     walk,
     walk_expr,
 )
+<<<<<<< HEAD
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
+=======
+from accumlint.reading.names import is_count, is_score
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
+>>>>>>> main
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
 from ._boundaries import loop_of

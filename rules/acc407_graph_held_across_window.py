@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import DropArgument
+from accumlint.reading.ir import Attr, Call, Do, Name, dotted, walk, walk_expr
 from accumlint.reading.names import role_of
-from accumlint.reading.parts import Attr, Call, Do, Name, dotted, walk, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
 from accumlint.reading.names import CLEARS
-from accumlint.reading.parts import Attr, Call, Raise, Stmt, Try, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
 from accumlint.tracing.trace import Backward, Clear, Run, Skip, Step, Trace, Window

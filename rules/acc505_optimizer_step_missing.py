@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from accumlint.reading.ir import Attr, Call, If, Node, dotted, render, walk
 from accumlint.reading.names import role_of
-from accumlint.reading.parts import Attr, Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Event, Run, Step, Trace

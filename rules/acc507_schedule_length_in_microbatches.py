@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.reading.ir import Attr, Call, Expr, For, Function, dotted, render, walk
 from accumlint.reading.names import role_of
-from accumlint.reading.parts import Attr, Call, Expr, For, Function, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Run, Schedule, Thing, Trace, Window

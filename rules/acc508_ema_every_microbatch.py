@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
-from accumlint.reading.parts import Assign, Call, dotted, render
+from accumlint.reading.ir import Assign, Call, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

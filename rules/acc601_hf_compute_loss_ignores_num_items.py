@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.editing import After, Before, Insert, Replace
-from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.names import is_steps
 from accumlint.reading.parts import (
     Argument,
     Assign,
@@ -28,6 +25,10 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
+
+from accumlint.editing import After, Before, Insert, Replace
+from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Replace
-from accumlint.reading.parts import Attr, Call, Function, If, dotted, walk
+from accumlint.reading.ir import Attr, Call, Function, If, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Trace

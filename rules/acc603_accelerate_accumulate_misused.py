@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.reading.parts import Attr, Call, Name, dotted, render
+from accumlint.reading.ir import Attr, Call, Name, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Accumulate, Backward, Event, Forward, Run, Step, Thing, Trace

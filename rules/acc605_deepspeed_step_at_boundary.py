@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.reading.parts import Attr, Call, Node, render, walk_expr
+from accumlint.reading.ir import Attr, Call, Node, render, walk_expr
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Delete, Replace
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Augment,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Move
-from accumlint.reading.parts import Attr, Name, With, dotted, walk_expr
+from accumlint.reading.ir import Attr, Name, With, dotted, walk_expr
 from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Trace
 

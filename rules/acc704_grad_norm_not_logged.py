@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.parts import Assign, Do, Expr, Name, dotted
+from accumlint.reading.ir import Assign, Do, Expr, Name, dotted
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Finding, Rule, Severity
 from accumlint.tracing.trace import Clip, Norm, Trace

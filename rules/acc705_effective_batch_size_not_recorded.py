@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.names import is_steps
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Attr,
     Binary,
     Call,
@@ -21,11 +20,12 @@ from accumlint.reading.parts import (
     dotted,
     walk_expr,
 )
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Trace, Window
 
-from ._standing import stands_for
+from ._definitions import stands_for
 from ._windows import accumulating_windows
 
 _MICRO_BATCH = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.parts import (
+from accumlint.reading.ir import (
     Argument,
     Assign,
     Attr,
@@ -25,7 +25,7 @@ from accumlint.reading.program import Program
 from accumlint.rule import Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Forward, Trace, Window
 
-from ._standing import stands_for
+from ._definitions import stands_for
 from ._windows import accumulating_windows
 
 _BATCH_NORM = re.compile(r"^(Lazy|Sync|Synchronized)?BatchNorm([123]d|\dd)?(Act\dd)?$|^ABN$")

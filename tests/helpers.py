@@ -9,10 +9,10 @@ from pathlib import Path
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.examples import ORDER as ORDER
-from accumlint.examples import blocks as blocks
-from accumlint.examples import markers as markers
+from accumlint.inputs.discovery import Target
+from accumlint.registry.examples import ORDER as ORDER
+from accumlint.registry.examples import blocks as blocks
+from accumlint.registry.examples import markers as markers
 
 ROOT = Path(__file__).parents[1]
 

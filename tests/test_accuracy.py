@@ -12,8 +12,8 @@ from conftest import Run
 from helpers import FLAGGED, LOOP, ROOT
 from readers import table_rows
 
-from accumlint import accuracy, packs
-from accumlint.accuracy import Accuracy
+from accumlint.registry import accuracy, packs
+from accumlint.registry.accuracy import Accuracy
 
 FIGURES: dict[str, dict[str, int]] = json.loads((ROOT / "rules" / "accuracy.json").read_text())
 LABELS = """

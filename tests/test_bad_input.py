@@ -176,7 +176,7 @@ def test_a_fault_of_ours_names_the_file_and_the_run_goes_on(
 
     (tmp_path / "a.py").write_text("# break down\n")
     (tmp_path / "b.py").write_text(LOOP)
-    monkeypatch.setattr("accumlint.prefilter.may_train", break_down)
+    monkeypatch.setattr("accumlint.files.prefilter.may_train", break_down)
     ran = run("check")
     assert ran.err.startswith("a.py: accumlint failed here")
     assert "RecursionError: too deep" in ran.err

@@ -16,7 +16,7 @@ from conftest import Run
 from helpers import LOOP, ROOT
 
 from accumlint import config
-from accumlint.cache import TAG
+from accumlint.inputs.cache import TAG
 
 HELPER = """\
 def backward(loss, steps):

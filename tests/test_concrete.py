@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from accumlint.reading.concrete import older
+from accumlint.reading.concrete_syntax import older
 
 # A statement, and what is left of it.
 NEWER = {

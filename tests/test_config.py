@@ -12,7 +12,8 @@ import pytest
 from conftest import Run
 from helpers import LOOP, ROOT
 
-from accumlint import judge, keys
+from accumlint.config import setting_keys
+from accumlint.diagnostics import judge
 from accumlint.rule import Confidence, Finding
 
 if sys.version_info >= (3, 11):
@@ -196,7 +197,7 @@ def test_the_published_schema_is_the_settings_own(run: Run) -> None:
     assert (ROOT / "docs" / "settings.schema.json").read_text(encoding="utf-8") == printed
     schema = json.loads(printed)
     jsonschema.Draft7Validator.check_schema(schema)
-    assert list(schema["properties"]) == list(keys.KEYS)
+    assert list(schema["properties"]) == list(setting_keys.KEYS)
 
 
 @pytest.mark.parametrize("table", [table for table, _ in (*MISTAKES[:-1], *EFFECTS)])
@@ -205,7 +206,7 @@ def test_the_schema_refuses_what_is_refused_for_its_form(
 ) -> None:
     configure(tmp_path, table)
     held = tomllib.loads(table)
-    validator = jsonschema.Draft7Validator(keys.schema())
+    validator = jsonschema.Draft7Validator(setting_keys.schema())
     valid = next(validator.iter_errors(held), None) is None  # pyright: ignore[reportUnknownMemberType]
     told = run("config").err
     # Whether a file is there is more than its form.
@@ -264,11 +265,11 @@ def test_findings_below_the_least_confidence_are_not_shown(
         found = real(*arguments)  # pyright: ignore[reportArgumentType]
         return [dataclasses.replace(f, confidence=Confidence.POSSIBLE) for f in found]
 
-    monkeypatch.setattr("accumlint.judge.judge", unsure)
+    monkeypatch.setattr("accumlint.diagnostics.judge.judge", unsure)
     assert run("check").code == 0
     assert run("check", "--min-confidence", "possible").code == 1
     configure(tmp_path, "min-confidence = 'possible'")
 
 
 def test_the_words_for_confidence_are_the_engine_s() -> None:
-    assert set(keys.CONFIDENCES) == {confidence.value for confidence in Confidence}
+    assert set(setting_keys.CONFIDENCES) == {confidence.value for confidence in Confidence}

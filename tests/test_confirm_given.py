@@ -13,15 +13,15 @@ from accumlint.config import Settings
 from accumlint.confirming.evidence import deciding, roots
 from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
+from accumlint.confirming.pipeline import Asked, confirm, gathered
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.confirming.session import Asked, confirm, gathered
-from accumlint.discovery import Target
+from accumlint.inputs.discovery import Target
 
 torch = pytest.importorskip("torch")
 
-from accumlint.confirming.child.batches import Data  # noqa: E402 (it needs torch)
-from accumlint.confirming.child.given import Fed, Kept, Partly, given  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
+from accumlint.confirming.harness.setup_objects import Fed, Kept, Partly, given  # noqa: E402 (so does this)
 
 pytestmark = pytest.mark.torch
 

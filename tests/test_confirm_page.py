@@ -10,9 +10,9 @@ import confirmed
 import pytest
 from documents import everything, read
 
-from accumlint.confirming.fates import fates, holding, story
-from accumlint.confirming.page import page
+from accumlint.confirming.reports.html_report import page
 from accumlint.confirming.result import Confirmation, Control, Moment
+from accumlint.confirming.symptoms.microbatch_outcomes import fates, holding, story
 
 SOURCE = "\n".join(f"    line_{number} = None" for number in range(1, 100))
 WHOLE = page(confirmed.ALL, {"train.py": SOURCE})

@@ -14,7 +14,7 @@ import pytest
 from helpers import ROOT
 
 from accumlint.confirming import result
-from accumlint.confirming.record import record
+from accumlint.confirming.reports.json_report import record
 
 
 def refuse(constant: str) -> None:

@@ -11,10 +11,10 @@ import pytest
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
+from accumlint.confirming.pipeline import Asked, confirm, gathered
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.confirming.session import Asked, confirm, gathered
-from accumlint.discovery import Target
+from accumlint.inputs.discovery import Target
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

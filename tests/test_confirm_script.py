@@ -19,7 +19,7 @@ from helpers import ROOT
 pytest.importorskip("torch")
 from torch.utils.data import DataLoader
 
-from accumlint.confirming.owned import concerned
+from accumlint.confirming.user_script_measurement import concerned
 
 pytestmark = pytest.mark.torch
 Back: TypeAlias = "Callable[[], None]"
@@ -302,7 +302,7 @@ COUNTED: dict[Callable[[Back], None], list[object]] = {
 def test_what_a_micro_batch_is(
     script: Callable[[Back], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accumlint.confirming.child.feeding import Counted
+    from accumlint.confirming.harness.recording.microbatch_counter import Counted
 
     seen: list[object] = []
     feed = Counted(0, lambda: seen.append("epoch"), lambda: None)

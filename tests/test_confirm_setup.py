@@ -73,8 +73,8 @@ def test_what_is_given_is_used(loop: str) -> None:
 def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) -> None:
     import torch
 
-    from accumlint.confirming.child.batches import Data
-    from accumlint.confirming.child.given import GivenError, given
+    from accumlint.confirming.harness.fakes.batches import Data
+    from accumlint.confirming.harness.setup_objects import GivenError, given
 
     cpu = torch.device("cpu")
     data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
@@ -87,8 +87,8 @@ def test_a_set_up_file_that_gives_nothing_says_why(text: str, tmp_path: Path) ->
 def test_what_is_left_open_is_made_up(tmp_path: Path) -> None:
     import torch
 
-    from accumlint.confirming.child.batches import Data
-    from accumlint.confirming.child.given import given
+    from accumlint.confirming.harness.fakes.batches import Data
+    from accumlint.confirming.harness.setup_objects import given
 
     cpu = torch.device("cpu")
     data = Data("rows", lambda _: 4, 8, 0, 0, cpu, torch.float64)
@@ -110,7 +110,7 @@ def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 def test_conditions_are_those_around_a_line() -> None:
-    from accumlint.confirming.asked import conditions, counts, gone_through
+    from accumlint.confirming.setup_template import conditions, counts, gone_through
 
     text = (
         "def train(model, loader, args):\n"

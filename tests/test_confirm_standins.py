@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accumlint.confirming.child.batches import Data  # noqa: E402 (it needs torch)
-from accumlint.confirming.child.networks import Model  # noqa: E402 (so does this)
-from accumlint.confirming.child.shapes import loose, other_words  # noqa: E402 (so does this)
-from accumlint.confirming.child.sharded import Reducing  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it needs torch)
+from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
+from accumlint.confirming.harness.fakes.networks import Model  # noqa: E402 (so does this)
+from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
 
 pytestmark = pytest.mark.torch
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import confirmed
 import pytest
 
-from accumlint.confirming.columns import figure
-from accumlint.confirming.fates import ranges
+from accumlint.confirming.reports.terminal_report import table
+from accumlint.confirming.reports.text_columns import figure
 from accumlint.confirming.result import Confirmation, Control, Regime, Verdict
-from accumlint.confirming.table import table
-from accumlint.reporting.look import Look
+from accumlint.confirming.symptoms.microbatch_outcomes import ranges
+from accumlint.reporting.terminal import Look
 
 PLAIN, ASCII, COLOR = Look(), Look(boxes=False), Look(color=True)
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accumlint.confirming.child.surroundings import without_cuda  # noqa: E402 (it needs torch)
+from accumlint.confirming.harness.environment import without_cuda  # noqa: E402 (it needs torch)
 from accumlint.confirming.launch import why  # noqa: E402 (it follows torch)
 
 pytestmark = pytest.mark.torch

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from accumlint import check, coverage, reading, tracing
+from accumlint import check, reading, tracing
+from accumlint.diagnostics import coverage
 
 HEAD = "import torch\nfrom lib import helper, work, adjust\n"
 LOOP = """

@@ -17,14 +17,16 @@ import pytest
 from documents import BROWSER, browse, everything, read
 from helpers import LOOP, ROOT
 
-from accumlint import check, config, discovery, showing
-from accumlint.confirming.page import page as confirmations
-from accumlint.drawing.loops import page as loops
-from accumlint.drawing.style import STYLE
-from accumlint.report import Checked
+from accumlint import check, config
+from accumlint.confirming.reports.html_report import page as confirmations
+from accumlint.drawing import traced_loops
+from accumlint.drawing.loops_page import page as loops
+from accumlint.drawing.stylesheet import STYLE
+from accumlint.inputs import discovery
 from accumlint.reporting import reporter
-from accumlint.reporting.look import Look
-from accumlint.score import Loop
+from accumlint.reporting.terminal import Look
+from accumlint.results.diagram import Loop
+from accumlint.results.report import Checked
 
 # One of each kind: several optimizers, several ranks, partial windows, nothing cleared, another file.
 SHOWN = (
@@ -47,12 +49,12 @@ def targets() -> list[discovery.Target]:
 
 
 def shown() -> list[Loop]:
-    held = (showing.show(Path(target.file).read_bytes(), target) for target in targets())
+    held = (traced_loops.show(Path(target.file).read_bytes(), target) for target in targets())
     return [paths[0] for file in held for paths in file.loops]
 
 
 def html_of(some: list[discovery.Target]) -> str:
-    results: list[Checked] = list(check.check(some, illustrate=showing.illustrate))
+    results: list[Checked] = list(check.check(some, illustrate=traced_loops.illustrate))
     return "\n".join(reporter("html")(results, Look(root=ROOT)))
 
 
@@ -235,7 +237,7 @@ def test_nothing_written_in_a_source_becomes_part_of_a_page(tmp_path: Path, kind
     file.write_text(HOSTILE)
     (target,), _ = discovery.find([str(file)], config.Options(isolated=True))
     told = {
-        "trace": lambda: loops([p[0] for p in showing.show(file.read_bytes(), target).loops]),
+        "trace": lambda: loops([p[0] for p in traced_loops.show(file.read_bytes(), target).loops]),
         "check": lambda: html_of([target]),
     }[kind]()
     names = {node.name for node in everything(told)}
@@ -246,7 +248,7 @@ def test_nothing_written_in_a_source_becomes_part_of_a_page(tmp_path: Path, kind
 
 
 def test_a_run_with_two_hundred_findings_is_a_page_that_can_be_opened() -> None:
-    (result,) = check.check(targets()[-1:], illustrate=showing.illustrate)
+    (result,) = check.check(targets()[-1:], illustrate=traced_loops.illustrate)
     report = result.reports[0]
     many = tuple(
         replace(report, file=f"/src/part{n // 5}.py", shown=f"part{n // 5}.py") for n in range(200)

@@ -6,7 +6,7 @@ import pytest
 
 from accumlint import reading
 from accumlint.editing.excerpt import excerpt
-from accumlint.reading.parts import Call, dotted
+from accumlint.reading.ir import Call, dotted
 from accumlint.reading.project import Project
 
 # A text in which the call of `step` is edited, and what is left of it.

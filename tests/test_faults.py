@@ -16,9 +16,9 @@ from conftest import Run
 from helpers import LOOP
 
 from accumlint import config, fixing
-from accumlint.discovery import Target
-from accumlint.nesting import too_deep
-from accumlint.patterns import compiled
+from accumlint.files.gitignore import compiled
+from accumlint.files.nesting import too_deep
+from accumlint.inputs.discovery import Target
 
 FIXABLE = """\
 from torch.nn.utils import clip_grad_norm_
@@ -274,8 +274,8 @@ def test_a_file_that_goes_meanwhile_is_told(
 ) -> None:
     (tmp_path / "a.py").write_text(LOOP)
     (tmp_path / "b.py").write_text(LOOP)
-    find = "accumlint.commands.check.find"
-    from accumlint.discovery import find as found
+    find = "accumlint.cli.commands.check.find"
+    from accumlint.inputs.discovery import find as found
 
     def find_and_lose(*arguments: object, **options: object) -> object:
         targets = found(*arguments, **options)  # pyright: ignore[reportArgumentType]

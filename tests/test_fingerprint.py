@@ -10,9 +10,9 @@ from helpers import LOOP
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.fingerprint import line_hashes
-from accumlint.report import Report
+from accumlint.inputs.discovery import Target
+from accumlint.results.fingerprint import line_hashes
+from accumlint.results.report import Report
 
 
 def reports(source: str) -> tuple[Report, ...]:

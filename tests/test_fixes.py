@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, blocks, findings, unmarked
 
-from accumlint import fixing, packs
+from accumlint import fixing
 from accumlint.config import Settings
-from accumlint.discovery import Target
 from accumlint.fixing import Fixed
-from accumlint.packs import Entry
+from accumlint.inputs.discovery import Target
+from accumlint.registry import packs
+from accumlint.registry.packs import Entry
 from accumlint.rule import Applicability
 
 FIXTURES = ROOT / "fixtures"

@@ -13,8 +13,8 @@ from conftest import Run
 from accumlint import fixing
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.source import encode
+from accumlint.files.source import encode
+from accumlint.inputs.discovery import Target
 
 # One defect with a safe fix, one with none, in the order of the lines.
 SOURCE = """\

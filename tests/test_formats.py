@@ -23,13 +23,14 @@ from readers import (
     table_rows,
 )
 
-from accumlint import keys, packs
-from accumlint.place import Place
-from accumlint.problem import Kind, Problem
-from accumlint.report import Backward, Cell, Checked, Edit, Fix, Mark, Report, Silenced
+from accumlint.common.place import Place
+from accumlint.common.problem import Kind, Problem
+from accumlint.config import setting_keys
+from accumlint.registry import packs
 from accumlint.reporting import reporter, schema
-from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative, repository
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Backward, Cell, Checked, Edit, Fix, Mark, Report, Silenced
 
 LOOK = Look(root=Path("/src"))
 HERE = Place(3, 5, 4, 9)
@@ -82,7 +83,7 @@ def told(name: str, *results: Checked, look: Look = LOOK) -> str:
 
 
 def test_every_format_can_be_asked_for() -> None:
-    for name in keys.FORMATS:
+    for name in setting_keys.FORMATS:
         assert callable(reporter(name))
         assert callable(reporter(name, statistics=True))
 
@@ -447,7 +448,7 @@ FORBIDDEN = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e-\u200f\u2028-\u20
 
 
 @pytest.mark.parametrize("file", HOSTILE)
-@pytest.mark.parametrize("name", keys.FORMATS)
+@pytest.mark.parametrize("name", setting_keys.FORMATS)
 def test_no_name_breaks_a_format(name: str, file: str) -> None:
     harmless = told(name, checked(report()), broken("b.py"))
     text = told(name, checked(report(file)), broken(file))

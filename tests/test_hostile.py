@@ -15,8 +15,8 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
-from accumlint.files import LARGEST, SETTINGS
-from accumlint.patterns import compiled
+from accumlint.files.gitignore import compiled
+from accumlint.files.regular import LARGEST, SETTINGS
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="makes links and pipes as Unix does")
 

@@ -14,13 +14,12 @@ import pytest
 from conftest import Run
 from helpers import LOOP, Ran
 
-from accumlint import keys
 from accumlint.check import check_bytes
-from accumlint.commands.watching import RUN
-from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.reporting.difference import difference
-from accumlint.reporting.look import Look
+from accumlint.cli.watch_mode import RUN
+from accumlint.config import Settings, setting_keys
+from accumlint.inputs.discovery import Target
+from accumlint.reporting.diff import difference
+from accumlint.reporting.terminal import Look
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
 
@@ -85,7 +84,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("statistics", [False, True], ids=["findings", "statistics"])
-@pytest.mark.parametrize("name", keys.FORMATS)
+@pytest.mark.parametrize("name", setting_keys.FORMATS)
 def test_no_format_prints_what_is_obeyed(run: Run, tree: Path, name: str, statistics: bool) -> None:
     ran = run("check", "--output-format", name, *(["--statistics"] if statistics else []))
     assert ran.code == 2
@@ -172,7 +171,7 @@ def test_a_diff_is_written_out_where_it_is_read(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     if where == "a terminal":
-        monkeypatch.setattr("accumlint.commands.checking._is_read", bool)
+        monkeypatch.setattr("accumlint.cli.check_run._is_read", bool)
     else:
         monkeypatch.setenv(where, "true")
     ran = run("check", "--diff", "--unsafe-fixes", "--show-fixes", "--color", "never")
@@ -218,13 +217,13 @@ def test_a_hover_shows_no_picture_of_a_message(tmp_path: Path) -> None:
     pytest.importorskip("lsprotocol", reason="the server needs pygls")
     from lsprotocol import types
 
-    from accumlint.server import answers
+    from accumlint.server import protocol
 
     checked = check_bytes(LOOP.encode(), Target("x.py", "/x.py", Settings(Path("/"))))
     evil = "`a` ![x](https://example.com/x.png) <img src=x> \x1b[31m"
     reports = [replace(report, message=evil, condition=evil) for report in checked.reports]
     here = types.Position(0, 0)
-    told = answers.hover(reports, types.Range(here, here)).contents
+    told = protocol.hover(reports, types.Range(here, here)).contents
     assert isinstance(told, types.MarkupContent)
     before, _, code = told.value.partition("```text")
     assert "`a`" in before

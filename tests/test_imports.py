@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 from helpers import LOOP, ROOT
 
-from accumlint import packs
+from accumlint.registry import packs
 
 # From the ground up: a file imports from its own floor and from those below.
 FLOORS = [
+<<<<<<< HEAD
     {
         "accumlint",
         "accumlint.files",
@@ -33,37 +34,22 @@ FLOORS = [
         "accumlint.spreading",
         "accumlint.stack",
     },
+=======
+    {"accumlint", "accumlint.common", "accumlint.files"},
+>>>>>>> main
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
-    {"accumlint.judge", "accumlint.narrate", "accumlint.placing", "accumlint.coverage"},
-    {
-        "accumlint.report",
-        "accumlint.score",
-        "accumlint.scoring",
-        "accumlint.fingerprint",
-        "accumlint.notebook",
-        "accumlint.suppress",
-        "accumlint.patterns",
-        "accumlint.plain",
-        "accumlint.packs",
-        "accumlint.examples",
-        "accumlint.accuracy",
-    },
-    {"accumlint.keys", "accumlint.text", "accumlint.baseline", "accumlint.changes"},
-    {"accumlint.config", "accumlint.offers"},
-    {"accumlint.discovery", "accumlint.mentions"},
-    {"accumlint.testcode"},
-    {"accumlint.cache"},
-    {"accumlint.reported"},
-    {"accumlint.sifting"},
+    {"accumlint.results", "accumlint.registry"},
+    {"accumlint.notebook", "accumlint.config"},
+    {"accumlint.inputs"},
+    {"accumlint.diagnostics"},
     {"accumlint.check"},
-    {"accumlint.fixing", "accumlint.ignoring", "accumlint.showing"},
+    {"accumlint.fixing"},
     {"accumlint.reporting", "accumlint.drawing"},
     {"accumlint.confirming", "accumlint.runtime"},
     {"accumlint.testing"},
     {"accumlint.server"},
-    {"accumlint.commands"},
     {"accumlint.cli"},
     {"accumlint.__main__"},
 ]
@@ -74,21 +60,28 @@ FOR_RULES = {
     "accumlint.tracing.trace",
     "accumlint.reading.names",
     "accumlint.reading.frameworks",
-    "accumlint.reading.parts",
+    "accumlint.reading.ir",
     "accumlint.reading.program",
+    "accumlint.reading.targets",
     "accumlint.editing",
 }
 # Who may import what comes from elsewhere.
 HEAVY = {
-    "click": {"accumlint.cli", "accumlint.commands"},
+    "click": {"accumlint.cli"},
     "libcst": {"accumlint.reading", "accumlint.editing"},
-    "pathspec": {"accumlint.patterns"},
+    "pathspec": {"accumlint.files"},
     "tomli": {"accumlint.config"},
     "lsprotocol": {"accumlint.server"},
     "pygls": {"accumlint.server"},
+<<<<<<< HEAD
     "watchfiles": {"accumlint.commands"},
     # Only in the processes that `confirm` and `run` start, and in tests that users write.
     "torch": {"accumlint.confirming", "accumlint.runtime", "accumlint.testing"},
+=======
+    "watchfiles": {"accumlint.cli"},
+    # Only in the processes that `confirm` starts, and in tests that users write.
+    "torch": {"accumlint.confirming", "accumlint.testing"},
+>>>>>>> main
 }
 ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
 RULES = sorted((ROOT / "rules").glob("*.py"))

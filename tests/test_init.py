@@ -10,7 +10,7 @@ from conftest import Run
 from readers import hook_entries
 
 from accumlint import config
-from accumlint.commands.init import HOOKS, TEMPLATE
+from accumlint.cli.commands.init import HOOKS, TEMPLATE
 
 PROJECT = '[project]\nname = "größe"\n'
 ADDED = f"\n[tool.accumlint]\n{TEMPLATE}"

@@ -12,8 +12,8 @@ from helpers import LOOP, ROOT, unmarked
 from readers import notebook_sources
 
 from accumlint import notebook as notebooks
-from accumlint.place import Place
-from accumlint.report import Edit, Fix
+from accumlint.common.place import Place
+from accumlint.results.report import Edit, Fix
 
 FIXTURES = ROOT / "fixtures"
 PLAIN = LOOP.replace("  # error: ACC102", "")

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from conftest import Run
 
-from accumlint import packs, reading
+from accumlint import reading
 from accumlint.check import Shared
+from accumlint.diagnostics.fix_selection import Health
 from accumlint.editing import After, Insert
-from accumlint.editing.roles import Standing, standing
-from accumlint.offers import Health
+from accumlint.editing.receivers import Standing, standing
+from accumlint.registry import packs
 
 HEAD = """\
 import torch

@@ -10,8 +10,8 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
-from accumlint import packs
-from accumlint.packs import Entry, UnknownSelector
+from accumlint.registry import packs
+from accumlint.registry.packs import Entry, UnknownSelector
 
 RULE = """\
 from accumlint.rule import Rule, Severity

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from helpers import ORDER, ROOT, blocks, findings, markers
 
-from accumlint import packs
-from accumlint.packs import Entry
+from accumlint.registry import packs
+from accumlint.registry.packs import Entry
 
 ENTRIES = packs.catalogue()
 

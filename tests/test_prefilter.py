@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accumlint.prefilter import trains
+from accumlint.files.prefilter import trains
 
 TEXTS = {
     "a call": ("loss.backward()\n", True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from itertools import count
 
-from accumlint.progress import Progress
+from accumlint.common.progress import Progress
 
 
 def told(visible: bool, seconds_a_file: float, files: int = 4) -> str:

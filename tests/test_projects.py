@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from accumlint.common.memo import Memory
 from accumlint.reading.imports import Imports
-from accumlint.remembering import Memory
 
 
 def found(importer: Path, path: str) -> Path | None:

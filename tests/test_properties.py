@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hypothesmith import from_grammar
 
 from accumlint.check import Examined, Shared, examine, room_to_recurse
+from accumlint.common.problem import Kind
 from accumlint.config import Settings
-from accumlint.discovery import Target
-from accumlint.problem import Kind
-from accumlint.reading import reducing
-from accumlint.source import lines, parsed
+from accumlint.files.source import lines, parsed
+from accumlint.inputs.discovery import Target
+from accumlint.reading import pruning
 
 FILES = sorted(
     file for file in (ROOT / "fixtures").glob("acc*/bad_*.py") if ".fixed" not in file.name
@@ -277,10 +277,10 @@ def test_the_reduced_file_tells_what_the_whole_one_does(
 ) -> None:
     source = file.read_text(encoding="utf-8") + "".join(map(_BESIDE.format, range(12)))
     whole = found(source, own(file))
-    monkeypatch.setattr(reducing, "LONG", 0)
+    monkeypatch.setattr(pruning, "LONG", 0)
     found.cache_clear()
     assert found(source, own(file)) == whole
-    silent = reducing.silent(parsed(source), lines(source))
+    silent = pruning.silent(parsed(source), lines(source))
     assert len(silent) >= 2 * 12
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from accumlint.place import Place
-from accumlint.problem import Kind, Problem
-from accumlint.report import Backward, Cell, Checked, Mark, Report
+from accumlint.common.place import Place
+from accumlint.common.problem import Kind, Problem
 from accumlint.reporting import reporter
-from accumlint.reporting.frame import frame
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.code_frame import frame
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Backward, Cell, Checked, Mark, Report
 
 PLAIN, ASCII, COLOR = Look(), Look(boxes=False), Look(color=True)
 

@@ -54,7 +54,8 @@ ACTS = {
 OTHERS = {
     "silences_the_recorder": (
         "undecided",
-        "the loop replaced `accumlint.confirming.child.recorder.Recorder.note`, so nothing that it noted counts",
+        "the loop replaced `accumlint.confirming.harness.recording.recorder.Recorder.note`, "
+        "so nothing that it noted counts",
     ),
     "sends_a_result": (
         "undecided",

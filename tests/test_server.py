@@ -17,7 +17,7 @@ from helpers import FLAGGED, LOOP
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from accumlint.server.opened import script
+from accumlint.server.open_file import script
 
 PLAIN = LOOP.replace("  # error: ACC102", "").replace("images", "größe_😀"[:5])
 DIVIDED = PLAIN.replace("loss.b", "(loss / accumulation_steps).b")

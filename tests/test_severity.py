@@ -7,7 +7,7 @@ from helpers import ROOT
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.discovery import Target
+from accumlint.inputs.discovery import Target
 
 LOOP = """\
 import torch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers import LOOP, ROOT, Ran
 
-from accumlint import spreading
+from accumlint.files import parallel
 
 BROKEN = "def (:\n    loss.backward()\n"
 
@@ -75,4 +75,4 @@ def test_a_process_that_dies_is_named_and_the_run_goes_on(tree: Path) -> None:
     ("asked", "items", "most"), [(1, 100, 1), (4, 2, 2), (4, 0, 1), (0, 15, 1)]
 )
 def test_no_more_processes_than_pay(asked: int, items: int, most: int) -> None:
-    assert spreading.processes(asked, items) <= most
+    assert parallel.processes(asked, items) <= most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accumlint.stack import with_room
+from accumlint.common.stack import with_room
 
 resource = pytest.importorskip("resource", reason="only Unix counts the pages that are touched")
 

@@ -8,10 +8,10 @@ pytest.importorskip("torch")
 
 import torch
 
-from accumlint.confirming.child.batches import Data
-from accumlint.confirming.child.settings import LOSS_LIKE, setting
-from accumlint.confirming.child.standins import Optimizer
-from accumlint.confirming.child.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.batches import Data
+from accumlint.confirming.harness.fakes.optimizers import Optimizer
+from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE, setting
 
 pytestmark = pytest.mark.torch
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
-from accumlint import suppress
 from accumlint.check import check_bytes
 from accumlint.config import Settings
-from accumlint.discovery import Target
+from accumlint.diagnostics import suppression
+from accumlint.inputs.discovery import Target
 
 CODE, NAME = "ACC102", "loss-not-divided"
 
@@ -77,7 +77,7 @@ CASES = {
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_each_way_to_write_an_ignore(source: str, end: str) -> None:
     line = 1 + source[: source.index("loss.backward")].count("\n")
-    suppressions = suppress.read(source.replace("\n", end) + end)
+    suppressions = suppression.read(source.replace("\n", end) + end)
     assert bool(suppressions.silencing(CODE, NAME, line)) == CASES[source]
 
 
@@ -95,7 +95,7 @@ REASONS = {
 
 @pytest.mark.parametrize("comment", REASONS)
 def test_an_ignore_may_give_its_reason(comment: str) -> None:
-    (ignore,) = suppress.read(comment).ignores
+    (ignore,) = suppression.read(comment).ignores
     assert ignore.reason == REASONS[comment]
 
 

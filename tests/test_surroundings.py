@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from accumlint import reading
-from accumlint.reading.parts import Name, walk
+from accumlint.reading.enclosing import normal
+from accumlint.reading.ir import Name, walk
 from accumlint.reading.project import Project
-from accumlint.reading.surroundings import normal
 
 # The node looked at is the name `here`.
 SOURCES = {

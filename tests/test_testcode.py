@@ -10,9 +10,10 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
-from accumlint import check, reading, testcode
+from accumlint import check, reading
 from accumlint.config import Settings
-from accumlint.discovery import Target
+from accumlint.inputs import testcode
+from accumlint.inputs.discovery import Target
 
 PATHS = [
     ("/repo/tests/train.py", True),

@@ -11,9 +11,9 @@ import pytest
 from conftest import Run
 from helpers import LOOP, ROOT
 
-from accumlint.reporting.look import Look
-from accumlint.reporting.loops import loops as text
-from accumlint.score import Beat, Loop, Measure, Score, folded, ranges
+from accumlint.reporting.loops_text import loops as text
+from accumlint.reporting.terminal import Look
+from accumlint.results.diagram import Beat, Loop, Measure, Score, folded, ranges
 
 RIGHT = LOOP.replace("loss.backward()", "(loss / accumulation_steps).backward()")
 TAIL = """\

@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, markers
 
-from accumlint import check, packs
+from accumlint import check
 from accumlint.check import Examined, Shared
+from accumlint.common.place import Place
 from accumlint.config import Settings
 from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
+from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Regime, Verdict
-from accumlint.confirming.session import confirm
-from accumlint.discovery import Target
-from accumlint.place import Place
-from accumlint.report import Mark, Report
+from accumlint.inputs.discovery import Target
+from accumlint.registry import packs
+from accumlint.results.report import Mark, Report
 from accumlint.rule import Applicability, Rule, Symptom
 
 pytest.importorskip("torch")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from accumlint.confirming.answers import Question
 from accumlint.confirming.evidence import Evidence, Undecided
 from accumlint.confirming.result import Control
+from accumlint.confirming.symptoms.answers import Question
 from accumlint.rule import Symptom
 
 _MENDED = {

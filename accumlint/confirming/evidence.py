@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.measuring import Unmeasurable, measured
+from accumlint.confirming.measurement import Unmeasurable, measured
 from accumlint.confirming.result import Pass
 
 # Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay

@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from accumlint.common.frozen import frozen
+from accumlint.common.problem import Misuse
 from accumlint.confirming import sandbox
-from accumlint.frozen import frozen
-from accumlint.problem import Misuse
-from accumlint.reporting.look import printable
+from accumlint.reporting.terminal import printable
 
 # What a child process inherits: where programs are, the language, and what torch and the GPUs need.
 _INHERITED = (
@@ -37,7 +37,7 @@ QUIET = {
 }  # fmt: skip
 
 # torchrun forks its ranks, so that torch is imported once for it and all of them.
-_RANK = Path(__file__).with_name("child") / "__main__.py"
+_RANK = Path(__file__).with_name("harness") / "__main__.py"
 
 
 @frozen

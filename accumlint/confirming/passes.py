@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 from accumlint.rule import Symptom
 
 STEPS = 4

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from accumlint.check import Examined
-from accumlint.confirming import clues
-from accumlint.confirming.folders import package, roots_of
+from accumlint.common.frozen import frozen
+from accumlint.common.place import Place
+from accumlint.confirming import run_hints
+from accumlint.confirming.import_roots import package, roots_of
 from accumlint.confirming.passes import Spec, Wish, passes
-from accumlint.discovery import Target
-from accumlint.frozen import frozen
-from accumlint.place import Place
-from accumlint.reading import parts as p
+from accumlint.inputs.discovery import Target
+from accumlint.reading import ir as p
 from accumlint.reading.program import Program
-from accumlint.report import Mark, Report
+from accumlint.results.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
 from accumlint.tracing import Exploration
 from accumlint.tracing import trace as t
-from accumlint.tracing.rehearsing import ending_flags
+from accumlint.tracing.framework_driver import ending_flags
 
 # Symptoms that show in when things happen, whatever the loss is; and those that show in a gradient's direction, to
 # which a factor that is the same in every micro-batch does nothing.
@@ -159,7 +159,7 @@ def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
             if trace.exceptional == finding.rule.exceptional and any(
                 other.node.at is finding.node.at for other in finding.rule.check(trace)
             ):
-                if finding.rule.ranks < 2 or clues.is_distributed(trace.main.events):
+                if finding.rule.ranks < 2 or run_hints.is_distributed(trace.main.events):
                     return trace
                 plainest = plainest or trace
     return plainest or next((traces[0] for traces in exploration.traces), None)
@@ -187,7 +187,7 @@ def _plan(
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
     events = trace.main.events if trace else ()
-    distributed = clues.is_distributed(events)
+    distributed = run_hints.is_distributed(events)
     # A finding about reductions knows of a wrapper, were it in a helper that is not here.
     told = node is not None and symptom is Symptom.REDUCTIONS
     world = wish.ranks or max(2 if distributed else 1, rule.ranks)
@@ -209,7 +209,7 @@ def _plan(
         and trace.entry.function is not None
     ):
         entry["ending"] = min(ending_flags(trace.entry.function, slice_), default="")
-    exact = symptom in OF_SIZE and not clues.knows_window(program)
+    exact = symptom in OF_SIZE and not run_hints.knows_window(program)
     job = Job(
         file=target.file,
         text=text,
@@ -236,40 +236,41 @@ def _plan(
                 and not isinstance(s, p.Function | p.Class)
             ),
         ),
-        roles=clues.masks(program)
-        | clues.pieces(program)
-        | clues.windows(program)
-        | clues.roles(events)
-        | clues.engines(events)
-        | clues.settings(program)
-        | clues.criteria(program),
+        roles=run_hints.masks(program)
+        | run_hints.pieces(program)
+        | run_hints.windows(program)
+        | run_hints.roles(events)
+        | run_hints.engines(events)
+        | run_hints.settings(program)
+        | run_hints.criteria(program),
         choices=_choices(trace, entry.get("owner") or "") if trace else {},
-        kind=clues.kind(text),
-        ignored=clues.ignored(program),
-        pads=clues.pads(program),
-        cuts=clues.cuts(program),
+        kind=run_hints.kind(text),
+        ignored=run_hints.ignored(program),
+        pads=run_hints.pads(program),
+        cuts=run_hints.cuts(program),
         totals=totals,
         averages=tuple(
             sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
         ),
-        clippers=_places(program, clues.clippers(events)),
+        clippers=_places(program, run_hints.clippers(events)),
         graphs=symptom is Symptom.HELD,
         distributed=distributed or "distributed" in text or accelerate,
         accelerate=accelerate,
-        unwrapped=clues.is_unwrapped(events, text, told),
+        unwrapped=run_hints.is_unwrapped(events, text, told),
         # FSDP reduces on an accelerator only.
-        reduces=(told or clues.reduces(events, symptom in OF_AMOUNT)) and not _FSDP.search(text),
+        reduces=(told or run_hints.reduces(events, symptom in OF_AMOUNT))
+        and not _FSDP.search(text),
         accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
         lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
         exact=exact,
-        undivided=exact and not clues.divides(program),
+        undivided=exact and not run_hints.divides(program),
         stepless=symptom is Symptom.MISSED,
-        scripted=clues.is_scripted(events, text),
-        steppers=tuple(sorted(clues.steppers(program))),
+        scripted=run_hints.is_scripted(events, text),
+        steppers=tuple(sorted(run_hints.steppers(program))),
         scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
-        and not clues.disables(program),
+        and not run_hints.disables(program),
         passes=tuple(
-            replace(spec, exhausts=bool(spec.poison) and clues.gives_up(program, node))
+            replace(spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, node))
             for spec in passes(symptom, wish)
             if not spec.undefined or "isnan" in text
         ),

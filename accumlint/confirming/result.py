@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 
 
 class Verdict(str, Enum):

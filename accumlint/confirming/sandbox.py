@@ -1,7 +1,7 @@
 """The sandbox of a run: what this machine has for it, what that leaves open, and the files that a run may read.
 
 bubblewrap, or namespaces without it, hold the whole launch; Landlock and seccomp hold each process that executes a
-user's code. Python's audit hooks, in `child/guard.py`, only say in words what was tried.
+user's code. Python's audit hooks, in `harness/isolation/audit_hooks.py`, only say in words what was tried.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from accumlint.confirming.child import landlock, seccomp
-from accumlint.confirming.child.kernel import die_with_parent
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
+from accumlint.confirming.harness.isolation import landlock, seccomp
+from accumlint.confirming.harness.isolation.kernel import die_with_parent
 
 # What programs need of a system; no key and no password lies there that every user may not read.
 _SYSTEM = (

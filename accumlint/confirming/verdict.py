@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accumlint.confirming import remedies
-from accumlint.confirming.answers import Answer, Question
+from accumlint.confirming import next_steps
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.of_gradients import alone, clipped_whole, divided
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
-from accumlint.confirming.questions import QUESTIONS
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
+from accumlint.confirming.symptoms.answers import Answer, Question
+from accumlint.confirming.symptoms.catalogue import QUESTIONS
+from accumlint.confirming.symptoms.gradients import alone, clipped_whole, divided
 from accumlint.reading import names
 from accumlint.rule import Symptom
 
@@ -273,8 +273,8 @@ def _undecided(
     made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
     # Of what ended before any update, the reason tells all.
     passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
-    setup = remedies.setup(plan, launched, evidence, reason)
-    advice = remedies.advice(plan, launched, evidence, reason)
+    setup = next_steps.setup(plan, launched, evidence, reason)
+    advice = next_steps.advice(plan, launched, evidence, reason)
     return replace(made, passes=passes, setup=setup, advice=advice)
 
 

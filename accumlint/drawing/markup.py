@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from accumlint.reporting.look import printable
+from accumlint.reporting.terminal import printable
 
 # Elements that have no end tag in HTML.
 _VOID = {"meta", "br", "input"}

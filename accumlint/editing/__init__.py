@@ -3,7 +3,7 @@
 Here are the verbs, which rules use. What makes edits of them needs libcst, and is imported when a fix is tried.
 """
 
-from accumlint.editing.verbs import (
+from accumlint.editing.operations import (
     After,
     Append,
     Before,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from accumlint.reading.parts import Node
+from accumlint.files.source import line_ends, line_starts
+from accumlint.reading.ir import Node
 from accumlint.reading.program import Source
-from accumlint.reading.reducing import first_line, functions
-from accumlint.source import line_ends, line_starts
+from accumlint.reading.pruning import first_line, functions
 
 
 def excerpt(source: Source, nodes: Iterable[Node]) -> str:

@@ -13,10 +13,10 @@ import libcst as cst
 from libcst.metadata import CodeRange
 
 from accumlint.editing.excerpt import excerpt
-from accumlint.reading import concrete
-from accumlint.reading.parts import Node
+from accumlint.files.source import line_starts
+from accumlint.reading import concrete_syntax
+from accumlint.reading.ir import Node
 from accumlint.reading.program import Program
-from accumlint.source import line_starts
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
@@ -48,7 +48,7 @@ class Layout:
 
     @cached_property
     def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:
-        return concrete.ranges(self.module)
+        return concrete_syntax.ranges(self.module)
 
     @cached_property
     def _starting(self) -> Mapping[tuple[int, int], list[cst.CSTNode]]:

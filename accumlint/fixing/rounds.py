@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from accumlint import notebook, packs
+from accumlint import notebook
 from accumlint.check import check_bytes
-from accumlint.discovery import Target
-from accumlint.frozen import frozen
-from accumlint.problem import Kind
-from accumlint.report import Checked, Edit, Report
-from accumlint.source import decode, encode
-from accumlint.text import edited
+from accumlint.common.frozen import frozen
+from accumlint.common.problem import Kind
+from accumlint.files.source import decode, encode
+from accumlint.inputs.discovery import Target
+from accumlint.inputs.document import edited
+from accumlint.registry import packs
+from accumlint.results.report import Checked, Edit, Report
 
 # Each round mends something; a file with more knots than this is left for the next run.
 ROUNDS = 20

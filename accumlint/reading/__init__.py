@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from accumlint.reading import reducing
+from accumlint.files.source import UnreadableSource
+from accumlint.reading import pruning
 from accumlint.reading.lowering import lowered
+from accumlint.reading.neighbours import neighbours
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Project
-from accumlint.source import UnreadableSource
 
 __all__ = ["UnreadableSource", "read"]
 
@@ -22,5 +23,10 @@ def read(text: str, path: str, project: Project) -> Program:
     source = Source(path, text)
     module, lines = source.tree, source.lines
     # What is left out of a long file has no say in training.
-    silent = reducing.silent(module, lines) if len(lines) > reducing.LONG else frozenset[ast.AST]()
-    return Program(source, lowered(module.body, source, silent), read_import=project.imported)
+    silent = pruning.silent(module, lines) if len(lines) > pruning.LONG else frozenset[ast.AST]()
+    return Program(
+        source,
+        lowered(module.body, source, silent),
+        read_import=project.imported,
+        read_neighbours=lambda program: neighbours(program, project),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 from accumlint.reading import names
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from accumlint.remembering import Memory
+from accumlint.common.memo import Memory
 
 # What stands in the table of frameworks is never followed as source, not even in its own repository.
 MODELLED = frozenset(
@@ -56,7 +56,7 @@ class Imports:
     def roots(self, folder: str) -> tuple[str, ...]:
         """The folders in which a file in `folder` may find absolute imports, nearest first."""
         return self.memory.once(
-            ("roots", folder), lambda: tuple(self._upwards(folder, self._top(folder))), ()
+            ("roots", folder), lambda: tuple(self._upwards(folder, self.top(folder))), ()
         )
 
     def _below(self, folder: str, parts: list[str]) -> tuple[str, tuple[str, ...]] | None:
@@ -83,7 +83,7 @@ class Imports:
                 return
             folder = above
 
-    def _top(self, folder: str) -> str:
+    def top(self, folder: str) -> str:
         """The folder in which the project of `folder` begins."""
         top = above = folder
         while os.path.basename(above) not in _INSTALLED:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from accumlint.reading import parts as p
+from accumlint.reading import ir as p
 from accumlint.reading.program import Source
 
 _OPERATORS: dict[type[ast.operator], str] = {

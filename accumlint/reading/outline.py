@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from accumlint.frozen import frozen
-from accumlint.source import nodes
+from accumlint.common.frozen import frozen
+from accumlint.files.source import nodes
 
 
 @dataclass(eq=False)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 from typing import TypeVar, cast
 
-from accumlint import source as text
-from accumlint.frozen import frozen
-from accumlint.place import Place
+from accumlint.common.frozen import frozen
+from accumlint.common.place import Place
+from accumlint.files import source as text
 from accumlint.reading import names, usage
-from accumlint.reading.parts import (
+from accumlint.reading.enclosing import Surroundings, surroundings
+from accumlint.reading.ir import (
     Assign,
     Attr,
     Call,
@@ -27,7 +28,7 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
-from accumlint.reading.surroundings import Surroundings, surroundings
+from accumlint.reading.targets import Evidence, gathered
 
 N = TypeVar("N", bound=Node)
 
@@ -56,10 +57,10 @@ class Source:
         except text.TooDeep:
             raise
         except text.UnreadableSource:
-            from accumlint.reading import concrete
+            from accumlint.reading import concrete_syntax
 
             # The code may be for a newer Python than the one that runs here.
-            older = concrete.older(self.text)
+            older = concrete_syntax.older(self.text)
             if older is None:
                 raise
             return text.parsed(older)
@@ -158,6 +159,19 @@ class Program:
     read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
         default=lambda _, __: (), repr=False
     )
+    read_neighbours: Callable[[Program], Iterable[tuple[Source, ast.AST]]] = field(
+        default=lambda _: (), repr=False
+    )
+
+    @cached_property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What tells whether the losses of micro-batches are means over as many targets, here and in the project."""
+        found = gathered([(self.source, self.source.tree), *self.read_neighbours(self)])
+        known = {self.source.path, *(source.path for source in self.others)}
+        for source in {e.source.path: e.source for e in found}.values():
+            if source.path not in known:
+                self.others.append(source)
+        return found
 
     def imported(self, name: str) -> tuple[Stmt, ...]:
         """What another file of the project defines under an imported name, with all of its file that this leads to."""

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from accumlint.files import contents
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
+from accumlint.common.memo import Memory
+from accumlint.files.regular import contents
+from accumlint.files.source import UndecodableSource, UnreadableSource, decode
 from accumlint.reading import frameworks, names
-from accumlint.reading import parts as p
+from accumlint.reading import ir as p
+from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, relevance
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
 from accumlint.reading.program import Program, Source
-from accumlint.reading.relevance import NOWHERE, Reach, Relevance, key, relevance
-from accumlint.remembering import Memory
-from accumlint.source import UndecodableSource, UnreadableSource, decode
 
 _LONGEST = 1024 * 1024
 # How many files away from the checked one something is still looked for.

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks, names
-from accumlint.reading import parts as p
+from accumlint.reading import ir as p
 
 # A name in the function that binds it, or the dotted text of an attribute.
 Key: TypeAlias = tuple[object, str]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading import parts as p
 
 # Collators of transformers that pad labels with -100; and one that only sets it where tokens are padding.
 _PADDING_LABELS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 
-from accumlint.report import Checked
-from accumlint.reporting.look import Look
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked
 
 Reporter = Callable[[Iterable[Checked], Look], Iterator[str]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Checked, Report
 
 # Agents know no third level.
 _TYPES = {"error": "error", "warning": "warning", "info": "warning"}

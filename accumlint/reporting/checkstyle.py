@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.problem import Kind
-from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable
+from accumlint.common.problem import Kind
 from accumlint.reporting.paths import relative
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Checked, Report
 
 
 def checkstyle(results: Iterable[Checked], look: Look) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from accumlint.report import Checked, Mark, Report
-from accumlint.reporting.frame import frame
-from accumlint.reporting.look import Look, printable
+from accumlint.reporting.code_frame import frame
 from accumlint.reporting.summary import summary
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Checked, Mark, Report
 
 _LONGEST = 24
 

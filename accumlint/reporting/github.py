@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Report
 from accumlint.reporting.concise import line
-from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative
+from accumlint.reporting.phrases import count
 from accumlint.reporting.summary import summary
-from accumlint.reporting.words import count
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Checked, Report
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 _CONFIDENCES = ("certain", "likely", "possible")

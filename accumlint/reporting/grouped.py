@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable, printable_path
 from accumlint.reporting.summary import summary
+from accumlint.reporting.terminal import Look, printable, printable_path
+from accumlint.results.report import Checked, Report
 
 
 def grouped(results: Iterable[Checked], look: Look) -> Iterator[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from accumlint.report import Checked
-from accumlint.reporting.look import Look
 from accumlint.reporting.summary import summary
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked
 
 
 def html(results: Iterable[Checked], look: Look) -> Iterator[str]:
     """The whole file; it needs nothing else and runs nothing."""
-    from accumlint.drawing.findings import page
+    from accumlint.drawing.findings_page import page
 
     seen = list(results)
     told = list(summary(seen, replace(look, color=False, quiet=False), listed=False))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint import packs
-from accumlint.place import Place
-from accumlint.report import Backward, Checked, Fix, Mark, Report
+from accumlint.common.place import Place
+from accumlint.registry import packs
 from accumlint.reporting.encoding import dumped
-from accumlint.reporting.look import Look
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Backward, Checked, Fix, Mark, Report
 
 # Each finding carries it, so that a line of json-lines can be read on its own. It counts changes that break readers.
 SCHEMA_VERSION = 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable, printable_path
+from accumlint.common.problem import Kind, Problem
 from accumlint.reporting.paths import relative
+from accumlint.reporting.terminal import Look, printable, printable_path
+from accumlint.results.report import Checked, Report
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

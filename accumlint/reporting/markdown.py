@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from accumlint.report import Checked, Report
-from accumlint.reporting.look import Look, printable
 from accumlint.reporting.paths import relative
+from accumlint.reporting.phrases import count
 from accumlint.reporting.summary import summary
-from accumlint.reporting.words import count
+from accumlint.reporting.terminal import Look, printable
+from accumlint.results.report import Checked, Report
 
 # GitHub refuses a summary of more than 1 MiB.
 _MOST = 900_000

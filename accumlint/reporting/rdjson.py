@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Edit, Mark, Report
 from accumlint.reporting.encoding import dumped
-from accumlint.reporting.look import Look
 from accumlint.reporting.paths import relative
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked, Edit, Mark, Report
 
 _SEVERITIES = {"error": "ERROR", "warning": "WARNING", "info": "INFO"}
 

@@ -8,17 +8,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accumlint import __version__, accuracy, packs
-from accumlint.problem import Kind, Problem
-from accumlint.report import Checked, Fix, Mark, Report, Silenced
+from accumlint import __version__
+from accumlint.common.problem import Kind, Problem
+from accumlint.registry import accuracy, packs
 from accumlint.reporting.encoding import dumped
-from accumlint.reporting.look import Look
-from accumlint.reporting.pages import sentence
 from accumlint.reporting.paths import relative
-from accumlint.reporting.words import count
+from accumlint.reporting.phrases import count
+from accumlint.reporting.rule_pages import sentence
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked, Fix, Mark, Report, Silenced
 
 if TYPE_CHECKING:
-    from accumlint.place import Place
+    from accumlint.common.place import Place
     from accumlint.rule import Rule
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from accumlint.report import Checked, Report
 from accumlint.reporting.encoding import dumped
-from accumlint.reporting.look import Look
 from accumlint.reporting.summary import summary
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked, Report
 
 
 def statistics(results: Iterable[Checked], look: Look) -> Iterator[str]:

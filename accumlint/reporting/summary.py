@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from accumlint.problem import Kind
-from accumlint.report import Checked
-from accumlint.reporting.look import Look, printable, printable_path
-from accumlint.reporting.mending import fixes
-from accumlint.reporting.words import count
+from accumlint.common.problem import Kind
+from accumlint.reporting.fix_summary import fixes
+from accumlint.reporting.phrases import count
+from accumlint.reporting.terminal import Look, printable, printable_path
+from accumlint.results.report import Checked
 
 # As many backward calls that were not read whole are listed unasked.
 _MOST = 5

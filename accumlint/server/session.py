@@ -14,12 +14,13 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 from pygls.workspace import ServerTextPosition, ServerTextRange
 
-from accumlint import __version__, baseline, config
-from accumlint.place import Place
-from accumlint.problem import Misuse
-from accumlint.report import Checked, Report
-from accumlint.server import answers
-from accumlint.server.opened import Opened, notebook, script
+from accumlint import __version__, config
+from accumlint.common.place import Place
+from accumlint.common.problem import Misuse
+from accumlint.results import baseline
+from accumlint.results.report import Checked, Report
+from accumlint.server import protocol
+from accumlint.server.open_file import Opened, notebook, script
 
 # Seconds without a key stroke after which a text is checked.
 PAUSE = 0.05
@@ -125,7 +126,7 @@ class Session(LanguageServer):
 
     def _publish(self, opened: Opened) -> None:
         for uri in opened.uris:
-            found = answers.diagnostics(opened, uri, self.range)
+            found = protocol.diagnostics(opened, uri, self.range)
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
 
     def _say(self, message: str) -> None:
@@ -172,7 +173,7 @@ def session() -> Session:
     def _(params: types.HoverParams) -> types.Hover | None:
         uri, point = params.text_document.uri, params.position
         _, found = server.at(uri, types.Range(point, point))
-        return answers.hover(found, server.range(uri, found[0].mark.place)) if found else None
+        return protocol.hover(found, server.range(uri, found[0].mark.place)) if found else None
 
     @server.feature(
         types.TEXT_DOCUMENT_CODE_ACTION,
@@ -180,7 +181,7 @@ def session() -> Session:
     )
     def _(params: types.CodeActionParams) -> Iterable[types.CodeAction]:
         opened, found = server.at(params.text_document.uri, params.range)
-        return list(answers.actions(opened, found, server.range)) if opened else []
+        return list(protocol.actions(opened, found, server.range)) if opened else []
 
     return server
 

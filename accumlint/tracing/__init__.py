@@ -1,5 +1,5 @@
 """Executes a program abstractly and records what happens to the gradients."""
 
-from accumlint.tracing.exploring import Exploration, explore
+from accumlint.tracing.exploration import Exploration, explore
 
 __all__ = ["Exploration", "explore"]

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading import parts as p
-from accumlint.tracing.leaving import Stopped, TooFar
-from accumlint.tracing.numeric import is_handy, power
+from accumlint.tracing.calls.numeric import is_handy, power
+from accumlint.tracing.control.exits import Stopped, TooFar
+from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.state import MAX_NODES, Loop
-from accumlint.tracing.tensors import derived
 from accumlint.tracing.values import (
     MOST,
     Batch,
@@ -30,7 +30,7 @@ from accumlint.tracing.values import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from accumlint.tracing.machine import Machine
+    from accumlint.tracing.interpreter import Machine
 
 _COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -256,6 +256,9 @@ class Expressions:
         key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
         found = Unknown(key, batches | more, networks | further)
         if isinstance(left, Unknown) and batches:
+            if left.counted is not None and left.counted.kind == "some" and right == 0:
+                # A mask leaves something in, but for few micro-batches.
+                found.hint = op in (">", "!=") if op in (">", "!=", "==", "<=") else None
             found.counted = Counted("some", (left,))
         if not negated and op in _COMPARISONS and isinstance(right, Number):
             # What is -1 is set only where a run is to be limited (`max_steps=-1`).

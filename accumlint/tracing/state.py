@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from accumlint.frozen import frozen
-from accumlint.reading import parts as p
+from accumlint.common.frozen import frozen
+from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.ledger import Ledger
+from accumlint.tracing.gradients.ledger import Ledger
 from accumlint.tracing.values import Object, Value
 
 MAX_NODES = 60_000

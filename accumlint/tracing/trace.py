@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TypeVar, cast
 
-from accumlint.frozen import frozen
-from accumlint.reading.parts import Function, Node
+from accumlint.common.frozen import frozen
+from accumlint.reading.ir import Function, Node
 from accumlint.reading.program import Program
 
 # Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
@@ -75,6 +75,7 @@ class Contribution:
     "deepspeed"; "" when none is known). `ranks` is the power of the number of ranks among the factors, `over` how the
     loss itself was reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean
     with gradient" the gradient, too), `divisor` the count that it was divided by.
+    `made` is the expression that made the loss.
     """
 
     microbatch: int
@@ -93,6 +94,7 @@ class Contribution:
     ranks: int = 0
     over: str = ""
     divisor: Divisor | None = None
+    made: Node | None = field(default=None, compare=False, repr=False)
 
 
 @frozen(eq=False)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from accumlint.frozen import frozen
-from accumlint.reading.parts import Class, Function, Node
+from accumlint.common.frozen import frozen
+from accumlint.reading.gradient_slice import Relevance
+from accumlint.reading.ir import Class, Function, Node
 from accumlint.reading.program import Source
 from accumlint.reading.project import Module
-from accumlint.reading.relevance import Relevance
 from accumlint.tracing.trace import Divisor, Forward, Thing
 
 _ONE = Fraction(1)

@@ -1,0 +1,233 @@
+"""One run of `accumlint check`: targets to results, results to where they are wanted."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from accumlint import check
+from accumlint.cli import output
+from accumlint.common.frozen import frozen
+from accumlint.common.progress import Progress
+from accumlint.config import Settings
+from accumlint.diagnostics.suppression_filter import is_as_grave
+from accumlint.inputs.discovery import Target
+from accumlint.reporting import fix_summary, reporter
+from accumlint.reporting.phrases import count
+from accumlint.reporting.terminal import Look
+from accumlint.results.report import Checked
+
+if TYPE_CHECKING:
+    from accumlint.fixing import Fixed
+    from accumlint.inputs.cache import Cache
+    from accumlint.results.changed_lines import Changes
+
+FINDINGS = 1
+
+
+@frozen
+class Work:
+    """What is done besides checking; `reason` is that of the ignores to write (None: write none).
+
+    `jobs` are the processes to check with, 0 as many as pay.
+    """
+
+    fix: bool = False
+    unsafe: bool = False
+    diff: bool = False
+    show_fixes: bool = False
+    fail_on_fix: bool = False
+    reason: str | None = None
+    since: str = ""
+    jobs: int = 0
+
+    @property
+    def writes(self) -> bool:
+        """True when files are changed."""
+        return self.fix or self.reason is not None
+
+
+@frozen
+class Delivery:
+    """The formats that are printed, those that are written to files, and how."""
+
+    printed: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+    look: Look
+    statistics: bool = False
+    exit_zero: bool = False
+    fail_on: str = "info"
+
+    @property
+    def draws(self) -> bool:
+        """True when a format is asked for that shows pictures."""
+        return "html" in (*self.printed, *(name for name, _ in self.files))
+
+
+def run(
+    here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery, cache: Cache | None
+) -> int:
+    """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
+    asked = dict.fromkeys((here, *(target.settings for target in targets)))
+    for settings in asked:
+        if settings.baseline:
+            from accumlint.results import baseline
+
+            baseline.load(settings.baseline)
+    moving = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    progress = Progress(sys.stderr, moving and not delivery.look.quiet)
+    coming = progress.through(targets)
+    results: list[Checked] = []
+    if work.diff:
+        from accumlint import fixing
+
+        fixes = fixing.fix_files(coming, unsafe=work.unsafe)
+        output.put(_differences(fixes, results, progress, delivery.look))
+        output.put(fix_summary.outlook(results, names=work.show_fixes), sys.stderr)
+        changed = any(result.mended for result in results) and not delivery.exit_zero
+        return max(_gravest(results), FINDINGS if changed else 0)
+    # Whether a file is named changes nothing about its settings.
+    written = dict.fromkeys(replace(settings, include_tests=True) for settings in asked)
+    of_settings = chain.from_iterable(map(check.check_settings, written))
+    found = chain(of_settings, _found(coming, targets, work, cache, drawn=delivery.draws))
+    fixed_stdin = work.fix and any(target.stdin for target in targets)
+    kept = _kept(found, results, progress)
+    failed = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
+    # A reader that stops early (`| head`) must not cut short what is written to files.
+    deque(kept if work.writes else (), maxlen=0)
+    if work.show_fixes:
+        output.put(fix_summary.mended(results), sys.stderr)
+    found = (report for result in results for report in result.reports)
+    grave = any(is_as_grave(report, delivery.fail_on) for report in found)
+    failing = grave and not delivery.exit_zero
+    was_fixed = work.fail_on_fix and any(result.mended for result in results)
+    return max(failed, _gravest(results), FINDINGS if failing or was_fixed else 0)
+
+
+def _found(
+    targets: Iterable[Target],
+    spread: Sequence[Target],
+    work: Work,
+    cache: Cache | None,
+    *,
+    drawn: bool,
+) -> Iterator[Checked]:
+    """What there is to report once the work is done; files to `spread` may be checked ahead."""
+    if work.fix:
+        return _fixed(targets, work.unsafe)
+    if work.reason is not None:
+        return _ignored(targets, work.reason.strip())
+    # What a loop looks like is not kept.
+    known, illustrate = (None, _illustrator()) if drawn else (cache, None)
+    found = check.check(targets, known, illustrate, spread, work.jobs)
+    if work.since:
+        from accumlint.results import changed_lines
+
+        return _changed(found, changed_lines.since(work.since, str(Path.cwd())))
+    return found
+
+
+def _illustrator() -> check.Illustrate:
+    """What makes the pictures, imported when they are asked for."""
+    from accumlint.drawing.traced_loops import illustrate
+
+    return illustrate
+
+
+def _deliver(
+    coming: Iterator[Checked], results: Sequence[Checked], delivery: Delivery, *, on_stderr: bool
+) -> int:
+    """Prints the results as they come, then writes them in the other formats; returns the gravest of what failed."""
+    reporters = [reporter(name, statistics=delivery.statistics) for name in delivery.printed]
+    output.put(reporters[0](coming, delivery.look), sys.stderr if on_stderr else sys.stdout)
+    # The other outputs are whole even if the reader of the first one stopped early.
+    deque(coming if reporters[1:] or delivery.files else (), maxlen=0)
+    for write in reporters[1:]:
+        output.put(write(results, delivery.look))
+    plain = replace(delivery.look, color=False)
+    written = [output.write(reporter(name)(results, plain), file) for name, file in delivery.files]
+    if "github" in delivery.printed and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
+        written.append(output.write(reporter("markdown")(results, plain), page, "a"))
+    return max(written, default=0)
+
+
+def _changed(results: Iterable[Checked], since: Changes) -> Iterator[Checked]:
+    """The results with those findings only that stand on what changed."""
+    for result in results:
+        yield replace(result, reports=tuple(filter(since.touch, result.reports)))
+
+
+def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:
+    """What is left to report once ignores were written."""
+    from accumlint.fixing import ignore_comments
+
+    files = comments = 0
+    for done in ignore_comments.ignore(targets, reason):
+        files += bool(done.added)
+        comments += done.added
+        yield done.checked
+    print(f"Ignored {count(comments, 'finding')} in {count(files, 'file')}", file=sys.stderr)
+
+
+def _kept(results: Iterable[Checked], kept: list[Checked], progress: Progress) -> Iterator[Checked]:
+    """The results as they come, kept for the verdict, their problems told."""
+    for result in results:
+        if result.reports or result.problems:
+            progress.clear()
+        kept.append(result)
+        for problem in result.problems:
+            output.tell(problem)
+        yield result
+
+
+def _differences(
+    results: Iterable[Fixed], kept: list[Checked], progress: Progress, look: Look
+) -> Iterator[str]:
+    """The diff of each file that would change."""
+    from accumlint.reporting.diff import difference
+
+    verbatim = not _is_read(sys.stdout)
+    for result in results:
+        if result.is_changed:
+            progress.clear()
+            for name, before, after in result.changes:
+                rows = difference(before, after, name, look, verbatim=verbatim)
+                yield "".join(rows).removesuffix("\n")
+        kept.extend(_kept([result.checked], [], progress))
+
+
+def _is_read(stream: TextIO) -> bool:
+    """True where a person reads the output, or a CI system obeys it; programs such as `git apply` want it verbatim."""
+    if stream.isatty():
+        return True
+    is_log = bool(os.environ.get("GITHUB_ACTIONS") or os.environ.get("TF_BUILD"))
+    try:
+        return is_log and not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return is_log
+
+
+def _fixed(targets: Iterable[Target], unsafe: bool) -> Iterator[Checked]:
+    """The results of fixing; what came from stdin goes to stdout, whether it changed or not."""
+    from accumlint import fixing
+
+    for result in fixing.fix_files(targets, unsafe=unsafe):
+        if result.target.stdin:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(result.after)
+            sys.stdout.buffer.flush()
+            yield result.checked
+        else:
+            yield from fixing.written([result])
+
+
+def _gravest(results: Iterable[Checked]) -> int:
+    """The exit code that the problems of a run ask for."""
+    return max((problem.kind for result in results for problem in result.problems), default=0)

@@ -1,0 +1,41 @@
+"""`accumlint clean`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from accumlint import config
+from accumlint.cli import options
+from accumlint.common.problem import Misuse
+from accumlint.inputs import cache
+from accumlint.reporting.terminal import printable
+
+
+@click.command()
+@options.CONFIG
+@options.ISOLATED
+@options.CACHE_DIR
+def command(configs: options.Configs, isolated: bool, cache_dir: Path | None) -> None:
+    """Removes the cache."""
+    settings = options.here(options.settled(configs, isolated))
+    named = cache_dir or config.cache_dir(settings)
+    if named is None or not os.path.lexists(named):
+        return
+    folder = Path(os.path.abspath(named))
+    # A folder that was named by mistake is not touched, nor what others put into ours.
+    if not cache.is_ours(str(folder)):
+        raise Misuse(
+            f"{config.shown(folder)}: holds no {cache.TAG} of accumlint, so it is no cache"
+        )
+    try:
+        for path, _ in cache.made_in(str(folder)):
+            os.unlink(path)
+        for name in (".gitignore", cache.KEY, cache.TAG):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+    except OSError as problem:
+        raise Misuse(f"{config.shown(folder)}: cannot be removed: {problem.strerror}") from None
+    click.echo(printable(f"Removed {config.shown(folder)}{os.sep}"))

@@ -1,0 +1,367 @@
+"""`accumlint confirm`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from accumlint.cli import options, output
+from accumlint.common.problem import Kind, Misuse, Problem
+from accumlint.config import Options, typed
+from accumlint.inputs.discovery import find
+from accumlint.registry import packs
+from accumlint.reporting.phrases import count
+from accumlint.reporting.terminal import Look, printable
+
+if TYPE_CHECKING:
+    from accumlint.confirming import launch
+    from accumlint.confirming.pipeline import Asked, Batch
+    from accumlint.confirming.plan import Plan
+    from accumlint.confirming.result import Confirmation
+    from accumlint.confirming.user_script import Script
+
+CONFIRMED, UNDECIDED = 1, 4
+_SCRIPT = "accumlint.script"
+_SECRETS = {
+    "APIKEY", "AUTH", "CREDENTIAL", "CREDENTIALS", "DSN", "KEY", "PASS", "PASSWD", "PASSWORD", "PAT", "SECRET",
+    "SECRETS", "TOKEN", "TOKENS",
+}  # fmt: skip
+_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
+# As many files are named before a launch.
+FEW = 3
+
+
+class _Command(click.Command):
+    """With `--run`, what stands behind `--` is a script and its arguments, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args and "--run" in args[: args.index("--")]:
+            at = args.index("--")
+            ctx.meta[_SCRIPT] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[--run -- SCRIPT [ARGUMENT]...]"]
+
+
+@click.command(cls=_Command, short_help="Runs flagged loops and proves findings.")
+@click.argument("places", nargs=-1, metavar="PATH[:LINE]...")
+@click.option(
+    "--run",
+    "own",
+    is_flag=True,
+    help="Run the script behind -- with its own data instead of loops on stand-ins.",
+)
+@click.option(
+    "--allow",
+    multiple=True,
+    type=click.Choice(["writes", "network", "processes"]),
+    help="With --run: what the script may do outside its temporary folder; may be repeated.",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    help="Confirm these rules only.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="RULES",
+    callback=options.words,
+    help="Leave these rules out.",
+)
+@click.option(
+    "--nproc-per-node",
+    "ranks",
+    type=click.IntRange(1),
+    help="Ranks to run on (2 where the loop is distributed, else 1).",
+)
+@click.option("--nnodes", default="1", metavar="N", help="Machines, as torchrun takes them.")
+@click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where machines meet.")
+@click.option("--node-rank", default=0, type=click.IntRange(0), help="This machine among them.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
+    help="Precision of the stand-ins (float64).",
+)
+@click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to see (6).")
+@click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1),
+    help="Seconds per finding (60), or for each run of a script (300).",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(1),
+    help="GiB per rank (16; a script has no limit of its own).",
+)
+@click.option("--seed", default=0, type=int)
+@click.option("--fixed", is_flag=True, help="Run the fixed text as well: before and after.")
+@click.option(
+    "--fixed-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="As --fixed, with the mended file given.",
+)
+@click.option(
+    "--setup",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    metavar="FILE",
+    help="Python file whose setup(rank, world, device) gives your own objects by name.",
+)
+@click.option(
+    "--output-format", type=click.Choice(["table", "json"]), default="table", help="What to print."
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures."
+)
+@options.CONFIG
+@options.ISOLATED
+@options.COLOR
+@click.pass_context
+def command(
+    context: click.Context,
+    places: tuple[str, ...],
+    own: bool,
+    allow: tuple[str, ...],
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    ranks: int | None,
+    nnodes: str,
+    rdzv_endpoint: str,
+    node_rank: int,
+    device: str,
+    dtype: str | None,
+    windows: int,
+    steps: int | None,
+    timeout: float | None,
+    memory: float | None,
+    seed: int,
+    fixed: bool,
+    fixed_file: Path | None,
+    setup: Path | None,
+    output_format: str,
+    html: Path | None,
+    configs: options.Configs,
+    isolated: bool,
+    look: Look,
+) -> int:
+    """Runs the loops that `check` flags, on small stand-ins under torchrun, and says what the optimizer really applies.
+
+    This executes the code of the files named, and of what they import from their project, in a sandbox; what that does
+    not protect on this machine is told first. Needs torch (`pip install accumlint[confirm]`).
+
+    With --run -- train.py --lr 0.1 the script itself is run, with its own data, model and arguments, and stopped after
+    a few updates; asked are the findings of the paths, or of the script and what it imports from its project.
+
+    Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
+    """
+    from accumlint.confirming import launch, pipeline, sandbox
+    from accumlint.confirming.passes import STEPS, Wish
+    from accumlint.confirming.reports import html_report, json_report, terminal_report
+
+    script = _script(context, own)
+    _require(own, places, allow, setup, steps, dtype)
+    if nnodes != "1" and not rdzv_endpoint:
+        raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
+    chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
+    asked = list(_asked(places or _modules(script), chosen, fixed_file))
+    options.here(chosen)
+    packs.require(typed(chosen))
+    plans, problems = pipeline.gathered(asked, Wish(ranks, steps or STEPS, windows), fixed)
+    for problem in problems:
+        output.tell(problem)
+    how = launch.Options(
+        sandbox=sandbox.available(), allowed=allow,
+        device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
+        setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
+    )  # fmt: skip
+    if script is not None and plans:
+        together = ranks or max(plan.ranks for plan in plans)
+        print(f"accumlint: runs {_told_script(script, together, plans)}", file=sys.stderr)
+        given, withheld = _environment(allow)
+        if withheld:
+            names = ", ".join(map(printable, withheld))
+            print(f"accumlint: withheld from the script: {names}", file=sys.stderr)
+        how = replace(
+            how, limit=timeout or 300.0, memory=memory or 0.0, environment=given, what="the script"
+        )  # fmt: skip
+        open_ = _told_open(how, [together])
+        found = pipeline.confirm_script(script, plans, how, windows, allow, together)
+    else:
+        batches = list(pipeline.batches(plans))
+        for batch in batches:
+            print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
+        open_ = _told_open(how, [batch.ranks for batch in batches])
+        found = pipeline.confirm(plans, how, _told_of)
+    if node_rank:
+        print("accumlint: the first machine has the results", file=sys.stderr)
+        return 0
+    if output_format == "json":
+        output.put([json_report.record(found, open_)])
+    elif found:
+        width = shutil.get_terminal_size((100, 24)).columns
+        output.put(terminal_report.table(found, look, width))
+    else:
+        print("accumlint: no finding there, so nothing was run", file=sys.stderr)
+    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
+    if html is not None:
+        written = output.write([html_report.page(found, pipeline.sources(asked), open_)], str(html))
+        worst = max(worst, written)
+    return worst or _confirmed(found)
+
+
+def _script(context: click.Context, own: bool) -> Script | None:
+    """The script to run, None where loops are run on stand-ins.
+
+    Raises:
+        Misuse: where there is none.
+    """
+    if not own:
+        return None
+    words: list[str] = context.meta.get(_SCRIPT, [])
+    if not words:
+        raise Misuse(
+            "--run wants the script behind --: accumlint confirm --run -- train.py --lr 0.1"
+        )
+    from accumlint.confirming import user_script
+
+    return user_script.found(words, os.getcwd())
+
+
+def _require(
+    own: bool,
+    places: tuple[str, ...],
+    allow: tuple[str, ...],
+    setup: Path | None,
+    steps: int | None,
+    dtype: str | None,
+) -> None:
+    """Refuses what does not go together.
+
+    Raises:
+        Misuse: with the reason.
+    """
+    if not own:
+        if not places:
+            raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
+        if allow:
+            raise Misuse("--allow is for scripts: it wants --run")
+        return
+    for option, given in (("--setup", setup), ("--steps", steps), ("--dtype", dtype)):
+        if given is not None:
+            raise Misuse(f"{option} is about stand-ins, and a script that is run has its own")
+
+
+def _modules(script: Script | None) -> tuple[str, ...]:
+    """The files whose findings a script can be asked about."""
+    if script is None:
+        return ()
+    from accumlint.confirming.user_script import modules
+
+    return tuple(modules(script))
+
+
+def _environment(allow: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
+    """What a script finds in its environment, and the names of which it does not get the values.
+
+    That is what the user has there, without the secrets that only a network is of use for, and that nothing is to be
+    fetched.
+    """
+    from accumlint.confirming import launch
+
+    if "network" in allow:
+        return {**os.environ, **launch.QUIET, "MPLBACKEND": "Agg"}, []
+    withheld = sorted(name for name, value in os.environ.items() if _is_secret(name, value))
+    given = {**os.environ, **dict.fromkeys(withheld, "withheld")}
+    return {**given, **launch.QUIET, **launch.OFFLINE, "MPLBACKEND": "Agg"}, withheld
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a variable reads like a secret: by a word of its name, or since its value holds a password."""
+    return not _SECRETS.isdisjoint(name.upper().split("_")) or bool(_PASSWORD.search(value))
+
+
+def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
+    """Prints what nothing keeps the runs from on this machine, and gives it back."""
+    from accumlint.confirming import sandbox
+
+    has = how.sandbox or sandbox.available()
+    lines = [line for count in ranks for line in sandbox.unprotected(has, how.run(count))]
+    for line in (found := tuple(dict.fromkeys(lines))):
+        print(f"accumlint: not protected on this machine: {line}", file=sys.stderr)
+    return found
+
+
+def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
+    findings = sum(plan.arm == "found" for plan in plans)
+    return (
+        f"`{printable(script.command)}` on {count(ranks, 'rank')} a few times, for {count(findings, 'finding')};"
+        " what it writes goes to a temporary folder"
+    )
+
+
+def _shown(batch: Batch) -> str:
+    """What a launch executes: the loops by number, their files by name as long as they are few."""
+    files = list(dict.fromkeys(printable(plan.report.shown) for plan in batch.plans))
+    more = [f"{len(files) - FEW} more files"] if len(files) > FEW + 1 else files[FEW:]
+    *names, last = files[:FEW] + more
+    listed = f"{', '.join(names)} and {last}" if names else last
+    return f"{count(len(batch.plans), 'loop')} of {listed} on {count(batch.ranks, 'rank')}"
+
+
+def _told_of(plan: Plan) -> None:
+    if sys.stderr.isatty():
+        place = plan.report.mark.place
+        print(
+            f"  ran {printable(plan.report.shown)}:{place.line} {plan.report.code}", file=sys.stderr
+        )
+
+
+def _asked(places: Iterable[str], chosen: Options, after: Path | None) -> Iterator[Asked]:
+    """The files that a command names, with their lines.
+
+    Raises:
+        Misuse: for a place that cannot be read.
+    """
+    from accumlint.confirming.pipeline import Asked
+
+    by_file: dict[str, set[int]] = {}
+    for place in places:
+        path, colon, line = place.rpartition(":")
+        if colon and line.isdigit() and not Path(place).exists():
+            by_file.setdefault(path, set()).add(int(line))
+        else:
+            by_file.setdefault(place, set())
+    text = after.read_text(encoding="utf-8") if after else None
+    for path, lines in by_file.items():
+        targets, problems = find((path,), chosen)
+        for problem in problems:
+            raise Misuse(f"{problem.path}: {problem.message}")
+        for target in targets:
+            if not target.is_notebook:
+                yield Asked(target, frozenset(lines), text)
+            elif target.shown == path:
+                raise Misuse(f"{path}: notebooks are not run; save this one as a script")
+            else:
+                output.tell(Problem(target.shown, "notebooks are not run", Kind.WARNING))
+
+
+def _confirmed(found: Sequence[Confirmation]) -> int:
+    """The exit code of a confirmation: what stands in the source as it is decides."""
+    verdicts = {one.verdict.value for one in found if one.arm == "found"}
+    if "confirmed" in verdicts:
+        return CONFIRMED
+    return UNDECIDED if verdicts == {"undecided"} else 0

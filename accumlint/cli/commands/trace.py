@@ -1,0 +1,151 @@
+"""`accumlint trace`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from accumlint.cli import options, output
+from accumlint.common.problem import Misuse, Problem
+from accumlint.config import Options, typed
+from accumlint.drawing import traced_loops
+from accumlint.files.regular import contents
+from accumlint.inputs.discovery import Target, find
+from accumlint.registry import packs
+from accumlint.reporting.terminal import Look
+from accumlint.results.diagram import Loop
+
+FORMATS = ("text", "svg", "html", "json")
+
+
+def _outputs(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    pairs = [value.partition("=") for value in values]
+    for name, equals, file in pairs:
+        if name not in FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)}.")
+        if equals and not file:
+            raise click.BadParameter(f"{name}= names no file.")
+    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+
+
+@click.command(short_help="Shows a loop's window as a timeline.")
+@click.argument("place", metavar="PATH[:LINE]")
+@click.option(
+    "--all", "all_paths", is_flag=True, help="Show each loop under all of its conditions."
+)
+@click.option("--output-format", type=click.Choice(FORMATS), help="How to show it (text).")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    callback=_outputs,
+    help="Show it in this format, or write it to FILE; may be repeated.",
+)
+@click.option(
+    "--select", multiple=True, metavar="RULES", callback=options.words, help="Ask these rules only."
+)
+@click.option(
+    "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
+)
+@options.CONFIG
+@options.ISOLATED
+@options.COLOR
+def command(
+    place: str,
+    all_paths: bool,
+    output_format: str | None,
+    outputs: tuple[tuple[str, str], ...],
+    select: tuple[str, ...],
+    stdin_filename: str,
+    configs: options.Configs,
+    isolated: bool,
+    look: Look,
+) -> int:
+    """Shows the training loops of a file, right or wrong, as they run: micro-batches from left to right.
+
+    Each loop is shown under one condition, first one in which something is found; --all shows the others, too. LINE
+    chooses the loop that it belongs to. Nothing is executed.
+
+    Exit code: 0 shown, 2 wrong usage or input.
+    """
+    printed = [name for name, file in outputs if not file]
+    if printed and output_format:
+        raise click.UsageError("--output-format and --output without a file exclude each other.")
+    chosen = replace(options.settled(configs, isolated), select=select)
+    options.here(chosen)
+    packs.require(typed(chosen))
+    target, line = _target(place, chosen, stdin_filename)
+    shown = traced_loops.show(_bytes(target), target)
+    groups = traced_loops.at(shown.loops, line) if line else list(shown.loops)
+    if not groups:
+        raise Misuse(_nothing(target, line, shown))
+    loops = list(chain.from_iterable(paths if all_paths else paths[:1] for paths in groups))
+    wanted = [*((name, "") for name in printed), *((n, f) for n, f in outputs if f)]
+    if not printed and not (wanted and not output_format):
+        wanted.insert(0, (output_format or "text", ""))
+    written = [
+        output.write([_told(name, loops, replace(look, color=False))], file)
+        if file
+        else output.put([_told(name, loops, look)]) or 0
+        for name, file in wanted
+    ]
+    if not all_paths and (more := sum(len(paths) - 1 for paths in groups)):
+        conditions = "condition" if more == 1 else "conditions"
+        print(f"accumlint: {more} more {conditions}: --all shows them", file=sys.stderr)
+    for untraced, reason in shown.untraced if not line else ():
+        output.tell(Problem(target.shown, f"not traced: {reason}", line=untraced))
+    return max(written, default=0)
+
+
+def _told(name: str, loops: Sequence[Loop], look: Look) -> str:
+    from accumlint.drawing import loops_page as drawn
+    from accumlint.reporting.loops_text import loops as text
+
+    if name == "json":
+        from accumlint.reporting.loops_json import scores
+
+        return scores(loops)
+    if name == "svg":
+        return drawn.svg(loops)
+    if name == "html":
+        return drawn.page(loops).rstrip("\n")
+    width = shutil.get_terminal_size((80, 24)).columns
+    return "\n".join(text(loops, look, width))
+
+
+def _target(place: str, chosen: Options, stdin_filename: str) -> tuple[Target, int]:
+    path, colon, line = place.rpartition(":")
+    number = 0
+    if colon and line.isdigit() and not Path(place).exists():
+        place, number = path, int(line)
+    if Path(place).is_dir():
+        raise Misuse(f"{place}: is a folder; name one of its files")
+    targets, problems = find((place,), chosen, stdin_filename=stdin_filename)
+    for problem in problems:
+        raise Misuse(f"{problem.path}: {problem.message}")
+    return targets[0], number
+
+
+def _bytes(target: Target) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if target.stdin else contents(target.file)
+    except OSError as problem:
+        raise Misuse(f"{target.shown}: cannot be read: {problem.strerror or problem}") from None
+
+
+def _nothing(target: Target, line: int, shown: traced_loops.Shown) -> str:
+    if not shown.loops:
+        for number, reason in shown.untraced[:1]:
+            return f"{target.shown}:{number}: the loop could not be traced: {reason}"
+        return f"{target.shown}: holds no training loop that can be read"
+    where = ", ".join(paths[0].where for paths in shown.loops)
+    return f"{target.shown}:{line}: no training loop there; there are some at lines {where}"

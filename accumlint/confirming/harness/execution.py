@@ -1,0 +1,161 @@
+"""Runs the rewritten source of a loop, and calls what the run starts with."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import inspect
+import sys
+import types
+from collections.abc import Generator
+from typing import Any
+
+from accumlint.confirming.harness import calls
+from accumlint.confirming.harness.binding import Binding
+from accumlint.confirming.harness.fakes import framework_contracts
+from accumlint.confirming.harness.fakes.role_stubs import Unbound
+from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME
+from accumlint.confirming.harness.rewriting.rewriter import rewritten
+from accumlint.confirming.harness.rewriting.slicing import Guide
+
+# What Lightning calls at the end of an epoch.
+_ENDS = ("training_epoch_end", "on_train_epoch_end")
+
+
+class _Builtins(dict[str, Any]):
+    """Builtins that answer for names which the slice has left undefined."""
+
+    def __init__(self, binding: Binding) -> None:
+        super().__init__(vars(builtins))
+        self.binding = binding
+
+    def __missing__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise KeyError(name)
+        # The one way in from outside: a name that the code reads and nobody bound.
+        return self.binding._missing(name)  # pyright: ignore[reportPrivateUsage]
+
+
+def _code(job: Any, binding: Binding) -> Any:
+    """The rewritten source, compiled once for all passes of a job."""
+    key = "lenient code" if job["leniently"] else "code"
+    if key not in job:
+        guide = Guide(
+            frozenset(map(tuple, job["kept"])), frozenset(map(tuple, job["eventful"])), job["roles"], job["choices"],
+            frozenset(map(tuple, job["leave_out"])), frozenset(job["averages"]),
+            frozenset(map(tuple, job["clippers"])), job["leniently"], frozenset(binding.given),
+        )  # fmt: skip
+        job[key] = compile(
+            rewritten(job["text"], job["file"], guide), job["file"], "exec", dont_inherit=True
+        )
+    return job[key]
+
+
+@contextlib.contextmanager
+def _known(module: types.ModuleType) -> Generator[None, None, None]:
+    """Lets a module be found by its name while it is made, as dataclasses do, unless it is there already."""
+    name = module.__name__
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = module
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+
+
+def run(job: Any, binding: Binding) -> None:
+    """Runs the loop of a job: its module, and the function or the framework that it starts with."""
+    entry = job["entry"]
+    binding.failures.read(job["text"], job["line"])
+    module = types.ModuleType(job["module"])
+    space = vars(module)
+    # A package that imports this module while it imports the package takes what is not there yet.
+    space["__getattr__"] = binding.stub
+    space |= {
+        "__name__": "__main__" if entry["function"] is None else job["module"],
+        "__file__": job["file"],
+        "__package__": job["package"],
+        "__builtins__": _Builtins(binding),
+        RUNTIME: binding,
+    }
+    with _known(module):
+        exec(_code(job, binding), space)
+    if entry["driver"]:
+        made = space[entry["owner"]] if entry["owner"] else space[entry["function"]]
+        made = calls.instance(binding, made) if entry["owner"] else made
+        framework_contracts.drive(entry["driver"], made, binding)
+    if entry["function"] is None:
+        return
+    function, skip = _function(entry, space, binding)
+    if entry["calls"] == "microbatch":
+        _microbatches(binding, function, skip, entry)
+        return
+    args, kwargs = calls.arguments(binding, function, skip)
+    for _ in range(2 if entry["calls"] == "twice" else 1):
+        made = function(*args, **kwargs)
+        if inspect.isgenerator(made):
+            # It tells its caller how far it is, which asks it to go on.
+            for _ in made:
+                pass
+
+
+def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> None:
+    """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
+
+    Where it only goes backward, a method of the same object that is `stepping` ends each window. One that is
+    `counting` is told of each micro-batch, and the parameter that is `ending` tells of each window's end.
+    """
+    stepping, counting, ending = entry["stepping"], entry["counting"], entry["ending"]
+    owner = getattr(function, "__self__", None)
+    window = binding.steps_ if binding.source.tells_steps else 1
+    epochs = isinstance(owner, binding.promised["LightningModule"])
+    for number in range(binding.data.limit):
+        place = number % binding.data.length if epochs else number
+        binding.turn(True)
+        if epochs and not place:
+            binding.recorder.epoch += 1
+        args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
+        last = (number + 1) % window == 0
+        if ending:
+            given = inspect.signature(function).bind(*args, **kwargs)
+            given.arguments[ending] = last
+            args, kwargs = list(given.args), given.kwargs
+        function(*args, **kwargs)
+        if counting:
+            getattr(owner, counting)()
+        if stepping and last:
+            getattr(owner, stepping)()
+        if epochs and place == binding.data.length - 1:
+            for name in _ENDS:
+                if callable(end := getattr(type(owner), name, None)):
+                    end(owner, *calls.arguments(binding, end, 1)[0])
+            binding.recorder.note("epoch")
+
+
+def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
+    """The function that a run starts with, ready to be called."""
+    maker = entry["maker"]
+    if maker is not None:
+        outer = _member(maker, entry["maker_owner"], space, binding)
+        args, kwargs = calls.arguments(binding, outer)
+        outer(*args, **kwargs)
+        found = binding.functions.get(entry["function"])
+        if found is None:
+            raise Unbound(f"`{maker}` did not define `{entry['function']}`")
+        return found, 0
+    return _member(entry["function"], entry["owner"], space, binding), 0
+
+
+def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> Any:
+    if not owner:
+        if name not in space:
+            raise Unbound(f"`{name}` was not defined")
+        return space[name]
+    cls = space.get(owner)
+    if not isinstance(cls, type):
+        raise Unbound(f"the class `{owner}` was not defined")
+    return getattr(calls.instance_of_any(binding, cls), name)

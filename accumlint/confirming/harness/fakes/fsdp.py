@@ -1,0 +1,119 @@
+"""FSDP's contract about gradients, on whole parameters: when they are reduced over ranks. Nothing is sharded.
+
+FSDP decides in the backward, not in the forward as DDP does, and what was left unreduced is reduced with the next.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from accumlint.confirming.harness.fakes.stub import Stub
+from accumlint.confirming.harness.recording.recorder import Recorder
+
+MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
+
+
+class Reducing:
+    """Averages the gradients of a module's parameters over ranks while it is `on`; else keeps them to itself."""
+
+    def __init__(self, module: nn.Module, recorder: Recorder) -> None:
+        self.on = True
+        self.recorder = recorder
+        self.kept: dict[int, torch.Tensor] = {}
+        if not any(p.requires_grad for p in module.parameters()):
+            # What trains in it has been added by what is not here.
+            module.requires_grad_(True)
+        # A part that was sharded before has its own.
+        own = [p for p in module.parameters() if p.requires_grad and not hasattr(p, "reducing")]
+        for number, parameter in enumerate(own):
+            # A mark of ours on a parameter of torch's.
+            parameter.reducing = self  # pyright: ignore[reportAttributeAccessIssue]
+            parameter.register_hook(partial(self._arriving, number))
+
+    def _arriving(self, number: int, grad: torch.Tensor) -> torch.Tensor | None:
+        """A gradient on its way to a parameter."""
+        if self.recorder.busy:
+            return None
+        grad = grad + self.kept.pop(number, 0.0)
+        # Controls make every backward reduce, or none.
+        control = self.recorder.settings.sabotage
+        if control == "mute" or (not self.on and control != "sync"):
+            self.kept[number] = grad
+            return torch.zeros_like(grad)
+        if dist.is_initialized():
+            if number == 0:
+                self.recorder.note("reduce")
+            dist.all_reduce(grad)
+            grad = grad / dist.get_world_size()
+        return grad
+
+
+def contract(recorder: Recorder) -> dict[str, Any]:
+    """What stands for `FullyShardedDataParallel` and `fully_shard`."""
+
+    class FullyShardedDataParallel(nn.Module):
+        def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
+            super().__init__()
+            self.module = module
+            self.reducing = Reducing(module, recorder)
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return self.module(*args, **kwargs)
+
+        @contextmanager
+        def no_sync(self) -> Generator[None, None, None]:
+            before, self.reducing.on = self.reducing.on, False
+            try:
+                yield
+            finally:
+                self.reducing.on = before
+
+        def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Any:
+            return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("module"), name)
+
+    def fully_shard(module: Any, *_: Any, **__: Any) -> Any:
+        if not isinstance(module, nn.Module):
+            return module
+        reducing = Reducing(module, recorder)
+
+        def switch(on: Any, **_: Any) -> None:
+            if isinstance(on, Stub):
+                recorder.notes.handed.append(on._text)
+            reducing.on = bool(on)
+
+        for name in ("set_requires_gradient_sync", "set_requires_all_reduce"):
+            object.__setattr__(module, name, switch)
+        for name in ("set_is_last_backward", "reshard", "unshard", "set_reshard_after_backward"):
+            object.__setattr__(module, name, _nothing)
+        return module
+
+    return {"FullyShardedDataParallel": FullyShardedDataParallel, "fully_shard": fully_shard}
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def module(path: str, names: dict[str, Any], other: Callable[[str], Any]) -> types.ModuleType:
+    """A module in the place of torch's, with `other` for the names that it does not hold itself."""
+    made = types.ModuleType(path)
+    # Libraries ask where it comes from.
+    made.__dict__.update(names, __getattr__=other, __path__=[], __file__="<stand-in>")
+    return made

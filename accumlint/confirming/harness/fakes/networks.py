@@ -1,0 +1,373 @@
+"""Tiny networks that take what any network takes, and the loss that goes with them."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from accumlint.confirming.harness.fakes.batches import (
+    TARGET,
+    Batch,
+    Data,
+    is_library,
+    plain,
+)
+from accumlint.confirming.harness.fakes.outputs import Output, tensors
+from accumlint.confirming.harness.fakes.steps_number import tells_window
+from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.usual_settings import CLASSES, VOCABULARY, WIDTH, setting
+
+# A network is in no more wrappers than that.
+_MOST_WRAPPERS = 100
+
+
+def seed_with(number: int) -> None:
+    """Seeds what draws here; `torch.manual_seed` would write a traceback down for every kind of device there is."""
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
+
+
+class Asked(nn.Module):
+    """A module that gives what the user's own would have, to his code only: libraries ask what a module has."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_") or is_library(sys._getframe(1)):
+                raise
+        return self.lacking(name)
+
+    def lacking(self, name: str) -> Any:
+        """What stands for an attribute that it does not have; nothing, unless a subclass knows better."""
+        raise AttributeError(name)
+
+
+class Model(Asked):
+    """A network of about a hundred parameters that takes what any network takes and gives what any network gives."""
+
+    def __init__(self, data: Data, seed: int) -> None:
+        super().__init__()
+        self.data_ = [data]
+        self.asked_ = [0, 0]
+        # What the source calls it, and whether it was made with the accumulation steps.
+        self.name_ = ""
+        self.told_ = False
+        with torch.random.fork_rng(devices=[]):
+            seed_with(seed)
+            if data.kind == "tokens":
+                self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+                self.head = nn.Linear(WIDTH, VOCABULARY)
+            else:
+                out = CLASSES if data.kind == "rows" else WIDTH
+                self.embedding = nn.Linear(WIDTH, WIDTH)
+                self.head = nn.Linear(WIDTH, out)
+        super().to(device=data.device, dtype=data.dtype)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Output:
+        data = self.data_[0]
+        data.thaw(self)
+        told = self.told_ or tells_window(args, kwargs)
+        given = list(tensors([*args, *(v for k, v in kwargs.items() if "mask" not in k)]))
+        source = self._source(given)
+        inputs = data.now().inputs if source is None else source
+        data.cut(inputs)
+        if not inputs.is_floating_point():
+            inputs = inputs.clamp(0, VOCABULARY - 1)
+        if data.kind == "tokens" and inputs.is_floating_point():
+            hidden = torch.tanh(inputs @ self.embedding.weight)
+        else:
+            hidden = torch.tanh(self.embedding(inputs))
+        logits = self.head(hidden)
+        if data.poisoned and data.current == data.poisoned:
+            if data.exhausts:
+                # Once: what is tried again fits.
+                data.poisoned = 0
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory, says accumlint")
+            logits = logits * float("nan")
+        labels = next(
+            (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor)),
+            None,
+        )
+        if labels is None and len(given) > 1:
+            others = [t for t in given if t is not source and t is not data.now().mask]
+            labels = next((t for t in others if _fits(t, logits, data.kind)), None)
+        if data.outputs is not None and logits.requires_grad:
+            data.outputs[id(self)] = logits
+        has_loss = labels is not None
+        items = kwargs.get("num_items_in_batch")
+        beside = data.labels_of(inputs) if labels is None else labels
+
+        def loss() -> torch.Tensor:
+            if told:
+                data.told(self.name_)
+            return self._loss(logits, beside, items)
+
+        def unreduced() -> torch.Tensor:
+            if told:
+                data.told(self.name_)
+            return Criterion(data, reduction="none")(logits, beside)
+
+        output = Output(logits, loss, has_loss, unreduced)
+        output.of_classes = data.kind == "rows"
+        output.network = self.name_
+        data.last = output
+        return output
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Where it stands is settled: on the device of the run, in its precision."""
+        return self
+
+    half = bfloat16 = float = double = cuda = cpu = to
+
+    def _unwrapped(self, name: str) -> Model:
+        """Itself, but for a loop that takes wrappers off as long as there are any.
+
+        Raises:
+            AttributeError: where nothing else has happened since it was asked so often.
+        """
+        fetched, times = self.asked_
+        self.asked_[:] = [
+            self.data_[0].fetched,
+            times + 1 if fetched == self.data_[0].fetched else 0,
+        ]
+        if times > _MOST_WRAPPERS:
+            raise AttributeError(name)
+        return self
+
+    def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
+        """What of all that it is given it computes from; None for nothing that fits."""
+        data = self.data_[0]
+        if data.kind == "tokens":
+            fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
+            fitting = [
+                t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)
+            ] or fitting
+        else:
+            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
+            fitting = [t for t in fitting if t.requires_grad] or fitting
+        if fitting:
+            # A decoder's output is as long as what it was given last.
+            same = all(t.shape == fitting[0].shape for t in fitting)
+            return fitting[0] if same else fitting[-1]
+        return None
+
+    def _loss(self, logits: torch.Tensor, target: torch.Tensor, items: Any) -> torch.Tensor:
+        data = self.data_[0]
+        if items is None:
+            return Criterion(data)(logits, target)
+        flat = logits.flatten(0, -2), target.flatten()
+        return F.cross_entropy(*flat, ignore_index=data.ignored, reduction="sum") / items
+
+    def lacking(self, name: str) -> Any:
+        """A part of it, a setting, or what every model has in its wrapper."""
+        if name == "module":
+            return self._unwrapped(name)
+        if name == "no_sync":
+            return nullcontext
+        if name in ("device", "dtype"):
+            return getattr(self.data_[0], name)
+        return _member(self, name)
+
+
+class Modules(Asked, nn.ModuleDict):
+    """The networks of an object by their names, of which there is one, whatever it is asked for by."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__({"model": model})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules.get(key, self._modules["model"])
+
+    def lacking(self, name: str) -> Any:
+        """Its one network."""
+        return self._modules["model"]
+
+
+class Engine(Model):
+    """A stand-in for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
+
+    def __init__(self, data: Data, seed: int, steps: int) -> None:
+        super().__init__(data, seed)
+        self.steps_ = steps
+        self.micro_steps = 0
+        self.boundary: bool | None = None
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+
+    def backward(self, loss: Any, scale_wrt_gas: bool = True, **_: Any) -> Any:
+        """Goes backward through the loss, divided by the accumulation steps unless told otherwise."""
+        loss = loss.loss if isinstance(loss, Output) else loss
+        (loss / self.steps_ if scale_wrt_gas else loss).backward()
+        return loss
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """True where the next step is a real one."""
+        if self.boundary is not None:
+            return self.boundary
+        return (self.micro_steps + 1) % self.steps_ == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Leaves it to the script where a window ends."""
+        self.boundary = is_boundary
+
+    def step(self, *_: Any, **__: Any) -> None:
+        """Steps and clears at the end of a window; counts."""
+        if self.is_gradient_accumulation_boundary():
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.micro_steps += 1
+
+    def gradient_accumulation_steps(self) -> int:
+        """The steps it was configured with."""
+        return self.steps_
+
+
+def _member(model: Model, name: str) -> Any:
+    """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
+    found = setting(name.lower())
+    return Member(model, name) if found is UNKNOWN else found
+
+
+_OF_MODULES = {
+    "parameters",
+    "named_parameters",
+    "state_dict",
+    "train",
+    "eval",
+    "modules",
+    "zero_grad",
+}
+
+
+class Member:
+    """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
+
+    def __init__(self, model: Model, name: str) -> None:
+        self._model = model
+        self._name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if re.search(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)", self._name):
+            # What it is to be shows in the name that it gets.
+            return self._model.data_[0].unknown(f"model.{self._name}()")
+        if re.search(
+            r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
+        ):
+            return self._model
+        if re.search(r"detach|repackage", self._name):
+            return detached(args[0] if len(args) == 1 else args)
+        given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
+        if given is not None and "loss" in self._name:
+            # What computes a loss from the network that it is given; the name that it gets says what it is.
+            return given(*(a for a in args if a is not given))
+        output = self._model(*args, **kwargs)
+        return output.named(self._name)
+
+    @property
+    def network(self) -> str:
+        """The name of the network that it is of."""
+        return self._model.name_
+
+    def __repr__(self) -> str:
+        return f"model.{self._name}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _OF_MODULES:
+            return getattr(self._model, name)
+        return _member(self._model, name)
+
+    def __getitem__(self, key: Any) -> Any:
+        # Settings that the model carries.
+        text = f"model.{self._name}.{key}"
+        return self._model.data_[0].setting(text) if isinstance(key, str) else self
+
+    def __iter__(self) -> Iterator[Any]:
+        # A list of layers: what is done to each of them is done to none.
+        return iter(())
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __index__(self) -> int:
+        return VOCABULARY if "vocab" in self._name else 1
+
+
+def detached(value: Any) -> Any:
+    """A value cut from the graph that made it."""
+    if isinstance(value, list | tuple):
+        return type(value)(detached(v) for v in value)
+    value = plain(value)
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
+    if kind in ("values", "frames"):
+        return target.shape == logits.shape
+    return not target.is_floating_point() and target.shape == logits.shape[:-1]
+
+
+class Criterion(Asked):
+    """The usual loss of the kind of data, a mean over the targets that count, or that of each of them."""
+
+    def __init__(self, data: Data, name: str = "criterion", reduction: str = "mean") -> None:
+        super().__init__()
+        self.data_ = [data]
+        self.reduction_ = reduction
+        # What the source calls it, and whether it was made with the accumulation steps.
+        self.name_ = name
+        self.told_ = False
+
+    def forward(
+        self, output: Any = None, target: Any = None, *others: Any, **named: Any
+    ) -> torch.Tensor:
+        data = self.data_[0]
+        if self.told_ or tells_window((output, target, *others), named):
+            data.told(self.name_)
+        given = [output, target, *others, *named.values()]
+        network = next((one for one in given if isinstance(one, nn.Module)), None)
+        if network is not None:
+            # It calls the network that it is given, with the data beside it.
+            output = network(*(one for one in given if isinstance(one, torch.Tensor | Batch)))
+            target = next((v for k, v in named.items() if TARGET.search(k)), None)
+        logits = output.logits if isinstance(output, Output) else output
+        if isinstance(target, Batch):
+            target = target.use().labels
+        if not isinstance(target, torch.Tensor):
+            target = data.now().labels
+        reduction = self.reduction_
+        if data.kind in ("values", "frames"):
+            return F.mse_loss(logits, target, reduction=reduction)
+        if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
+            logits, target = logits.flatten(0, -2), target.flatten()
+        found = F.cross_entropy(logits, target, ignore_index=data.ignored, reduction=reduction)
+        return found if reduction == "mean" else found[target != data.ignored]
+
+    def lacking(self, name: str) -> Any:
+        """A method by which an object of the user's works it out, or what else it carries."""
+        return self if "loss" in name else self.data_[0].unknown(f"criterion.{name}")
+
+
+def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
+    """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""
+    weights = torch.cat([p.flatten() for p in network.parameters()])
+    generator = torch.Generator().manual_seed(batch.number)
+    features = torch.randn(len(batch), len(weights) + 1, generator=generator, dtype=torch.float64)
+    features = features.to(weights.device, weights.dtype)
+    return F.mse_loss(features[:, 1:] @ weights, features[:, 0])

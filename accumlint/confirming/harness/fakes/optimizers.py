@@ -1,0 +1,134 @@
+"""Stand-ins for what steps: an optimizer, a scheduler, a scaler that shows whatever is done with it."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from accumlint.confirming.harness.fakes.batches import unknown_attribute
+from accumlint.confirming.harness.fakes.outputs import Output
+from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.usual_settings import setting
+
+
+class _Group(dict[str, Any]):
+    """Parameters with what the loop keeps beside them, such as a threshold of their own."""
+
+    def __init__(self, group: dict[str, Any], unknown: Callable[[str], Any]) -> None:
+        super().__init__(group)
+        self._unknown = unknown
+
+    def __missing__(self, name: str) -> Any:
+        found = setting(name.lower())
+        return self._unknown(f"group.{name}") if found is UNKNOWN else found
+
+
+class Optimizer(torch.optim.SGD):
+    """Stochastic gradient descent, so that a step shows the gradient as it is."""
+
+    def __init__(self, params: Any, unknown: Callable[[str], Any]) -> None:
+        self._unknown = unknown
+        super().__init__(params, lr=0.05)
+        self.param_groups = [_Group(group, unknown) for group in self.param_groups]
+
+    def __getattr__(self, name: str) -> Any:
+        return unknown_attribute(self, name, self._unknown)
+
+    def __call__(self, *_: Any) -> Any:
+        return self
+
+    def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
+        """Steps; gradients that a loss scale has multiplied are divided by it, as Apex and FairScale do."""
+        if isinstance(scale, int | float) and scale != 1.0:
+            for p in (q for group in self.param_groups for q in group["params"]):
+                if p.grad is not None:
+                    p.grad.div_(scale)
+        return super().step(closure)
+
+    def clear_grad(self, *_: Any, **__: Any) -> None:
+        """Clears, as libraries that are like torch call it."""
+        self.zero_grad()
+
+    clear_grads = clear_gradients = clear_grad
+
+    # Where the loop has several, they are this one.
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self,))
+
+    def __getitem__(self, _: int) -> Any:
+        return self
+
+    def __len__(self) -> int:
+        return 1
+
+
+class Scheduler(torch.optim.lr_scheduler.LambdaLR):
+    """A schedule that never changes the learning rate; as a function of the step, it is the constant 1."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
+        self._unknown = unknown
+        super().__init__(optimizer, lambda _: 1.0)
+
+    def step(self, *_: Any, **__: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().step()
+
+    step_update = step
+    __iter__, __getitem__, __len__ = Optimizer.__iter__, Optimizer.__getitem__, Optimizer.__len__
+
+    def __call__(self, _: Any = 0) -> float:
+        return 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return unknown_attribute(self, name, self._unknown)
+
+
+class Stepper(Scheduler):
+    """A schedule that steps its optimizer and clears for it, as a wrapper of both does."""
+
+    ready = False
+
+    def __init__(self, optimizer: torch.optim.Optimizer, unknown: Callable[[str], Any]) -> None:
+        super().__init__(optimizer, unknown)
+        self.ready = True
+
+    def step(self, *_: Any, skip_optimizer: bool = False, **__: Any) -> None:
+        """Moves the schedule, after a step of the optimizer unless that has been done."""
+        if self.ready and not skip_optimizer:
+            self.optimizer.step()
+        super().step()
+
+    step_update = step
+
+    def zero_grad(self, set_to_none: bool = True, **_: Any) -> None:
+        """Clears the optimizer's gradients."""
+        self.optimizer.zero_grad(set_to_none)
+
+
+def scaler() -> torch.amp.GradScaler:
+    """A GradScaler that can also be called as timm's `NativeScaler` is."""
+
+    class Scaler(torch.amp.GradScaler):
+        def __call__(
+            self, loss: Any, optimizer: Any, clip_grad: Any = None, clip_mode: str = "norm",
+            parameters: Any = None, create_graph: bool = False, need_update: bool = True, update_grad: bool = True,
+        ) -> Any:  # fmt: skip
+            loss = loss.loss if isinstance(loss, Output) else loss
+            self.scale(loss).backward(create_graph=create_graph)
+            if not (need_update and update_grad):
+                return None
+            norm = None
+            if isinstance(clip_grad, int | float) and clip_grad:
+                self.unscale_(optimizer)
+                norm = torch.nn.utils.clip_grad_norm_(list(parameters), clip_grad)
+            self.step(optimizer)
+            self.update()
+            return norm
+
+    return Scaler("cuda")

@@ -1,0 +1,495 @@
+"""A value that stands for anything unknown: it can be called, indexed, entered and compared, and says when it mattered.
+
+A stub knows the text that it came from ("args.trainer.amp"). What a name tells (accumulation steps, a role, a setting
+that every training run has) is answered by the `Answers` given to it; all else is another stub.
+"""
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import distributed
+
+from accumlint.confirming.harness.fakes.steps_number import tells_window
+from accumlint.confirming.harness.rewriting.unpacking import names_of
+from accumlint.reading import names
+from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS, WRAPPING_ITERABLES
+
+
+class Answers:
+    """What stubs ask: values for known names, choices for flags, and a place to say that a stub was computed with."""
+
+    def __init__(
+        self,
+        value: Callable[[str], Any],
+        choice: Callable[[str], bool],
+        touched: Callable[[str], None],
+        told: Callable[[str, str], None],
+        backward: Callable[[str], None],
+        trained: Callable[[str], Any],
+        handed: Callable[[str], None],
+        took: Callable[[str], None],
+        items: Callable[[str], Iterator[Any]],
+        managed: Callable[[str, Sequence[Any], Mapping[str, Any]], bool],
+        windowed: Callable[[str], None],
+    ) -> None:
+        self.windowed = windowed
+        self.items = items
+        self.managed = managed
+        self.took = took
+        self.handed = handed
+        self.trained = trained
+        self.backward = backward
+        self.told = told
+        self.value = value
+        self.choice = choice
+        self.touched = touched
+
+
+UNKNOWN = object()
+_LOSSES = re.compile(r"loss")
+_CHANCES = re.compile(r"log_?p(rob)?s?($|_)|logps?($|_)")
+_BOOSTER = re.compile(r"(^|[._])[bB]ooster(\(\))?$")
+# What it gives back, in this order.
+_BOOSTED = ("model", "optimizer", "criterion", "dataloader", "lr_scheduler")
+# Functions of Apex's that are known here.
+_APEX = {"initialize", "master_params", "scale_loss"}
+_STEPS = re.compile(
+    r"^((train|training|forward)_)?step$|^(compute|get|calc|calculate|forward)_\w*loss(es)?$"
+)
+# What gives micro-batches when it is gone through.
+_DATA = re.compile(r"load|batches|iter(ator|able|ate)?(_|$)|_ds_data$")
+# Methods of data that take a function and give other data.
+_SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
+# What gets one of these may step, scale or clear as it likes.
+_STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
+# What may stand beside a loss, and mostly does not.
+_PENALTY = re.compile(r"regulari[sz]|(^|_)aux(iliary)?_|balanc|commit")
+# How much each of several losses counts: numbers.
+_WEIGHTS = re.compile(r"(^|_)(weights|coefs|coefficients|lambdas)$")
+# How the text of a stub ends that an unknown iterable gave.
+ITEM = "[…]"
+
+
+# What is large takes long to be written out.
+_LARGE = (torch.Tensor, torch.nn.Module, list, dict)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Stub):
+        return value._text
+    return type(value).__name__ if isinstance(value, _LARGE) else repr(value)[:30]
+
+
+class Stub:
+    """Stands for `text`; `answers` is shared by all stubs of a run."""
+
+    _text: str
+    _answers: Answers
+    _made: dict[str, Any]
+    _counted: bool
+    # Whether an unknown function has made it of data, or was given the accumulation steps.
+    _of_data: bool
+    _told: bool
+
+    def __init__(self, text: str, answers: Answers) -> None:
+        object.__setattr__(self, "_text", text)
+        object.__setattr__(self, "_answers", answers)
+        object.__setattr__(self, "_made", {})
+        object.__setattr__(self, "_counted", False)
+        object.__setattr__(self, "_of_data", False)
+        object.__setattr__(self, "_told", False)
+
+    def _other(self, text: str) -> Any:
+        made = self._made
+        if text not in made:
+            found = self._answers.value(text)
+            made[text] = Stub(text, self._answers) if found is UNKNOWN else found
+        return made[text]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self._other(f"{self._text}.{name}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._made[f"{self._text}.{name}"] = value
+        self._answers.managed(f"{self._text}.__setattr__", (value,), {name: value})
+
+    def __getitem__(self, key: object) -> Any:
+        if isinstance(key, str):
+            return self._other(f"{self._text}.{key}")
+        place = _text(key) if isinstance(key, int | Stub) else "..."
+        return self._other(f"{self._text}[{place}]")
+
+    def __setitem__(self, key: object, value: object) -> None:
+        if isinstance(key, str):
+            self._made[f"{self._text}.{key}"] = value
+
+    def __delitem__(self, key: object) -> None:
+        pass
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        source, _, method = self._text.rpartition(".")
+        if args and isinstance(args[0], type) and method.lower() in ("cli", "parse"):
+            # Settings by a class of the user's, with its defaults.
+            return self._settings(args[0])
+        if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):
+            return args[0]
+        if method == "get" and source and args and isinstance(args[0], str):
+            return self._other(f"{source}.{args[0]}")
+        if method in _SIFTING and source and args:
+            return self._other(source)
+        # A decorator of a library that is not here leaves what it decorates alone.
+        if len(args) == 1 and not kwargs and (isinstance(args[0], type) or _is_function(args[0])):
+            return args[0]
+        model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
+        given = (*args, *kwargs.values())
+        told = self._told or tells_window(args, kwargs)
+        if not _BOOSTER.search(source) and self._answers.managed(self._text, args, kwargs):
+            self._answers.told(
+                source, "goes backward, steps and clears when it is asked to, told of no window"
+            )
+            return None
+        if (
+            method not in _APEX
+            and not _BOOSTER.search(source)
+            and any(isinstance(a, _STEPPING) for a in given)
+        ):
+            self._answers.handed(self._text)
+        if method == "scale_loss" and args:
+            # Apex's, which gives the loss to go backward from.
+            return nullcontext(args[0])
+        if method == "master_params" and args:
+            return [p for group in args[0].param_groups for p in group["params"]]
+        if model is not None and WRAPPERS.get(method) != "ddp":
+            self._answers.took(self._text)
+        if model is not None and WRAPPERS.get(method) == "ddp" and distributed.is_initialized():
+            # Apex's and others of its kind.
+            self._answers.told(self._text, "torch's own DistributedDataParallel")
+            return torch.nn.parallel.DistributedDataParallel(model)
+        if (
+            method == "initialize"
+            and "deepspeed" in source
+            and {"optimizer", "model_parameters"} & {*kwargs}
+        ):
+            engine = self._answers.value("model_engine")
+            schedule = kwargs.get("lr_scheduler") or self._answers.value("lr_scheduler")
+            return engine, engine.optimizer, kwargs.get("training_data"), schedule
+        if method == "initialize" and model is not None:
+            return args[0] if len(args) == 1 else args[:2]
+        if method in CLIPS | HELPER_CLIPS and args:
+            if isinstance(args[0], int | float):
+                # A method of what holds the parameters.
+                args = (self._answers.value("all_parameters"), *args)
+            self._answers.told(self._text, "torch's own clipping")
+            return _clipped("value" if "value" in method else "norm", *args, **kwargs)
+        if args and names.is_rescaling(method):
+            self._answers.told(self._text, "gradients multiplied by the factor that it is given")
+            return _rescaled(*args)
+        if "zero_grad" in method and args and (held := _held(args[0])):
+            self._answers.told(self._text, "gradients set to None")
+            for p in held:
+                p.grad = None
+            return None
+        if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
+            self._answers.windowed(self._text)
+        if model is not None and _CHANCES.search(method):
+            self._answers.told(self._text, "the chances that the stand-in model gives")
+            return model(*args[1:]).chances(args[1:])
+        if model is not None and _LOSSES.search(method):
+            # What a library computes from the model it is given is the model's own loss.
+            self._answers.told(self._text, "the stand-in model's own loss")
+            return model(*args[1:])
+        if (
+            _STEPS.search(method)
+            and args
+            and source
+            and (found := self._answers.trained(source)) is not None
+        ):
+            # What an object makes of a micro-batch is the loss of the model that it holds.
+            self._answers.told(self._text, "the loss of the model that it holds")
+            return found(*args, **kwargs)
+        if _BOOSTER.search(source):
+            # Colossal-AI's: what it is given is trained as it is.
+            loss: Any = next(iter(given), None)
+            if method == "boost":
+                self._answers.told(source, "what it promises about the gradient")
+                return (*args, *(kwargs.get(name) for name in _BOOSTED[len(args) :]))
+            if method == "backward" and hasattr(loss, "backward") and not isinstance(loss, Stub):
+                self._answers.told(source, "what it promises about the gradient")
+                loss.backward()
+                return None
+        if method == "backward":
+            if args:
+                self._answers.handed(self._text)
+            # What goes backward is not the user's loss.
+            self._answers.backward(source or method)
+        made = self._other(f"{self._text}()")
+        if isinstance(made, Stub):
+            object.__setattr__(made, "_of_data", any(map(_is_data, given)))
+            object.__setattr__(made, "_told", told)
+        return made
+
+    def _settings(self, cls: Any) -> Any:
+        """An object of a class of settings, which has those that were left out as well."""
+        if not hasattr(cls, "__getattr__"):
+            cls.__getattr__ = lambda _, name: Stub("args", self._answers).__getattr__(name)
+        try:
+            return cls()
+        except Exception:  # noqa: BLE001 (the user's own class may raise anything)
+            return Stub("args", self._answers)
+
+    def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
+        answers, text = self._answers, self._text
+        return (type("Absent", (Absent,), {"_answers": answers, "_text": text, "absent": text}),)
+
+    def __instancecheck__(self, _: object) -> bool:
+        """Nothing that is here is of a class that is not."""
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        last = self._text.removesuffix("()").rpartition(".")[2].lower()
+        if _DATA.search(last):
+            return self._answers.items(self._text)
+        if _WEIGHTS.search(last):
+            self._answers.told(self._text, "two numbers, each 1.0")
+            return iter((1.0, 1.0))
+        if taken := names_of(sys._getframe(1)):
+            return iter([self[place] for place in range(len(taken))])
+        # Enough for any window, and an end for whoever makes a list of it.
+        return iter([self._other(f"{self._text}{ITEM}") for _ in range(64)])
+
+    def __next__(self) -> Any:
+        return self._other(f"{self._text}{ITEM}")
+
+    def keys(self) -> list[str]:
+        """None that anybody knows: `**stub` gives nothing."""
+        return []
+
+    def __len__(self) -> int:
+        # As many as there are micro-batches in an epoch of windows of four, when each takes two.
+        return 16
+
+    def __contains__(self, item: object) -> bool:
+        return self._answers.choice(f"{_text(item)} in {self._text}")
+
+    def __bool__(self) -> bool:
+        return self._answers.choice(self._text)
+
+    def __enter__(self) -> Stub:
+        if "sync" in self._text.lower():
+            self._answers.handed(self._text)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __index__(self) -> int:
+        # What has been a number of rounds stays that number.
+        object.__setattr__(self, "_counted", True)
+        return 1
+
+    def __int__(self) -> int:
+        return 1
+
+    def __float__(self) -> float:
+        return 1.0
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """A number, for numpy, which would look for numbers in the items of its items for ever."""
+        import numpy
+
+        return numpy.float64(1.0)
+
+    def __str__(self) -> str:
+        return self._text
+
+    __repr__ = __str__
+
+    def __format__(self, _: str) -> str:
+        return self._text
+
+    def __fspath__(self) -> str:
+        return "stand-in"
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __eq__(self, other: object) -> Any:
+        return self is other or self._answers.choice(f"{self._text} == {_text(other)}")
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+    def _compare(self, sign: str, other: object) -> bool:
+        return self._answers.choice(f"{self._text} {sign} {_text(other)}")
+
+    def __lt__(self, other: object) -> bool:
+        return self._compare("<", other)
+
+    def __le__(self, other: object) -> bool:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: object) -> bool:
+        return self._compare(">", other)
+
+    def __ge__(self, other: object) -> bool:
+        return self._compare(">=", other)
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Any,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = [*args, *(kwargs or {}).values()]
+        stubs = [a for a in given if isinstance(a, Stub)]
+        tensors = [a for a in given if isinstance(a, torch.Tensor)]
+        if not stubs:
+            return NotImplemented
+        if any(t.requires_grad for t in tensors) and not stubs[0]._adds(func.__name__):
+            stubs[0]._answers.touched(stubs[0]._text)
+        return tensors[0] if tensors else stubs[0]
+
+    def _adds(self, operation: str) -> bool:
+        """Whether this is a term beside the loss, and added to it: what is not here has none."""
+        last = self._text.removesuffix("()").rpartition(".")[2].lower()
+        if "add" not in operation or not _PENALTY.search(last):
+            return False
+        self._answers.told(self._text, "no such term beside the loss")
+        return True
+
+    def _operated(self, other: object, operation: str = "") -> Any:
+        if isinstance(other, torch.Tensor):
+            if other.requires_grad and not self._adds(operation):
+                self._answers.touched(self._text)
+            return other
+        if isinstance(other, int | float) and not isinstance(other, bool):
+            # A loss stays one, whatever divides it.
+            return self if _LOSSES.search(self._text.rpartition(".")[2].lower()) else other
+        return self
+
+    def __sub__(self, other: object) -> Any:
+        if self._counted and type(other) is int:
+            return int(self) - other
+        return self._operated(other)
+
+    def __add__(self, other: object) -> Any:
+        if self._counted and type(other) is int:
+            return int(self) + other
+        return self._operated(other, "add")
+
+    __radd__ = __add__
+
+
+for _name in (
+    "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod",
+    "pow", "rpow", "matmul", "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift",
+    "rrshift", "iadd", "isub", "imul", "itruediv", "ilshift",
+):  # fmt: skip
+    setattr(Stub, f"__{_name}__", lambda self, other: self._operated(other))
+for _name in ("neg", "pos", "abs", "invert"):
+    setattr(Stub, f"__{_name}__", lambda self: self)
+
+
+def _clipped(
+    kind: str, parameters: Any, threshold: Any = 1.0, *_: object, **given: Any
+) -> torch.Tensor | None:
+    """Clips as torch does what a helper of the project's is given."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    # An optimizer's groups hold them too.
+    parameters = [p for one in parameters for p in (one["params"] if type(one) is dict else [one])]
+    given = {k: v for k, v in given.items() if k.startswith(("max", "clip", "thresh", "value"))}
+    most = next((v for v in (*given.values(), threshold) if isinstance(v, int | float)), 1.0)
+    if kind == "value":
+        torch.nn.utils.clip_grad_value_(parameters, most)
+        return None
+    return torch.nn.utils.clip_grad_norm_(parameters, most)
+
+
+def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
+    """Multiplies the gradients of what a helper of a library's is given."""
+    if isinstance(parameters, torch.nn.Module):
+        parameters = parameters.parameters()
+    for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
+        if p.grad is not None:
+            p.grad.mul_(factor)
+
+
+def _held(owner: Any) -> list[torch.Tensor]:
+    """The parameters that an object holds: a network, an optimizer, a list of them."""
+    if isinstance(owner, torch.nn.Module):
+        return list(owner.parameters())
+    if isinstance(owner, torch.optim.Optimizer):
+        return [p for group in owner.param_groups for p in group["params"]]
+    items: list[Any] = list(owner) if isinstance(owner, list | tuple) else []
+    return [item for item in items if isinstance(item, torch.Tensor)]
+
+
+def _is_data(value: object) -> bool:
+    """True for data that no network has given."""
+    if isinstance(value, dict):
+        return hasattr(value, "plain_")
+    return isinstance(value, torch.Tensor) and value.dim() > 1 and not value.requires_grad
+
+
+def _is_function(value: object) -> bool:
+    return type(value).__name__ == "function"
+
+
+class Absent:
+    """The base class of classes whose own base is a stub: what it would have brought is a stub too."""
+
+    _answers: Answers
+    _text: str
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        found = self._answers.value(f"self.{name}")
+        found = Stub(f"self.{name}", self._answers) if found is UNKNOWN else found
+        object.__setattr__(self, name, found)
+        return found
+
+
+class AbsentModule(torch.nn.Module):
+    """The base class of modules whose own base is not here: what their forward reads of it are parameters."""
+
+    _answers: Answers
+    _text: str
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__()
+        cls: Any = type(self)
+        for name in cls.forward.__code__.co_names:
+            if name.startswith("_") or hasattr(torch.Tensor, name) or hasattr(cls, name):
+                continue
+            found = self._answers.value(f"self.{name}")
+            if isinstance(found, torch.nn.Module):
+                self._modules[name] = found
+            elif found is UNKNOWN:
+                self._parameters[name] = torch.nn.Parameter(torch.tensor(0.5))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+        found = self._answers.value(f"self.{name}")
+        return Stub(f"self.{name}", self._answers) if found is UNKNOWN else found

@@ -1,0 +1,1 @@
+"""The sandbox inside the process: kernel filters, audit hooks, intact results."""

@@ -1,0 +1,204 @@
+"""Says in words what the user's code tries that a run does not allow, and refuses it: Python's part of the sandbox.
+
+Native code gets around it; what the kernel refuses, in `confining`, holds for that too, and nobody hears of it.
+"""
+
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import _posixsubprocess
+import errno
+import ipaddress
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+_PROCESSES = (
+    "subprocess.Popen",
+    "os.system",
+    "os.fork",
+    "os.forkpty",
+    "os.exec",
+    "os.posix_spawn",
+    "os.spawn",
+    "pty.spawn",
+)
+_CHANGES = (
+    "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
+    "os.chown", "os.utime", "os.setxattr", "os.removexattr", "shutil.rmtree", "shutil.move", "sqlite3.connect",
+)  # fmt: skip
+_SIGNALS = ("os.kill", "os.killpg")
+# By these, code reaches what is recorded, or another thread of it; each with what is said of it.
+_REACHING = {
+    "ctypes.dlopen": "ctypes", "gc.get_objects": "gc.get_objects", "gc.get_referrers": "gc.get_referrers",
+    "sys._current_frames": "sys._current_frames", "sys.addaudithook": "sys.addaudithook",
+}  # fmt: skip
+# These are read by anybody, and the kernel tells processes apart there.
+_TOLD = ("/dev/", "/proc/")
+_LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
+_OURS = str(Path(__file__).parents[3]) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class Forbidden(PermissionError):
+    """The user's code tried what a confirmation does not allow."""
+
+
+def stay_inside(
+    folders: tuple[str, ...],
+    told: Callable[[str], None],
+    allowed: frozenset[str] = frozenset(),
+    readable: tuple[str, ...] | None = None,
+) -> list[str]:
+    """Forbids, until the process ends, what is listed above but not `allowed`; `folders` may be written to.
+
+    `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
+    raised. Files may be read in `folders` and in what is `readable`, None for everywhere. The list that is returned
+    gets what such code used by which it could change what is recorded.
+    """
+    inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+    seen = (*inside, *(os.path.realpath(path) + os.sep for path in readable or ()), *_TOLD)
+    reached: list[str] = []
+
+    def refuse(what: str) -> None:
+        if _is_own():
+            told(what)
+        raise Forbidden(what)
+
+    def may_write(path: Any) -> bool:
+        if isinstance(path, int):
+            return True
+        text = os.path.realpath(os.fsdecode(path))
+        return (
+            (text + os.sep).startswith(inside) or text == os.devnull or text.startswith("/dev/shm/")
+        )
+
+    def opened(args: tuple[Any, ...]) -> None:
+        path, mode, flags = args
+        writing = (isinstance(mode, str) and bool(set(mode) & set("wax+"))) or (
+            isinstance(flags, int)
+            and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        )
+        if writing and not may_write(path):
+            refuse(f"writes to {os.fsdecode(path)!r}")
+        if readable is not None and not writing and not isinstance(path, int):
+            text = os.path.realpath(os.fsdecode(path))
+            # What is not there may be looked for.
+            if not (text + os.sep).startswith(seen) and os.path.lexists(text):
+                refuse(f"reads {os.fsdecode(path)!r}")
+
+    def connected(args: tuple[Any, ...]) -> None:
+        address = args[1]
+        if isinstance(address, tuple):
+            host = cast("tuple[object, ...]", address)[0]
+            if isinstance(host, str) and host and not _is_here(host):
+                refuse(f"connects to {host!r}")
+        elif isinstance(address, str | bytes) and not may_write(address):
+            refuse(f"connects to {os.fsdecode(address)!r}")
+
+    def looked_up(args: tuple[Any, ...]) -> None:
+        host = os.fsdecode(args[0]) if args[0] else ""
+        if host and not _is_here(host) and host != os.uname().nodename:
+            refuse(f"looks up {host!r}")
+
+    def changed(args: tuple[Any, ...]) -> None:
+        for path in args:
+            if isinstance(path, str | bytes | Path) and not may_write(path):
+                refuse(f"changes {os.fsdecode(path)!r}")
+
+    def signalled(args: tuple[Any, ...]) -> None:
+        if args[0] not in (os.getpid(), os.getpgid(0)):
+            refuse("sends a signal to another process")
+
+    def started(_: tuple[Any, ...]) -> None:
+        refuse("starts a process")
+
+    kinds: dict[str, dict[str, Callable[[tuple[Any, ...]], None]]] = {
+        "writes": {"open": opened, **dict.fromkeys(_CHANGES, changed)},
+        "network": {
+            "socket.connect": connected,
+            "socket.sendto": connected,
+            "socket.sendmsg": connected,
+            "socket.getaddrinfo": looked_up,
+            "socket.gethostbyname": looked_up,
+        },
+        "processes": {**dict.fromkeys(_PROCESSES, started), **dict.fromkeys(_SIGNALS, signalled)},
+    }
+    watched = {
+        event: check
+        for kind, checks in kinds.items()
+        if kind not in allowed
+        for event, check in checks.items()
+    }
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        check = watched.get(event)
+        if check is not None:
+            check(args)
+        elif event in _REACHING and _REACHING[event] not in reached and _is_own():
+            reached.append(_REACHING[event])
+
+    _announced()
+    sys.addaudithook(hook)
+    return reached
+
+
+def pretend_folders(folders: tuple[str, ...]) -> None:
+    """Has a folder that would be made elsewhere count as made, which nothing is lost by."""
+    inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+    make = os.mkdir
+
+    def making(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        text = os.path.realpath(os.fsdecode(path))
+        if (text + os.sep).startswith(inside):
+            make(path, mode, dir_fd=dir_fd)
+        elif os.path.lexists(text):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), text)
+
+    os.mkdir = making
+
+
+def _announced() -> None:
+    """Has what starts processes or writes files behind Python's back say so first, as `open` does."""
+    fork, write = _posixsubprocess.fork_exec, torch._C.PyTorchFileWriter
+
+    def forking(*args: Any) -> Any:
+        sys.audit("os.fork")
+        return fork(*args)
+
+    def writing(file: Any, *args: Any) -> Any:
+        if isinstance(file, str):
+            sys.audit("open", file, "wb", 0)
+        return write(file, *args)
+
+    _posixsubprocess.fork_exec = forking
+    torch._C.PyTorchFileWriter = writing
+
+
+def _is_here(host: str) -> bool:
+    """True for the names and addresses of this machine alone."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_own() -> bool:
+    """True when no installed library asked for it: the nearest code outside Python's own and accumlint decides."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS):
+            if any(word in file for word in _INSTALLED):
+                return False
+            if not file.startswith(_LIBRARIES):
+                return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,160 @@
+"""The ranks of a run: groups that are there already, DDP whose all-reduces are counted, processes not started."""
+# pyright: reportPrivateUsage=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch.distributed import algorithms
+from torch.distributed.algorithms import join
+from torch.nn.parallel import DistributedDataParallel as Wrapped
+from torch.nn.parallel import distributed
+
+from accumlint.confirming.harness.binding import Binding
+from accumlint.confirming.harness.fakes.batches import plain
+
+
+def processes(patch: Callable[..., Any], binding: Binding) -> None:
+    """Puts the ranks that are here in the place of those that the source would start and join."""
+    device = binding.data.device
+    recorder = binding.recorder
+
+    class Counted(Wrapped):
+        """DDP over the ranks that are here, its all-reduces counted."""
+
+        def __init__(self, module: torch.nn.Module, *_: Any, **kwargs: Any) -> None:
+            binding.data.thaw(module)
+            recorder.wraps += 1
+            if next(module.parameters(), None) is None:
+                # What it is made of is not here.
+                module = binding.model("model")
+            if not any(p.requires_grad for p in module.parameters()):
+                # What is frozen in it is told by names that stand-ins do not have.
+                module.requires_grad_(True)
+            kept = {
+                k: kwargs[k]
+                for k in ("gradient_as_bucket_view",)
+                if isinstance(kwargs.get(k), bool)
+            }
+            super().__init__(module, find_unused_parameters=binding.way.unused, **kept)
+            group = dist.group.WORLD
+            assert group is not None
+
+            self.own: list[Any] = [group, None]
+
+            def counted(state: Any, bucket: Any) -> Any:
+                from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+                recorder.note("reduce")
+                given, hook = self.own
+                return (hook or default_hooks.allreduce_hook)(given, bucket)
+
+            # DDP reads the annotations, which here would be text.
+            counted.__annotations__ = {}
+            super().register_comm_hook(None, counted)
+
+        def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+            self.own[:] = [state, hook]
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            if recorder.settings.sabotage == "sync":
+                # The control: every backward reduces.
+                self.require_backward_grad_sync = True
+            if recorder.settings.sabotage == "mute":
+                # The control: none does.
+                self.require_backward_grad_sync = False
+            return super().forward(*args, **kwargs)
+
+    patch(torch.nn, "DataParallel", _Parallel)
+    _spawned(patch, binding.data.rank)
+    # All ranks have as many micro-batches.
+    patch(join, "Join", lambda *_, **__: nullcontext())
+    patch(algorithms, "Join", lambda *_, **__: nullcontext())
+    # What a network gives stands for a tensor.
+    found = distributed._find_tensors
+    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
+    patch(torch.nn.parallel, "DistributedDataParallel", Counted)
+    patch(distributed, "DistributedDataParallel", Counted)
+    if dist.is_initialized() and device.type == "cpu":
+        patch(dist, "all_reduce", _averaging(dist.all_reduce))
+        patch(dist, "all_gather", _of_one_size(dist.all_gather))
+    if dist.is_initialized():
+        patch(dist, "init_process_group", lambda *_, **__: None)
+        patch(dist, "destroy_process_group", lambda *_, **__: None)
+        patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
+        patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+
+
+class _Parallel(torch.nn.Module):
+    """DataParallel in one process: what the module is asked for besides is asked of what it holds."""
+
+    def __init__(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.module, name)
+
+
+def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Gloo has no average; torch would divide where autograd sees it, which NCCL does not do."""
+
+    def all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, *args: Any, **kwargs: Any) -> Any:
+        if op != dist.ReduceOp.AVG:
+            return reduce(tensor, op, *args, **kwargs)
+        work = reduce(tensor, dist.ReduceOp.SUM, *args, **kwargs)
+        if work is not None:
+            work.wait()
+        tensor.data /= dist.get_world_size()
+        return work
+
+    return all_reduce
+
+
+def _of_one_size(gather: Callable[..., Any]) -> Callable[..., Any]:
+    """Gloo ends the process where ranks gather tensors of different sizes, as they do of ragged data."""
+
+    def all_gather(tensors: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes = [torch.zeros(1, dtype=torch.long) for _ in range(dist.get_world_size())]
+        gather(sizes, torch.tensor([tensor.numel()]))
+        if len(set(map(int, sizes))) > 1:
+            raise RuntimeError("ranks gather tensors of different sizes")
+        return gather(tensors, tensor, *args, **kwargs)
+
+    return all_gather
+
+
+def _spawned(patch: Callable[..., Any], rank: int) -> None:
+    """What is to be a process for each rank is called by each rank itself."""
+
+    def spawn(fn: Callable[..., Any], args: Any = (), *_: Any, **__: Any) -> None:
+        fn(rank, *args)
+
+    start = BaseProcess.start
+
+    def started(self: Any) -> None:
+        told = [a for a in (*self._args, *self._kwargs.values()) if type(a) is int]
+        if not told:
+            # No rank: the guard has its say.
+            start(self)
+        elif told[0] == rank:
+            self._target(*self._args, **self._kwargs)
+
+    patch(torch.multiprocessing, "spawn", spawn)
+    patch(BaseProcess, "start", started)
+    patch(BaseProcess, "join", lambda *_, **__: None)

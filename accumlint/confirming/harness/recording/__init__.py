@@ -1,0 +1,1 @@
+"""Recorders: what a run notes about losses, gradients and updates."""

@@ -1,0 +1,159 @@
+"""What a backward brings to the parameters, by the losses that it goes through."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from accumlint.confirming.harness.fakes.loss_functions import Loss, grads_of
+from accumlint.confirming.harness.recording.loss_divisors import is_shaped, paths
+
+
+def contributions(
+    root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
+) -> Iterator[dict[str, Any]]:
+    """What each loss brings to the parameters when a root goes backward; `number` is the root's own.
+
+    Of a loss, that is the number of its counted elements, what one weighs in the root, and the gradient of their sum.
+    Of a root that is no plain sum of them, it is the gradient that it brings as a whole.
+    """
+    params = [p for p in parameters if p.requires_grad]
+    weighed = list(zip(losses, grads_of(root, [x.elements for x in losses]), strict=True))
+    by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
+    if shaped := shaped_by(root, weighed):
+        yield _whole(root, shaped, parameters, number)
+        return
+    known: list[tuple[Loss, torch.Tensor]] = []
+    share, line, microbatches, size = 0.0, 0, set[int](), 0.0
+    for loss, weights in weighed:
+        if loss.by_hand != by_hand:
+            continue
+        if weights is None or not bool(weights.abs().sum() > 0):
+            continue
+        # What has no weight, as behind a mask, is no target.
+        counted = loss.counted & (weights != 0)
+        count = int(counted.sum())
+        try:
+            grads = torch.autograd.grad(
+                (loss.elements * counted).sum(), params, retain_graph=True, allow_unused=True
+            )
+        except RuntimeError:
+            # The user's own backward will meet the same.
+            continue
+        everything = dict(zip(map(id, params), grads, strict=True))
+        vector: list[float] = []
+        for p in parameters:
+            grad = everything.get(id(p))
+            vector.extend(flat(grad, p))
+        mean = float(weights[counted].double().mean()) if count else 0.0
+        known.append((loss, weights))
+        size = max(size, abs(mean) * max(map(abs, vector), default=0.0))
+        line = line or loss.line
+        if loss.line == line:
+            share += mean * count
+            microbatches.add(loss.microbatch)
+        yield {
+            "microbatch": loss.microbatch,
+            "loss": loss.line,
+            "number": loss.number,
+            "count": count,
+            "elements": loss.elements.numel(),
+            "weight": mean,
+            "gradient": vector,
+            "factors": paths(root, loss.made()),
+            "shaped": False,
+        }
+    if share:
+        yield from _penalty(root, parameters, known, share, microbatches, size, number)
+
+
+def _penalty(
+    root: torch.Tensor,
+    parameters: Sequence[torch.Tensor],
+    known: list[tuple[Loss, torch.Tensor]],
+    share: float,
+    microbatches: set[int],
+    size: float,
+    number: int,
+) -> Iterator[dict[str, Any]]:
+    """What a root brings besides its losses, like a penalty on the weights.
+
+    It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
+    `share` is what that loss's elements weigh together, `size` how large the losses' own gradients are.
+    """
+    rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
+    params = [p for p in parameters if p.requires_grad]
+    grads = grads_of(rest, params)
+    vector: list[float] = []
+    everything = dict(zip(map(id, params), grads, strict=True))
+    for p in parameters:
+        vector.extend(flat(everything.get(id(p)), p))
+    rounding = 1e4 * torch.finfo(root.dtype).eps
+    if max(map(abs, vector), default=0.0) <= rounding * size:
+        return
+    count = len(microbatches)
+    yield {
+        "microbatch": min(microbatches),
+        "loss": 0,
+        # Each root's is its own.
+        "number": -1 - number,
+        "count": count,
+        "elements": count,
+        "weight": share / count**2,
+        "gradient": [x * count / share for x in vector],
+        "factors": [],
+        "shaped": False,
+    }
+
+
+def shaped_by(
+    root: torch.Tensor, weighed: Sequence[tuple[Loss, torch.Tensor | None]]
+) -> list[Loss]:
+    """The losses of a root, where it is no plain sum of the elements of one of them; none where it is."""
+    by_hand = all(x.by_hand for x, weights in weighed if weights is not None)
+    used = [
+        (loss, weights, loss.counted & (weights != 0))
+        for loss, weights in weighed
+        if weights is not None and loss.by_hand == by_hand and bool(weights.any())
+    ]
+    if any(is_shaped(root, loss.elements, counted, w) for loss, w, counted in used):
+        return [loss for loss, *_ in used]
+    return []
+
+
+def _whole(
+    root: torch.Tensor, losses: Sequence[Loss], parameters: Sequence[torch.Tensor], number: int
+) -> dict[str, Any]:
+    """What a root brings as a whole: a term of its micro-batch."""
+    params = [p for p in parameters if p.requires_grad]
+    everything = dict(zip(map(id, params), grads_of(root, params), strict=True))
+    vector = [x for p in parameters for x in flat(everything.get(id(p)), p)]
+    # The elements that are counted are those of the loss with most.
+    largest = max(losses, key=lambda loss: loss.elements.numel())
+    count = max(1, int(largest.counted.sum()))
+    together = len({loss.microbatch for loss in losses}) > 1
+    return {
+        "microbatch": losses[0].microbatch,
+        "loss": losses[0].line,
+        "number": losses[0].number,
+        "count": count,
+        "elements": largest.elements.numel(),
+        "weight": 1 / count,
+        "gradient": [x * count for x in vector],
+        # Of several micro-batches in one, nobody can tell what each is divided by.
+        "factors": []
+        if together
+        else paths(root, [made for loss in losses for made in loss.made()]),
+        "shaped": True,
+    }
+
+
+def flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:
+    """A gradient as numbers, zeros where there is none."""
+    if grad is None:
+        return [0.0] * like.numel()
+    return grad.detach().double().cpu().flatten().tolist()

@@ -1,0 +1,577 @@
+"""Watches a training loop from within: losses, backwards, clipping, steps, reductions, the scaler and the schedule.
+
+The reference needs no second run. Every loss is evaluated elementwise and reduced as the user asked; right before a
+backward, autograd gives the weight that the user's code puts on each element, and the gradient of the elements' plain
+sum. Nothing collective happens here: each rank notes its own, and whoever compares has all ranks' notes.
+"""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+from accumlint.confirming.harness.fakes.batches import Enough, plain
+from accumlint.confirming.harness.fakes.loss_functions import (
+    ELEMENTWISE,
+    REDUCTIONS,
+    VIEWS,
+    Loss,
+    evaluated,
+    fitted,
+    flattened,
+    grads_of,
+    indexed,
+    viewed,
+)
+from accumlint.confirming.harness.fakes.name_words import evaluates
+from accumlint.confirming.harness.pass_outcome import even
+from accumlint.confirming.harness.recording.contributions import contributions, flat
+from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
+from accumlint.confirming.harness.recording.retained_graphs import Graphs, totals, unsaved
+from accumlint.confirming.harness.recording.torch_hooks import watch
+from accumlint.confirming.measurement import reference, windows
+
+_FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+_NORMS = {torch.norm, torch.linalg.norm, torch.linalg.vector_norm}
+# A gradient that is above any threshold.
+_LARGE = 1e30
+# Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
+_DOUBLED = 5
+# An epoch that ends inside a window, and the windows before and after it, in accumulation steps.
+_EPOCH = 5
+_CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
+
+
+@functools.cache
+def _is_torch(file: str) -> bool:
+    return bool(_TORCH.search(file))
+
+
+class Recorder(TorchFunctionMode):
+    """Records one pass. Enter it around the user's code."""
+
+    def __init__(self, data: Feed, settings: Settings) -> None:
+        super().__init__()
+        self.data = data
+        self.settings = settings
+        self.notes = Notes()
+        self.models: list[nn.Module] = []
+        self.losses: list[Loss] = []
+        self.busy = False
+        self.steps: Counter[int] = Counter()
+        self.stepped = 0
+        self.building = 0
+        self.epoch = 0
+        self.scale = 1.0
+        self.backwards = 0
+        self.schedulers: list[Any] = []
+        self.optimizers: list[torch.optim.Optimizer] = []
+        self.seen: list[Any] = []
+        self.stepping: list[Any] = []
+        self.own_step = False
+        self.asked = 0
+        # How many times a model was put in DDP, which gives all ranks the same parameters.
+        self.wraps = 0
+        self.graphs = Graphs(lambda: self.data.current, settings.sabotage == "drop")
+        self.kept: list[Any] = []
+        self.withheld: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.held = False
+        self.own_loss: Callable[[], torch.Tensor | None] | None = None
+        self.spent: Callable[[], None] = lambda: None
+
+    # Parameters: one vector over all stand-in models, in the order in which they were made
+
+    def parameters(self) -> list[torch.Tensor]:
+        seen: dict[int, torch.Tensor] = {}
+        for model in self.models:
+            for p in model.parameters():
+                seen.setdefault(id(p), p)
+        return list(seen.values())
+
+    def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
+        """Where parameters stand among all."""
+        wanted = {id(p) for p in parameters}
+        return [i for i, p in enumerate(self.parameters()) if id(p) in wanted]
+
+    def is_own(self, frame: FrameType) -> bool:
+        """True for a frame of the user's code."""
+        return frame.f_code.co_filename == self.settings.file
+
+    def place(self) -> tuple[str, int]:
+        """The user's file and line that are being executed, innermost first; "" and 0 for none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self.is_own(frame):
+                return frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return "", 0
+
+    def line(self) -> int:
+        return self.place()[1]
+
+    def note(self, kind: str, **values: Any) -> None:
+        self.notes.events.append(
+            {"kind": kind, "microbatch": self.data.current, "line": self.line(), **values}
+        )
+
+    def _called(self) -> Iterator[str]:
+        """The functions of other files that the user's file is in, innermost first."""
+        frame = sys._getframe(1)
+        while frame is not None and not self.is_own(frame):
+            yield frame.f_code.co_name
+            frame = frame.f_back
+
+    def refuse(self, what: str) -> None:
+        """Notes what the guard has just refused; `inside` when training had begun, and this is no evaluation."""
+        inside = self.data.fetched > 0 and not evaluates(self._called())
+        found = {"what": what, "line": self.line(), "inside": inside}
+        if found not in self.notes.refused:
+            self.notes.refused.append(found)
+
+    # Losses
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # For pytest: what fails is the user's.
+        __tracebackhide__ = True
+        kwargs = kwargs or {}
+        if self.busy:
+            return func(*args, **kwargs)
+        # What torch does inside itself, it does on purpose.
+        as_is = self.settings.as_is
+        # `torch.norm` hands on the precision that it was asked for.
+        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and own:
+            if kwargs:
+                kwargs = self._placed(func, kwargs)
+            args = self._placed_args(func, args)
+            if func in _CASTS and args[0].dtype in _FLOATING:
+                return args[0]
+        if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
+            return args[0]
+        if func in ELEMENTWISE:
+            return self._loss(func, args, kwargs)
+        if func is torch.Tensor.__getitem__ and not as_is:
+            args = (args[0], indexed(*args))
+        if func in VIEWS and not as_is and not kwargs and len(args) > 1:
+            args = (args[0], *viewed(args[0], args[1:]))
+        if func in REDUCTIONS and args and not as_is:
+            args, kwargs = flattened(args, kwargs)
+        result = func(*args, **kwargs)
+        if func in REDUCTIONS:
+            self._reduced(func, args, kwargs, result)
+        return result
+
+    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Devices that are not here become the one that is; low precision stays as it was."""
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = {**kwargs, "device": self.settings.device}
+        if kwargs.get("dtype") in _FLOATING:
+            kwargs = {**kwargs, "dtype": self.settings.dtype}
+        return kwargs
+
+    def _placed_args(self, func: Any, args: Any) -> Any:
+        if func is torch.Tensor.to:
+            return (args[0], *(_moved(a, self.settings) for a in args[1:]))
+        return args
+
+    def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        if not self.settings.as_is:
+            args = fitted(func, args)
+        self.busy = True
+        try:
+            result, elements, counted = evaluated(func, args, kwargs)
+        finally:
+            self.busy = False
+        self.notes.summed |= kwargs.get("reduction") == "sum"
+        if self.active() == self.settings.poison and not self.notes.tampered:
+            # Once: where nobody counts micro-batches, one that does not go backward is not counted.
+            result = result * math.nan
+            self.notes.tampered = True
+        if elements.requires_grad:
+            made = result if isinstance(result, torch.Tensor) else elements
+            self.remember(
+                Loss(self.data.current, elements, counted, self.line(), False, result=made)
+            )
+        return result
+
+    def active(self) -> int:
+        """The micro-batch that a loss belongs to."""
+        return self.data.current
+
+    def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """A mean or a sum written by hand, used where no loss function of torch was seen."""
+        value = plain(args[0]) if args else None
+        if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
+            return
+        if not value.requires_grad or value.numel() < 2 or result.dim():
+            return
+        if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
+            return
+        counted = value.detach() != 0
+        self.remember(Loss(self.data.current, value, counted, self.line(), True))
+
+    def remember(self, loss: Loss) -> None:
+        self.losses.append(loss)
+        self.notes.losses += 1
+        loss.number = self.notes.losses
+
+    # Backward
+
+    def before_backward(self, tensors: Any, starts: Any = None, only: Any = None) -> None:
+        """Notes what going backward from `tensors` will bring; `starts` and `only` are what torch knows as
+        `grad_tensors` and `inputs`.
+        """
+        params = [p for p in self.parameters() if p.requires_grad]
+        if not params:
+            return
+        self.look()
+        roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        found: list[dict[str, Any]] = []
+        every = self.parameters()
+        self.busy = True
+        try:
+            # Nothing in there is the user's, and hearing of it takes time.
+            with torch._C.DisableTorchFunction():
+                for root in roots:
+                    if isinstance(root, torch.Tensor) and root.requires_grad:
+                        found.extend(contributions(root, self.losses, every, self.backwards))
+        finally:
+            self.busy = False
+        self.backwards += 1
+        # Graphs of earlier micro-batches are gone unless somebody keeps them.
+        gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
+        self.losses = [
+            x
+            for x in self.losses
+            # To hold a loss is to hold its graph.
+            if x.microbatch > self.data.current - 12 and x.number not in gone
+        ]
+        self.note("backward", contributions=found, scale=self.scale, steps=self.settings.steps)
+
+    def _moves(self, root: torch.Tensor) -> bool:
+        """Whether a loss has a gradient."""
+        if not root.requires_grad:
+            return False
+        self.busy = True
+        try:
+            params = [p for p in self.parameters() if p.requires_grad]
+            found = grads_of(root, params)
+        except RuntimeError:
+            # The user's own backward will meet the same.
+            return True
+        finally:
+            self.busy = False
+        return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
+
+    def _rooted(self, tensors: Any, starts: Any) -> Any:
+        """What goes backward; where it moves no parameter or is no number, another loss in its place, if one may be."""
+        if self.own_loss is None or not isinstance(tensors, torch.Tensor):
+            return tensors
+        is_number = tensors.numel() == 1 or starts is not None
+        if is_number and self._moves(tensors):
+            return tensors
+        # Torch does not tell this mode what is computed inside a `backward`.
+        with self:
+            found = self.own_loss()
+        if found is None:
+            return tensors
+        self.notes.replaced = True
+        return found * self.scale
+
+    def evened(self, tensors: Any) -> Any:
+        """The control: what goes backward, such that every target weighs the same."""
+        if not isinstance(tensors, torch.Tensor):
+            return tensors
+        self.busy = True
+        try:
+            with torch._C.DisableTorchFunction():
+                every = self.parameters()
+                found = list(contributions(tensors, self.losses, every, self.backwards))
+        finally:
+            self.busy = False
+        share = sum(part["weight"] * part["count"] for part in found)
+        return tensors * (sum(part["count"] for part in found) / share) if share else tensors
+
+    def at_clip(self) -> dict[str, Any]:
+        """What else is to be noted where gradients are clipped."""
+        return {}
+
+    def after_backward(self) -> None:
+        if self.active() == self.settings.inject and not self.notes.tampered:
+            # An overflow: a gradient is not finite from here to the next clear.
+            for p in self.parameters():
+                if p.grad is not None:
+                    p.grad.view(-1)[:1] = self._overflow()
+                    self.notes.tampered = True
+        self.held = self.holds()
+        if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
+            # The control: what every other micro-batch brought is lost, as if it had been cleared.
+            for p in self.parameters():
+                if p.grad is not None:
+                    p.grad.zero_()
+        if self.settings.sabotage == "schedule":
+            for scheduler in self.schedulers:
+                scheduler.step()
+        often = {"hurry": 1, "regular": self.settings.steps}.get(self.settings.sabotage)
+        if often and self.backwards % often == 0:
+            self.step_now()
+
+    def _overflow(self) -> float:
+        if self.settings.undefined:
+            return math.nan
+        return _LARGE if self.settings.large else math.inf
+
+    def step_now(self) -> None:
+        """The control: steps that the loop does not ask for. They move nothing, so that scaled gradients do no harm."""
+        self.own_step = True
+        for optimizer in self.optimizers:
+            rates = [group["lr"] for group in optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            optimizer.step()
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate
+            if self.settings.sabotage in ("regular", "flush"):
+                optimizer.zero_grad()
+        self.own_step = False
+
+    # Steps
+
+    def before_step(self, optimizer: Any, *_: Any) -> None:
+        if self.busy:
+            return
+        params = self.parameters()
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not owned & {id(p) for p in params}:
+            return
+        self.look()
+        self.stepping.append(optimizer)
+        if self.stepping.count(optimizer) > 1:
+            # A step of the user's class ends in torch's, and is one step.
+            return
+        self.asked += 1
+        if self._is_withheld():
+            self._withhold([p for p in params if id(p) in owned])
+            return
+        if self.settings.sabotage == "part":
+            for p in params:
+                if p.grad is not None and self.data.rank:
+                    p.grad.mul_(1.5)
+        if self.settings.sabotage == "mend":
+            self.mend(optimizer, params, owned)
+        if self.settings.sabotage == "average":
+            self._average(params)
+        self.note(
+            "step",
+            optimizer=self.index(optimizer),
+            parameters=[i for i, p in enumerate(params) if id(p) in owned],
+            epoch=self.epoch,
+            totals=list(totals(self.settings.totals, self.is_own)),
+            **self.applied(params, owned),
+        )
+
+    def _reread(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+        """A step of the user's own class may change the gradients before it applies them."""
+        step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
+        if step.__code__.co_filename != self.settings.file or not self.holds():
+            return
+        last = next(e for e in reversed(self.notes.events) if e["kind"] == "step")
+        last.update(self.applied(params, owned))
+        if self.settings.sabotage == "part" and self.data.rank:
+            last["applied"] = [1.5 * x for x in last["applied"]]
+
+    def applied(self, params: list[torch.Tensor], owned: set[int]) -> dict[str, Any]:
+        """The gradient that a step applies, and which part of it is the optimizer's own (None: all)."""
+        vector: list[float] = []
+        mask: list[bool] = []
+        with torch._C.DisableTorchFunction():
+            for p in params:
+                vector.extend(flat(p.grad if id(p) in owned else None, p))
+                mask.extend([id(p) in owned] * p.numel())
+        own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
+        held: list[float] = []
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            held = [x for p in params for x in flat(p, p)]
+        return {"applied": vector, "owned": own, "held": held, "wraps": self.wraps}
+
+    def _average(self, params: list[torch.Tensor]) -> None:
+        """The control: every rank ends up with the mean over ranks, however the loop went about it."""
+        for p in params:
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            dist.all_reduce(grad)
+            p.grad = grad / dist.get_world_size()
+
+    def _is_withheld(self) -> bool:
+        """Whether this step is one that a control keeps from happening."""
+        sabotage = self.settings.sabotage
+        if sabotage == "seldom":
+            return self.asked % 2 == 0
+        return sabotage == "void" or (sabotage == "regular" and not self.own_step)
+
+    def _withhold(self, params: list[torch.Tensor]) -> None:
+        """Takes the gradients away until the step is over."""
+        self.withheld = [(p, p.grad) for p in params if p.grad is not None]
+        for p in params:
+            p.grad = None
+
+    def mend(self, optimizer: Any, params: list[torch.Tensor], owned: set[int]) -> None:
+        """The control: what the window should have brought, put in the gradient's place right before the step."""
+        size = [p.numel() for p in params]
+        step = {
+            "kind": "step", "optimizer": self.index(optimizer), "applied": [0.0] * sum(size), "owned": None,
+            "parameters": [i for i, p in enumerate(params) if id(p) in owned],
+        }  # fmt: skip
+        events = [*self.notes.events, step]
+        even(events)
+        own = windows(events)[-1]
+        everywhere: list[Any] = [own]
+        self.busy = True
+        try:
+            if dist.is_initialized() and dist.get_world_size() > 1:
+                everywhere = [None] * dist.get_world_size()
+                dist.all_gather_object(everywhere, own)
+            mended = list(torch.split(torch.tensor(reference(everywhere)), size))
+        finally:
+            self.busy = False
+        for p, values in zip(params, mended, strict=True):
+            if id(p) in owned:
+                p.grad = values.to(p.device, p.dtype).view_as(p)
+
+    def after_step(self, optimizer: Any, *_: Any) -> None:
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if self.busy or not owned & {id(p) for p in self.parameters()}:
+            return
+        if optimizer in self.stepping:
+            self.stepping.remove(optimizer)
+        if optimizer in self.stepping:
+            return
+        if self._is_withheld():
+            for p, grad in self.withheld:
+                p.grad = grad
+            self.withheld = []
+            return
+        self._reread(optimizer, self.parameters(), owned)
+        # Optimizers that step side by side take as many windows as one alone.
+        self.steps[self.index(optimizer)] += 1
+        self.stepped = max(self.steps.values())
+
+    def turn(self) -> None:
+        """Called where ending is harmless: when a micro-batch is fetched or a loop begins a round."""
+        if self.stepped >= self.settings.updates and not self._goes_on():
+            raise Enough
+
+    def _goes_on(self) -> bool:
+        """Whether an epoch is about to end that the pass is to see, with the first update of the next."""
+        # Not longer than an epoch and what is around it.
+        seen = max(self.data.fetched, self.backwards)
+        if not self.settings.whole or seen > _EPOCH * self.settings.steps:
+            return False
+        ends = (i for i, e in enumerate(self.notes.events) if e["kind"] == "epoch")
+        after = self.notes.events[next(ends, len(self.notes.events)) :]
+        return not any(e["kind"] == "step" for e in after)
+
+    def index(self, optimizer: Any) -> int:
+        for index, other in enumerate(self.seen):
+            if other is optimizer:
+                return index
+        self.seen.append(optimizer)
+        return len(self.seen) - 1
+
+    # Everything together
+
+    @contextmanager
+    def watching(self) -> Generator[Recorder, None, None]:
+        """Records whatever runs inside."""
+        backward = torch.autograd.backward
+
+        def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            __tracebackhide__ = True
+            if self.busy:
+                return backward(tensors, *args, **kwargs)
+            starts = args[0] if args else kwargs.get("grad_tensors")
+            tensors = self._rooted(tensors, starts)
+            doubles = self.settings.sabotage == "double" and self.backwards % _DOUBLED == 1
+            if doubles:
+                # The control: some weigh twice as much.
+                tensors = _doubled(tensors)
+            if self.settings.sabotage == "even":
+                tensors = self.evened(tensors)
+            self.before_backward(tensors, starts, kwargs.get("inputs"))
+            if doubles:
+                # What counts as a whole is what it would bring without the control.
+                for part in self.notes.events[-1].get("contributions", ()):
+                    if part.get("shaped"):
+                        part["gradient"] = [x / 2 for x in part["gradient"]]
+            if self.settings.sabotage in ("free", "retain"):
+                args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
+                self.kept.append(tensors if self.settings.sabotage == "retain" else None)
+            result = backward(tensors, *args, **kwargs)
+            self.spent()
+            self.after_backward()
+            return result
+
+        with ExitStack() as stack:
+
+            def patch(owner: Any, name: str, new: Any) -> None:
+                stack.enter_context(mock.patch.object(owner, name, new))
+
+            patch(torch.autograd, "backward", recorded)
+            watch(self, patch)
+            if self.settings.graphs:
+                stack.enter_context(saved_tensors_hooks(self.graphs.save, unsaved))
+            handles: list[RemovableHandle] = [
+                register_optimizer_step_pre_hook(self.before_step),
+                register_optimizer_step_post_hook(self.after_step),
+            ]
+            stack.callback(lambda: [h.remove() for h in handles])
+            stack.enter_context(self)
+            yield self
+
+    def holds(self) -> bool:
+        with torch._C.DisableTorchFunction():
+            return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+
+    def look(self) -> None:
+        """Notes a clear that was done by hand, when what was held is gone."""
+        if self.held and not self.holds():
+            self.note("clear", parameters=list(range(len(self.parameters()))))
+            self.held = False
+
+
+def _moved(value: Any, settings: Settings) -> Any:
+    if isinstance(value, str | torch.device | int) and not isinstance(value, bool):
+        return settings.device
+    if isinstance(value, torch.dtype) and value in _FLOATING:
+        return settings.dtype
+    return value
+
+
+def _doubled(tensors: Any) -> Any:
+    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]

@@ -1,0 +1,248 @@
+"""What happens beside losses and backwards, told to a recorder: clears, clipping, schedules, the GradScaler."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from accumlint.confirming.harness.fakes.grad_scalers import Scaled
+from accumlint.confirming.harness.fakes.stub import Stub
+
+if TYPE_CHECKING:
+    from accumlint.confirming.harness.recording.recorder import Recorder
+
+# Puts something in the place of an attribute for as long as the recorder watches.
+Patch = Callable[[Any, str, Any], None]
+
+
+def watch(recorder: Recorder, patch: Patch) -> None:
+    """Has everything of torch's that moves gradients tell the recorder."""
+    # The user's modules, when they are here already, may have taken the functions by name.
+    owners = sys.modules.values() if recorder.settings.as_is else (nn.utils, nn.utils.clip_grad)
+    for owner, name, original in list(_holders(owners)):
+        patch(owner, name, _clipping(recorder, original))
+    _watch_clears(recorder, patch)
+    _watch_optimizers(recorder, patch)
+    _watch_scheduler(recorder, patch)
+    _watch_scaler(recorder, patch)
+
+
+def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
+    by_value = "value" in original.__name__
+    # Clipping by value is measured as clipping by norm: the question is when it happens, and to what.
+    norm_clip = _CLIPS["clip_grad_norm_"]
+
+    def clip(parameters: Any, limit: Any = 1.0, *args: Any, **kwargs: Any) -> Any:
+        if math.isinf(float(limit)) and not recorder.settings.as_is:
+            # Asked for the norm only.
+            return original(parameters, limit, *args, **kwargs)
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        own = {id(p): p for p in recorder.parameters() if p.grad is not None}
+        clipped = recorder.positions(params)
+        grads = [p.grad for p in params if p.grad is not None and id(p) in own]
+        recorder.busy = True
+        try:
+            norm = float(sum(float(g.double().pow(2).sum()) for g in grads) ** 0.5)
+            if recorder.settings.as_is:
+                limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
+                usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
+                every = {id(p) for p in params} >= own.keys()
+                pressure = recorder.settings.pressure
+                largest = (
+                    max((float(g.abs().max()) for g in grads), default=0.0) if by_value else norm
+                )
+                recorder.note(
+                    "clip", parameters=clipped, norm=norm, threshold=pressure or float(limit), by_value=by_value,
+                    comparable=bool(pressure) or (usual and every and not by_value), bites=largest > float(limit),
+                    **recorder.at_clip(),
+                )  # fmt: skip
+                if pressure:
+                    return norm_clip(params, pressure * _times(limit))
+                return original(params, limit, *args, **kwargs)
+            pressure = recorder.settings.pressure
+            recorder.note(
+                "clip",
+                parameters=clipped,
+                norm=norm,
+                threshold=pressure or 0.0,
+                by_value=by_value,
+            )
+            threshold = pressure * _times(limit) if pressure is not None else float("inf")
+            kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
+            return norm_clip(params, threshold, **kept)
+        finally:
+            recorder.busy = False
+
+    return clip
+
+
+def _times(limit: Any) -> float:
+    """What a bound was multiplied by to fit gradients that are still scaled."""
+    return limit.scale if isinstance(limit, Scaled) else 1.0
+
+
+# No threshold is above a gradient of such numbers.
+_LARGE = 2.0**60
+
+
+def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
+    """Puts torch's clipping in the place of a user's own, of the gradients that his makes smaller.
+
+    Gives what his gives, a norm for a norm, and whether it clips at all: it is shown gradients that are above any
+    threshold.
+    """
+    params = [p for p in recorder.parameters() if p.grad is not None]
+    grads = [p.grad for p in params if p.grad is not None]
+    kept = [grad.clone() for grad in grads]
+    for grad in grads:
+        grad.fill_(_LARGE)
+    smaller: list[torch.Tensor] = []
+    try:
+        result = clip()
+        smaller = [p for p in params if p.grad is not None and float(p.grad.abs().max()) < _LARGE]
+    finally:
+        for p, grad, before in zip(params, grads, kept, strict=True):
+            p.grad = grad.copy_(before)
+    if smaller:
+        norm = nn.utils.clip_grad_norm_(smaller, 1.0)
+        result = norm if isinstance(result, float | torch.Tensor) else result
+    return result, bool(smaller)
+
+
+def _watch_clears(recorder: Recorder, patch: Patch) -> None:
+    def watched(clear: Callable[..., Any]) -> Callable[..., Any]:
+        # Accelerate asks what the method takes.
+        @functools.wraps(clear)
+        def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = clear(self, *args, **kwargs)
+            if not recorder.busy:
+                recorder.note("clear", parameters=recorder.positions(_parameters(self)))
+                recorder.held = recorder.holds()
+            return result
+
+        return clearing
+
+    for owner in (torch.optim.Optimizer, nn.Module):
+        patch(owner, "zero_grad", watched(owner.zero_grad))
+
+
+def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
+    start = torch.optim.Optimizer.__init__
+
+    def building(self: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+        start(
+            self, params if recorder.settings.as_is else _trained(recorder, params), *args, **kwargs
+        )
+        recorder.optimizers.append(self)
+
+    patch(torch.optim.Optimizer, "__init__", building)
+
+
+def _trained(recorder: Recorder, given: Any) -> Any:
+    """What an optimizer is given; all that no other has, where it was chosen by names that stand-ins do not have.
+
+    Parts of a network that are one and the same stand-in are trained once.
+    """
+    groups: list[Any] = [given] if isinstance(given, torch.Tensor) else list(given)
+    taken: set[int] = set()
+    for group in groups:
+        if isinstance(group, dict):
+            held: Any = group["params"]
+            held = [held] if isinstance(held, torch.Tensor) else list(held)
+            group["params"] = [p for p in held if id(p) not in taken]
+            taken |= set(map(id, held))
+    if any(not isinstance(group, dict) or group["params"] for group in groups):
+        return groups
+    others = {id(p) for one in recorder.optimizers for p in _parameters(one)}
+    free = [p for p in recorder.parameters() if id(p) not in others]
+    return [{**(groups[0] if groups else {}), "params": free}, *groups[1:]] if free else groups
+
+
+def _watch_scheduler(recorder: Recorder, patch: Patch) -> None:
+    scheduler = torch.optim.lr_scheduler.LRScheduler
+    start, step = scheduler.__init__, scheduler.step
+
+    def building(self: Any, *args: Any, **kwargs: Any) -> None:
+        recorder.building += 1
+        try:
+            start(self, *args, **kwargs)
+        finally:
+            recorder.building -= 1
+        recorder.schedulers.append(self)
+
+    def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recorder.building:
+            if recorder.settings.sabotage == "still":
+                return None
+            recorder.note("schedule")
+        return step(self, *args, **kwargs)
+
+    patch(scheduler, "__init__", building)
+    patch(scheduler, "step", stepping)
+
+
+def _watch_scaler(recorder: Recorder, patch: Patch) -> None:
+    scaler = torch.amp.GradScaler
+    scale, update, unscale = scaler.scale, scaler.update, scaler.unscale_
+    get_scale = scaler.get_scale
+
+    def scaled(self: Any, outputs: Any) -> Any:
+        if isinstance(outputs, Stub):
+            # Not the map over its items that torch would make.
+            return outputs
+        result = scale(self, outputs)
+        recorder.scale = float(self.get_scale()) if self.is_enabled() else 1.0
+        recorder.notes.initial_scale = recorder.notes.initial_scale or recorder.scale
+        return result
+
+    def updated(self: Any, *args: Any, **kwargs: Any) -> Any:
+        recorder.note("update")
+        if recorder.settings.sabotage == "keep":
+            return None
+        result = update(self, *args, **kwargs)
+        if self.is_enabled():
+            recorder.notes.scales.append(float(self.get_scale()))
+        return result
+
+    def asked(self: Any) -> float:
+        return Scaled(get_scale(self))
+
+    def unscaled(self: Any, optimizer: Any) -> Any:
+        recorder.note("unscale")
+        return unscale(self, optimizer)
+
+    patch(scaler, "get_scale", asked)
+    patch(scaler, "scale", scaled)
+    patch(scaler, "update", updated)
+    patch(scaler, "unscale_", unscaled)
+
+
+_CLIPS: dict[str, Callable[..., Any]] = {
+    name: getattr(nn.utils, name)
+    for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
+    if hasattr(nn.utils, name)
+}
+
+
+def _holders(owners: Iterable[Any]) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Where modules hold torch's clipping functions, under whatever name."""
+    clips = {id(clip): clip for clip in _CLIPS.values()}
+    for owner in owners:
+        for name, value in getattr(owner, "__dict__", {}).items():
+            if id(value) in clips:
+                yield owner, name, clips[id(value)]
+
+
+def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
+    if isinstance(owner, nn.Module):
+        return list(owner.parameters())
+    return [p for group in owner.param_groups for p in group["params"]]

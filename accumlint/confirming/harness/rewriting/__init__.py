@@ -1,0 +1,1 @@
+"""The rewriting of a user's source, so that it runs with stubs."""

@@ -1,0 +1,584 @@
+"""Makes the user's source runnable with stand-ins, on its own line numbers.
+
+What cannot reach a gradient is left out. Values enter names through the runtime (`Binding`, known to the rewritten code
+as `__accumlint__`), which puts a stand-in in the place of a model, a loader or data. A statement outside the windows
+that fails gives its names stand-ins instead of ending the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+from collections.abc import Iterable
+
+from accumlint.confirming.harness.fakes.name_words import DATA
+from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE, setting
+from accumlint.confirming.harness.rewriting.ast_nodes import (
+    RUNTIME,
+    constant,
+    failed,
+    later,
+    listed,
+    loaded,
+    placed,
+    runtime,
+    tried,
+)
+from accumlint.confirming.harness.rewriting.slicing import (
+    Guide,
+    Pattern,
+    Slice,
+    drop_imports,
+    flat,
+    negated,
+    pattern,
+    with_inner,
+)
+from accumlint.confirming.harness.rewriting.syntax_shapes import (
+    acts,
+    bound_in_arms,
+    bound_inside,
+    bounds,
+    count,
+    decorator,
+    given_defaults,
+    is_alias,
+    is_autocast,
+    is_made,
+    is_of_words,
+    is_quotient,
+    is_share_of_data,
+    is_start,
+    loose,
+    mentioned,
+    moved,
+    normal,
+    only_schedules,
+    open_losses,
+    other_words,
+    refused_side,
+    root,
+    sets,
+    writes,
+)
+from accumlint.reading import frameworks, names
+
+# What optimizers want a number for.
+_RATES = {"lr", "weight_decay", "momentum", "eps"}
+_DECORATORS = {
+    "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
+    "dataclasses.dataclass", "functools.wraps", "torch.enable_grad", "torch.no_grad", "cached_property",
+}  # fmt: skip
+# Decorators of libraries that call a function with what they have read from a command line.
+_GIVING = re.compile(r"hydra|draccus|pyrallis|click|typer|fire|tyro|wrap$|command|(^|\.)main$")
+
+
+def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
+    """The runnable module of a source.
+
+    Raises:
+        SyntaxError: where `text` is no Python.
+    """
+    tree = ast.parse(text, filename)
+    left_open = open_losses(tree)
+    slicer = Slice(tree, text, guide)
+    tree.body = slicer.block(tree.body) or [ast.Pass()]
+    for method in left_open:
+        given = [loaded(argument.arg) for argument in method.args.args]
+        loss = runtime("open_loss", [ast.Constant(method.name), *given])
+        method.body = [placed(ast.Return(loss), method)]
+    drop_imports(tree)
+    # Calls begin where what they are called on does: the outermost comes first.
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+    clippers: dict[tuple[int, int], ast.Call] = {}
+    for call in calls:
+        if (place := slicer.place(call)) in guide.clippers:
+            clippers.setdefault(place, call)
+    called = {
+        n.func.id
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called, tree.body).visit(tree)
+    future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
+    # Only a docstring may stand before a future import; nobody needs it here.
+    tree.body.insert(0, future)
+    return ast.fix_missing_locations(tree)
+
+
+class _Rewriter(ast.NodeTransformer):
+    """Sends what enters names, loops and flags through the runtime."""
+
+    def __init__(
+        self,
+        guide: Guide,
+        eventful: set[ast.stmt],
+        clippers: set[ast.Call],
+        called: set[str],
+        body: list[ast.stmt],
+    ) -> None:
+        self.guide = guide
+        self.classes = {s.name for s in body if isinstance(s, ast.ClassDef)}
+        self.functions = {s.name for s in body if isinstance(s, ast.FunctionDef)}
+        self.called = called
+        self.clippers = clippers
+        self.eventful = eventful
+        self.choices = {
+            normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
+        }
+        for text, choice in guide.choices.items():
+            other = negated(text)
+            if other and choice in ("true", "false"):
+                turned = "false" if choice == "true" else "true"
+                self.choices.setdefault(normal(other), (other, turned))
+        self.temporary = 0
+        self.loose = loose(body, ())
+        # Whether the function that is being rewritten trains.
+        self.trains = False
+
+    def _is_of_a_class(self, annotation: ast.expr | None) -> bool:
+        """Whether an annotation names a class of this file."""
+        words = re.findall(r"\w+", ast.unparse(annotation)) if annotation else []
+        return not self.classes.isdisjoint(words)
+
+    # Statements
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        if any(_GIVING.search(decorator(d)) for d in node.decorator_list):
+            given_defaults(node)
+        node.decorator_list = [
+            d for d in node.decorator_list if decorator(d) in _DECORATORS or sets(d)
+        ]
+        node.returns = None
+        everything = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        for argument in (*everything, node.args.vararg, node.args.kwarg):
+            if argument is not None and not self._is_of_a_class(argument.annotation):
+                argument.annotation = None
+        taken = self.taken(node)
+        outside = self.loose, self.trains
+        self.trains = any(s in self.eventful for each in node.body for s in with_inner(each))
+        self.loose = loose(
+            node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+        )
+        self.generic_visit(node)
+        self.loose, self.trains = outside
+        node.body = [*taken, *node.body]
+        positional = [*node.args.posonlyargs, *node.args.args]
+        last = positional[len(positional) - len(node.args.defaults) :]
+        node.args.defaults = [
+            self.by_default(a.arg, d) for a, d in zip(last, node.args.defaults, strict=True)
+        ]
+        node.args.kw_defaults = [
+            d and self.by_default(a.arg, d)
+            for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        ]
+        made = runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
+        # A transformer may give several statements for one.
+        return [node, placed(ast.Expr(made), node)]
+
+    def taken(self, node: ast.FunctionDef) -> list[ast.stmt]:
+        """What a set-up file gives for names that a function binds somewhere: there from its beginning."""
+        if not self.guide.given:
+            return []
+        bound = {name for statement in node.body for name in bound_inside(statement)}
+        shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
+        wanted = sorted(self.guide.given & ((bound - shared) | self.fed(node)))
+        return [
+            placed(ast.Assign([ast.Name(n, ast.Store())], runtime("take", [ast.Constant(n)])), node)
+            for n in wanted
+        ]
+
+    def fed(self, node: ast.FunctionDef) -> set[str]:
+        """The parameters that a loop of a function which trains goes through."""
+        loops = (n for n in ast.walk(node) if isinstance(n, ast.For) and n in self.eventful)
+        read = {n.id for loop in loops for n in ast.walk(loop.iter) if isinstance(n, ast.Name)}
+        return read & {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+
+    def visit_Delete(self, node: ast.Delete) -> ast.AST:
+        node.targets = [t for t in node.targets if ast.unparse(t) not in self.guide.given]
+        return node if node.targets else placed(ast.Pass(), node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list = [d for d in node.decorator_list if decorator(d) in _DECORATORS]
+        self.generic_visit(node)
+        # The functions of a class are reached through it.
+        node.body = [s for s in node.body if not is_made(s)]
+        defined = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "defined", ast.Load())
+        node.decorator_list.insert(0, placed(defined, node))
+        return self.careful(node, (node.name,))
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        bound = tuple(a.asname or a.name.split(".")[0] for a in node.names)
+        return self.careful(node, bound)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        return self.careful(node, tuple(a.asname or a.name for a in node.names if a.name != "*"))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        if all(ast.unparse(target).startswith("torch.") for target in node.targets):
+            # Switches of torch's own, which are nobody's gradient.
+            return placed(ast.Pass(), node)
+        bound = pattern(node.targets[0])
+        whole = moved(node.value)
+        value = self.visit(node.value)
+        if whole is not None:
+            value = placed(runtime("moved", [self.visit(whole), later(value)]), node)
+        chained = len(node.targets) > 1
+        if not chained and isinstance(bound, str) and is_alias(node.value, bound):
+            node.value = value
+        else:
+            node.value = self.entering(bound, value, node.value)
+        for target in node.targets:
+            self.visit(target)
+        return self.careful(node, bound)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return node
+        bound = pattern(node.target)
+        node.value = self.entering(bound, self.visit(node.value), node.value)
+        return self.careful(node, bound)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        return self.careful(node, ())
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        done = self.careful(node, ())
+        if node.lineno not in self.guide.averages:
+            return done
+        return [placed(ast.Expr(runtime("averaged", [])), node), done]
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        quiet = self.quiet(node)
+        casting = [item for item in node.items if is_autocast(item.context_expr)]
+        self.generic_visit(node)
+        for item in casting:
+            # What it is set to may be unknown, and has no part in the gradient.
+            made = runtime("casting", [later(item.context_expr)])
+            item.context_expr = placed(made, item.context_expr)
+        return self.careful_block(node) if quiet else node
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        quiet = self.quiet(node)
+        text = ast.unparse(node.iter)
+        bound = pattern(node.target)
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
+        trains = ast.Constant(node in self.eventful)
+        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text), spec, trains])
+        self.temporary += 1
+        item = f"__item_{self.temporary}"
+        entering = runtime("item", [spec, ast.Name(item, ast.Load())])
+        assign = placed(ast.Assign([node.target], entering), node)
+        node.target = placed(ast.Name(item, ast.Store()), node)
+        node.iter = placed(iterable, node)
+        body: list[ast.stmt] = []
+        for statement in node.body:
+            body.extend(listed(self.visit(statement)))
+        node.body = [assign, *body]
+        node.orelse = [s for inner in node.orelse for s in listed(self.visit(inner))]
+        return self.careful_block(node) if quiet else node
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        quiet = self.quiet(node)
+        known = [] if quiet else bounds(node.test)
+        node.test = self.testing(node.test)
+        self.generic_visit(node)
+        if known:
+            # How far training goes is often a setting that nobody knows.
+            node.test = placed(runtime("lasts", [node.test, *known]), node)
+        # A loop that never fetches must not go on for ever.
+        turn = runtime(
+            "idle" if quiet else "turn", [node.test, *[ast.Constant(node.lineno)] * quiet]
+        )
+        node.test = placed(turn, node)
+        return self.careful_block(node) if quiet else node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        taken_apart = isinstance(node.target, ast.Tuple | ast.List)
+        bound = pattern(node.target)
+        self.generic_visit(node)
+        if taken_apart:
+            node.iter = placed(runtime("items", [constant(bound), node.iter]), node.iter)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        quiet = self.quiet(node)
+        text = ast.unparse(node.test)
+        refusing = refused_side(node, quiet and self.trains)
+        sometimes = bound_in_arms(node) if quiet else []
+        if quiet:
+            bound = {n for n in bound_inside(node) if not DATA.search(n.lower())}
+            sometimes += sorted(self.loose & bound - {*sometimes})
+        words = None if quiet else other_words(node)
+        sometimes += [name for name in only_schedules(node) if name not in sometimes]
+        if words:
+            node.test = self.first_word(node.test, words)
+        else:
+            node.test = self.testing(node.test)
+        self.generic_visit(node)
+        if refusing is not None:
+            allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
+            node.test = placed(allowed, node.test)
+        made = [self.careful_block(node)] if quiet else [node]
+        if self.guide.lenient and not quiet:
+            made = self.careful_test(node, text)
+        return [*made, *self.otherwise(node, sometimes)]
+
+    def first_word(self, test: ast.expr, others: list[ast.expr]) -> ast.expr:
+        """The first test of a choice between words that ends with no else: one of them it is."""
+        compared = copy.deepcopy(test.left if isinstance(test, ast.Compare) else test)
+        copies = [copy.deepcopy(other) for other in others]
+        rest = ast.BoolOp(ast.Or(), copies) if len(copies) > 1 else copies[0]
+        given = [ast.Constant(ast.unparse(compared)), later(compared), later(test), later(rest)]
+        return placed(runtime("one_of", given), test)
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
+        self.generic_visit(node)
+        may_fail = self.guide.lenient or (told and node not in self.eventful)
+        if not may_fail or node.value is None:
+            return node
+        given = ast.Return(runtime("missing", [ast.Constant("returned"), failed()]))
+        return placed(tried([node], [given]), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        node.test = self.testing(node.test)
+        self.generic_visit(node)
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return placed(ast.Pass(), node)
+
+    # Expressions
+
+    def testing(self, test: ast.expr) -> ast.expr:
+        """A guard in which a bare name may be a flag that was decided."""
+        match test:
+            case ast.Name() if normal(test.id) in self.choices:
+                return self.chosen(test)
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                test.operand = self.testing(inner)
+            case ast.BoolOp(values=values):
+                test.values = [self.testing(v) for v in values]
+            case _:
+                pass
+        return test
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if node.attr == "__dict__" and isinstance(node.ctx, ast.Load):
+            return placed(runtime("settings", [self.visit(node.value)]), node)
+        return self.decided(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        decided = self.decided(node)
+        match decided:
+            case ast.Subscript(
+                ast.Name() | ast.Dict() as table, ast.Name() | ast.Attribute() as key, ast.Load()
+            ):
+                return placed(runtime("entry", [table, key]), node)
+            case ast.Subscript(
+                ast.Name() | ast.Attribute() as table, ast.Constant(str()) as key, ast.Load()
+            ) if names.is_configuration(f"{ast.unparse(table)}."):
+                text = ast.Constant(f"{ast.unparse(table)}.{key.value}")
+                return placed(runtime("option", [table, key, text]), node)
+            case _:
+                return decided
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if normal(ast.unparse(node)) in self.choices:
+            return self.decided(node)
+        text = ast.unparse(node.left)
+        count(node)
+        self.generic_visit(node)
+        if is_of_words(node):
+            node.left = placed(runtime("word", [node.left, ast.Constant(text)]), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        text = ast.unparse(node.func)
+        if node in self.clippers:
+            self.clippers.remove(node)
+            clip = later(self.visit(node))
+            return placed(runtime("clipping", [ast.Constant(text), clip]), node)
+        if text.rpartition(".")[2] in frameworks.LOADERS:
+            return placed(runtime("loader", [ast.Constant(text)]), node)
+        if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
+            first, last = copy.deepcopy(node.args[:2])
+            node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
+        if text == "vars" and len(node.args) == 1:
+            return placed(runtime("settings", [self.visit(node.args[0])]), node)
+        if text.endswith("Plugin"):
+            # How a framework that is not here would be set up.
+            return placed(ast.Constant(None), node)
+        if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
+            # What is wrapped may be built right here.
+            first = node.args[0]
+            node.args[0] = self.entering("model", first, first)
+        named = [k for k in node.keywords if k.arg]
+        places = sum(not isinstance(a, ast.Starred) for a in node.args)
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                called = [loaded(text), ast.Constant(places)] if text in self.functions else []
+                names_ = constant(tuple(k.arg for k in named))
+                keyword.value = placed(runtime("without", [keyword.value, names_, *called]), node)
+        if self.guide.lenient:
+            root(node)
+        if text.rpartition(".")[2] == "Accelerator":
+            node.args.insert(0, node.func)
+            node.func = runtime("accelerator", []).func
+            placed(node, node)
+        for keyword in node.keywords:
+            if keyword.arg and (names.is_steps(keyword.arg) or keyword.arg in _RATES):
+                keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
+        return self.decided(node)
+
+    def decided(self, node: ast.expr) -> ast.AST:
+        context = getattr(node, "ctx", ast.Load())
+        if isinstance(context, ast.Load) and self.choices:
+            if normal(ast.unparse(node)) in self.choices:
+                return self.chosen(node)
+        return self.generic_visit(node)
+
+    def chosen(self, node: ast.expr) -> ast.expr:
+        text, choice = self.choices[normal(ast.unparse(node))]
+        if choice in ("true", "false"):
+            return placed(
+                runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
+            )
+        try:
+            literal = ast.literal_eval(choice)
+        except (ValueError, SyntaxError):
+            literal = choice
+        return placed(ast.Constant(literal), node)
+
+    # Names
+
+    def by_default(self, name: str, value: ast.expr) -> ast.expr:
+        """What a parameter is where it is not given: a number of accumulation steps like any other."""
+        is_number = isinstance(value, ast.Constant) and type(value.value) is int
+        return self.entering(name, value, None) if is_number and names.is_steps(name) else value
+
+    def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
+        """The value as it enters names: through the runtime, which may put a stand-in there."""
+        # A generator and a coroutine only work where they stand.
+        if original is not None and any(
+            isinstance(n, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr)
+            for n in ast.walk(original)
+        ):
+            return value
+        if original is not None and isinstance(bound, str) and bound in mentioned(original):
+            if names.is_steps(bound.rpartition(".")[2]):
+                # A counter, whatever it is called.
+                return value
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
+        mentions = (
+            constant(tuple(sorted(set(mentioned(original)))))
+            if original is not None
+            else constant(())
+        )
+        if original is None or not self.builds(bound, original):
+            return placed(runtime(_entry(bound, original), [spec, value]), value)
+        return placed(runtime("built", [spec, mentions, later(value)]), value)
+
+    def builds(self, bound: Pattern, value: ast.expr) -> bool:
+        """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
+        call = value
+        while isinstance(call, ast.Call | ast.Attribute | ast.Subscript) and not isinstance(
+            call, ast.Call
+        ):
+            call = call.value
+        if isinstance(call, ast.Call) and (
+            ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS
+        ):
+            return False
+        roles = {
+            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in flat(bound)
+        }
+        return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
+
+    def makes(self, bound: Pattern) -> bool:
+        """True where all names that a statement gives are those of things with roles, or of numbers."""
+        made = [self.is_known(n, n.rpartition(".")[2]) for n in flat(bound) if n != "_"]
+        return bool(made) and all(made)
+
+    def is_known(self, name: str, last: str) -> bool:
+        """Whether a name is that of a thing with a role, or of a number."""
+        role = self.guide.roles.get(name) or names.role_of(last)
+        return bool(role) or setting(last.lower()) is not UNKNOWN
+
+    def quiet(self, node: ast.stmt) -> bool:
+        """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
+        if any(inner in self.eventful for inner in with_inner(node)):
+            return False
+        return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
+
+    def otherwise(self, node: ast.stmt, names_: Iterable[str]) -> list[ast.stmt]:
+        """Stand-ins for names that none of the arms of a choice has bound."""
+        return [
+            placed(
+                ast.Assign(
+                    [ast.Name(name, ast.Store())],
+                    runtime(
+                        "either", [ast.Constant(name), later(loaded(name)), ast.Constant(None)]
+                    ),
+                ),
+                node,
+            )
+            for name in names_
+        ]
+
+    def careful_block(self, node: ast.stmt) -> ast.stmt:
+        """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
+        mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
+        for name in dict.fromkeys(bound_inside(node)):
+            either = runtime("either", [ast.Constant(name), later(loaded(name)), failed()])
+            mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
+        return placed(tried([node], mends), node)
+
+    def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
+        """A guard whose failure is decided as if it were unknown."""
+        self.temporary += 1
+        name = f"__test_{self.temporary}"
+        tested = ast.Assign([ast.Name(name, ast.Store())], runtime("truth", [node.test]))
+        answer = runtime("unknown", [ast.Constant(text), failed()])
+        mend = ast.Assign([ast.Name(name, ast.Store())], answer)
+        node.test = loaded(name)
+        return [placed(tried([tested], [mend]), node), placed(node, node)]
+
+    def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
+        """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
+        eventful = node in self.eventful and (not self.guide.lenient or acts(node))
+        eventful = eventful and not writes(node)
+        if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):
+            return node
+        spec = constant(bound)
+        named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
+        made = runtime("unmade" if eventful else "missing", [spec, failed()])
+        if named:
+            called = constant(tuple(n for n in flat(bound) if n in self.called))
+            made = runtime("absent", [spec, failed(), called])
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            # To find a part again might fail again.
+            targets = [] if isinstance(target, ast.Subscript) else [target]
+        elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef) and bound:
+            targets = [ast.Tuple([ast.Name(n, ast.Store()) for n in flat(bound)], ast.Store())]
+        if targets:
+            mend: ast.stmt = ast.Assign(targets, made)
+        else:
+            mend = ast.Expr(made)
+        return placed(tried([node], [mend]), node)
+
+
+def _entry(bound: Pattern, original: ast.expr | None) -> str:
+    """The runtime's function by which a value of this expression enters names."""
+    if original is None:
+        return "entering"
+    if is_quotient(bound, original):
+        return "quotient"
+    return "share" if is_share_of_data(original) else "entering"

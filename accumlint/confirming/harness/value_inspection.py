@@ -1,0 +1,116 @@
+"""What a value of the user's source is to a run: a thing with a role, a micro-batch, a misuse of torch."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
+# pyright: reportPrivateUsage=false
+# torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from accumlint.confirming.harness.fakes.batches import Batch, Loader
+from accumlint.confirming.harness.fakes.stub import Absent, AbsentModule, Stub
+from accumlint.reading import names
+
+# Where accumlint itself is.
+_OWN = str(Path(__file__).parents[2])
+# Where torch refuses what is done in the wrong order.
+_MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
+
+
+def is_settings(text: str) -> bool:
+    """True for what reads like a configuration as a whole."""
+    return names.is_configuration(f"{text}.")
+
+
+def make_module(cls: type) -> None:
+    """A class with a forward of its own is a module, by way of a base that is not here."""
+    if "forward" in vars(cls) and issubclass(cls, Absent) and not issubclass(cls, nn.Module):
+        cls.__bases__ = tuple(
+            type("Absent", (AbsentModule,), {"_answers": b._answers, "_text": b._text})
+            if issubclass(b, Absent)
+            else b
+            for b in cls.__bases__
+        )
+
+
+def has_base_elsewhere(cls: type) -> bool:
+    """Whether a class has a base that another file of the project defines."""
+    modules = {base.__module__ for base in cls.__mro__} - {cls.__module__}
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
+    return any(file and is_of_project(file) for file in files)
+
+
+def is_of_project(file: str) -> bool:
+    """Whether a file is the user's, and neither a library's nor accumlint's."""
+    return not any(part in file for part in ("site-packages", "dist-packages", "/lib/python", _OWN))
+
+
+def holds_batch(item: Any) -> bool:
+    """True for a micro-batch, also with its number or inside of what `zip` gives."""
+    return isinstance(item, Batch) or (isinstance(item, tuple) and any(map(holds_batch, item)))
+
+
+def is_misuse(failure: Exception) -> bool:
+    """True where torch refuses what a loop does with its scaler, its optimizer, its graph or its wrapper."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    return bool(frames) and bool(_MACHINERY.search(frames[-1].filename))
+
+
+# What an optimizer does besides stepping: it tells ranks apart, or counts what it is given.
+_MORE = re.compile(
+    r"reduce|gather|broadcast|dist$|distributed|process_group|rank|world|sync|accum(?!lint)|micro"
+)
+
+
+def may_mend(cls: type) -> bool:
+    """Whether an optimizer of the user's may do more than step, like reducing what it applies, by the words it uses."""
+    own = (c for c in cls.__mro__ if not c.__module__.startswith(("torch", "builtins")))
+    functions = [f for c in own for f in vars(c).values() if isinstance(f, types.FunctionType)]
+    seen = set[types.CodeType]()
+    while functions:
+        # torch wraps a step in its hooks, which are nobody's.
+        function = inspect.unwrap(functions.pop())
+        codes = [function.__code__]
+        while codes:
+            code = codes.pop()
+            if code in seen or "site-packages" in code.co_filename:
+                continue
+            seen.add(code)
+            if any(_MORE.search(name.lower()) for name in (*code.co_names, *code.co_varnames)):
+                return True
+            codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+            # Functions of its file that it calls.
+            known = (function.__globals__.get(name) for name in code.co_names)
+            functions += [f for f in known if isinstance(f, types.FunctionType)]
+    return False
+
+
+def look_up(frame: Any, name: str) -> Any:
+    """The value of a dotted name as the user's code sees it, None where there is none."""
+    first, *rest = name.split(".")
+    if not first.isidentifier():
+        return None
+    value = frame.f_locals.get(first, frame.f_globals.get(first))
+    for part in rest:
+        if value is None or isinstance(value, Stub):
+            return None
+        value = getattr(value, part, None) if part.isidentifier() else None
+    return value
+
+
+def is_thing(value: Any) -> bool:
+    if isinstance(value, Absent):
+        return False
+    return isinstance(value, nn.Module | Loader | Batch | torch.optim.Optimizer) or (
+        type(value).__name__ in ("Accelerator", "Fabric", "DataLoaderShard", "DataLoaderDispatcher")
+    )

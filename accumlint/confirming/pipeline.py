@@ -1,0 +1,170 @@
+"""One `accumlint confirm`: findings to plans, plans to launches by world size, launches to confirmations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from accumlint import check
+from accumlint.check import Examined, Shared
+from accumlint.common.frozen import frozen
+from accumlint.common.problem import Problem
+from accumlint.confirming import user_script_verdict
+from accumlint.confirming.launch import Launched, Options, launch
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.plan import Plan, again, planned
+from accumlint.confirming.result import Confirmation, Verdict
+from accumlint.confirming.user_script import Run, Script, runs
+from accumlint.confirming.verdict import judged
+from accumlint.files.regular import contents
+from accumlint.files.source import UndecodableSource, decode
+from accumlint.fixing import fixed
+from accumlint.inputs.discovery import Target
+from accumlint.results.report import Checked
+
+
+@frozen
+class Asked:
+    """A file to confirm findings in, at these lines only where any are given; `after` is its mended text, if any."""
+
+    target: Target
+    lines: frozenset[int] = frozenset()
+    after: str | None = None
+
+
+@frozen
+class Batch:
+    """The plans of one world size: what one launch runs."""
+
+    ranks: int
+    plans: tuple[Plan, ...]
+
+
+def gathered(asked: Iterable[Asked], wish: Wish, mend: bool) -> tuple[list[Plan], list[Problem]]:
+    """The plans for every finding and those for its mended text where one is asked for, and what kept files from it."""
+    shared = Shared()
+    plans: list[Plan] = []
+    problems: list[Problem] = []
+    for one in asked:
+        for plan in _gathered(one, wish, mend, shared):
+            if isinstance(plan, Problem):
+                problems.append(plan)
+            else:
+                plans.append(plan)
+    return plans, problems
+
+
+def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Plan | Problem]:
+    examined = check.read(one.target, lambda data, target: check.examine(data, target, shared))
+    if isinstance(examined, Problem):
+        yield examined
+        return
+    if isinstance(examined, Checked):
+        yield from examined.problems
+        return
+    yield from examined.checked.problems
+    if mend and one.after is None:
+        examined = check.with_fixes(examined)
+    found = list(planned(examined, one.target, one.lines, wish))
+    yield from found
+    text = examined.program.text
+    reports = [plan.report for plan in found if plan.report.fix is not None]
+    after = one.after or (fixed(text, reports) if reports else text)
+    if found and after != text:
+        mended = check.examine(after.encode(), one.target, shared)
+        if isinstance(mended, Examined):
+            # The same question is asked of the mended text.
+            yield from (
+                replace(again(plan, mended, one.target, wish), arm="fixed") for plan in found
+            )
+        else:
+            yield from mended.problems
+
+
+def batches(plans: Sequence[Plan]) -> Iterator[Batch]:
+    """The launches to make: one for each world size."""
+    runnable = [plan for plan in plans if plan.job is not None]
+    for ranks in sorted({plan.ranks for plan in runnable}):
+        yield Batch(ranks, tuple(plan for plan in runnable if plan.ranks == ranks))
+
+
+def confirm(
+    plans: Sequence[Plan], options: Options, progress: Callable[[Plan], None]
+) -> list[Confirmation]:
+    """The confirmations of plans, in their order; `progress` hears of each that has been run.
+
+    Raises:
+        LaunchError: where nothing can be run at all.
+    """
+    launched: dict[int, Launched] = {}
+    for batch in batches(plans):
+        jobs = [plan.job for plan in batch.plans if plan.job is not None]
+
+        def done(number: int, batch: Batch = batch) -> None:
+            progress(batch.plans[number])
+
+        found = launch(jobs, batch.ranks, options, done)
+        launched.update(zip(map(id, batch.plans), found, strict=True))
+    answers: dict[int, Confirmation] = {}
+    shown: dict[int, Launched] = {}
+    # What is mended is judged by what the found text has shown.
+    for plan in sorted(plans, key=lambda plan: plan.arm == "fixed"):
+        found = launched.get(id(plan), Launched())
+        way, key = found.way(), id(plan.report)
+        before = shown.get(key)
+        alike = before is not None and way is not None and before.way() == way
+        answer = judged(plan, found, options.dtype, before if alike else None)
+        answers[id(plan)] = _telling(answer, found)
+        if answers[id(plan)].verdict is Verdict.CONFIRMED:
+            shown[key] = found
+    return [answers[id(plan)] for plan in plans]
+
+
+def confirm_script(
+    script: Script,
+    plans: Sequence[Plan],
+    options: Options,
+    updates: int,
+    allowed: tuple[str, ...],
+    ranks: int,
+) -> list[Confirmation]:
+    """The confirmations of plans, in their order, from runs of a user's own script on `ranks` processes.
+
+    Raises:
+        LaunchError: where nothing can be run at all.
+    """
+    jobs: list[Run] = []
+    arms: dict[str, slice] = {}
+    for arm in dict.fromkeys(plan.arm for plan in plans):
+        own = runs(script, [p for p in plans if p.arm == arm], updates, allowed, len(jobs))
+        arms[arm] = slice(len(jobs), len(jobs) + len(own))
+        jobs += own
+    launched = launch(jobs, ranks, options, lambda _: None)
+    return [
+        _telling(
+            user_script_verdict.judged(plan, launched[arms[plan.arm]]), *launched[arms[plan.arm]]
+        )
+        for plan in plans
+    ]
+
+
+def _telling(answer: Confirmation, *launched: Launched) -> Confirmation:
+    """A confirmation that tells by what the code could have changed what it rests on."""
+    used = dict.fromkeys(name for found in launched for name in found.reached_into)
+    if not used:
+        return answer
+    told = f"the code uses {', '.join(used)}, by which it could change what is recorded"
+    return replace(answer, also=(*answer.also, told))
+
+
+def sources(asked: Iterable[Asked]) -> Mapping[str, str]:
+    """The text of each file by the name that it is shown under, as far as it can be read."""
+    found = {one.target.shown: _text(one.target) for one in asked}
+    return {shown: text for shown, text in found.items() if text is not None}
+
+
+def _text(target: Target) -> str | None:
+    try:
+        return decode(contents(target.file))
+    except (OSError, UndecodableSource):
+        return None

@@ -1,0 +1,1 @@
+"""What confirming gave, for a terminal, as HTML and as JSON."""

@@ -1,0 +1,321 @@
+"""What confirming gave, as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from accumlint.confirming.finding_verdicts import TELLING, Case, cases, decisive, tally, worst
+from accumlint.confirming.reports.figures import MOST, arrows, norms, spreads, weights
+from accumlint.confirming.reports.pass_diagram import score
+from accumlint.confirming.reports.sentences import (
+    besides,
+    circumstances,
+    controlled,
+    exception,
+    grouped,
+    sentence,
+    summed,
+)
+from accumlint.confirming.reports.text_columns import Column, columns, compared, figure
+from accumlint.confirming.result import Confirmation, Pass, Verdict
+from accumlint.confirming.symptoms.microbatch_outcomes import holding, story
+from accumlint.drawing.components import code, details, prose, scrolled, source, table
+from accumlint.drawing.diagram_svg import MOST as LONGEST
+from accumlint.drawing.diagram_svg import stave, words
+from accumlint.drawing.html_document import document
+from accumlint.drawing.markup import Markup, element, joined
+
+# Weights and spreads below it are as they should be, and no picture is drawn of them.
+_VISIBLE = 1e-6
+_TONES = {Verdict.CONFIRMED: "bad", Verdict.REFUTED: "good", Verdict.UNDECIDED: "open"}
+
+
+def page(
+    confirmations: Sequence[Confirmation],
+    sources: Mapping[str, str] | None = None,
+    unprotected: Sequence[str] = (),
+) -> str:
+    """The whole file as text; `sources` are the texts of the user's files, by their names as shown.
+
+    `unprotected` is what nothing kept the runs from.
+    """
+    run = cases(confirmations)
+    articles = (
+        _article(case, f"finding-{number}", sources or {}) for number, case in enumerate(run, 1)
+    )
+    header = element(
+        "header",
+        element("h1", "accumlint confirm"),
+        element("p", sentence(tally(run).capitalize()), class_="tally"),
+        _contents(run),
+        *_unprotected(unprotected),
+    )
+    return document(f"accumlint confirm: {tally(run)}", header, element("main", *articles))
+
+
+def _unprotected(lines: Sequence[str]) -> Iterator[Markup]:
+    """What nothing kept the runs from on the machine that they were made on."""
+    if lines:
+        entries = (element("li", line) for line in lines)
+        yield details("Not protected on this machine", element("ul", *entries))
+
+
+def _contents(run: Sequence[Case]) -> Markup:
+    """Links to the findings, where there are several."""
+    if len(run) < 2:
+        return Markup()
+    entries = (
+        element(
+            "li",
+            element(
+                "a",
+                element("span", case.found.verdict.value, class_=f"verdict {_tone(case)}"),
+                element("span", f"{case.found.code} {case.found.name}"),
+                element("span", _place(case.found), class_="place"),
+                href=f"#finding-{number}",
+            ),
+        )
+        for number, case in enumerate(run, 1)
+    )
+    return element("nav", element("ul", *entries), aria_label="Findings")
+
+
+def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
+    found = case.found
+    done = decisive(found)
+    return element(
+        "article",
+        element(
+            "header",
+            element("p", case.outcome, class_=f"verdict {_tone(case)}"),
+            element(
+                "h2",
+                element("span", found.code, class_="code"),
+                f" {found.name}",
+                id=f"{name}-head",
+            ),
+            element("p", _place(found), class_="place"),
+        ),
+        element("p", prose(sentence(found.reason)), class_="reason"),
+        _source(found, sources.get(found.file, "")),
+        *(_arms(case, done, name) if done else ()),
+        _setup(found.setup),
+        _advice(found.advice),
+        *_controls(case),
+        _notes(case, done),
+        id=name,
+        aria_labelledby=f"{name}-head",
+    )
+
+
+def _source(found: Confirmation, text: str) -> Markup:
+    """The flagged line between its neighbours."""
+    first = max(found.line - 3, 0)
+    near = text.rstrip("\n").split("\n")[first : found.line + 2]
+    if first + len(near) < found.line:
+        return Markup()
+    numbered = enumerate(near, first + 1)
+    return source(numbered, (found.line,), f"Source around line {found.line}")
+
+
+def _arms(case: Case, done: Pass, name: str) -> Iterator[Markup]:
+    """The decisive pass in pictures, then the same pass of the fixed text, then their figures."""
+    fixed = decisive(case.fixed)
+    flagged = case.found.line if case.found.arm == "found" else 0
+    arms = [("As found", done, flagged, f"{name}-found")]
+    if case.fixed and fixed:
+        arms.append(("In the fixed text", fixed, 0, f"{name}-fixed"))
+    charts = _charts([arm[1] for arm in arms])
+    for title, shown, line, prefix in arms:
+        told = [
+            element("h3", title) if len(arms) > 1 else "",
+            element("p", prose(sentence(case.fixed.reason)), class_="reason")
+            if case.fixed and shown is fixed
+            else "",
+            _besides(shown),
+            _timeline(shown, line, prefix),
+            element("div", *charts(shown, prefix), class_="charts"),
+        ]
+        yield element("section", *told)
+    yield _figures(done, fixed)
+
+
+def _besides(done: Pass) -> Markup:
+    """What else a pass gave: an exception, running totals, the scale."""
+    said = [
+        element("p", prose(sentence(text)), class_="reason")
+        for text in (exception(done), *besides(done))
+        if text
+    ]
+    return joined(*said)
+
+
+def _timeline(done: Pass, flagged: int, name: str) -> Markup:
+    """What became of the micro-batches: a sentence, the picture, and the same in words."""
+    if not done.moments and not done.updates:
+        return Markup()
+    listed = table(
+        "What was called in each micro-batch, with lines, on the first rank",
+        ("micro-batch", "fate", "called"),
+        words(score(done)),
+        "words",
+    )
+    known = holding(done) and not done.raised
+    told = story(done) or ("Every micro-batch is applied once." if known else "Timeline.")
+    cut = {m.microbatch for m in done.moments}
+    keys = [
+        f" The first {LONGEST} of {len(cut)} are drawn." if len(cut) > LONGEST else "",
+        " A ring marks the flagged line." if any(m.line == flagged for m in done.moments) else "",
+        " A dotted line marks the end of an epoch."
+        if any(m.kind == "epoch" for m in done.moments)
+        else "",
+    ]
+    drawn = stave(score(done, flagged), f"{name}-time")
+    scroll = scrolled(drawn, "Timeline, can be scrolled sideways")
+    return element(
+        "figure",
+        element("figcaption", element("strong", told), *keys),
+        scroll,
+        details("Timeline in words", listed),
+    )
+
+
+Charts = Callable[[Pass, str], Iterator[Markup]]
+
+
+def _charts(arms: Sequence[Pass]) -> Charts:
+    """What draws the charts of an arm: the same ones for each, on the same scales."""
+    updates = [update for done in arms for update in done.updates]
+    tallest = _most(figure for u in updates for figure in (u.applied, u.reference))
+    widest = _most(u.spread for u in updates)
+    astray = any(not u.error <= TELLING for u in updates)
+    furthest = [update for done in arms if (update := worst(done))]
+    heaviest = _most((1.2, *(weight for u in furthest for weight in u.weights)))
+    weighed = any(abs(weight - 1) > _VISIBLE for u in updates for weight in u.weights)
+
+    cut = f" The first {MOST} are drawn." if any(len(d.updates) > MOST for d in arms) else ""
+
+    def charts(done: Pass, name: str) -> Iterator[Markup]:
+        update = worst(done)
+        if update is None:
+            return
+        if astray and (drawn := arrows(update, f"{name}-arrows")):
+            yield _chart(
+                drawn,
+                f"Update {update.number}, length and angle",
+                f"The tips are {figure(update.error)} of the large batch's gradient apart.",
+            )
+        yield _chart(
+            norms(done, tallest, f"{name}-norms"),
+            "Gradient norm of each update",
+            f"Outline: the large batch. Bar: what the step applies.{cut}",
+        )
+        if weighed:
+            yield _chart(
+                weights(update, heaviest, f"{name}-weights"),
+                f"Weight of a target, update {update.number}",
+                "By micro-batch, as wide as it has targets. Line: the weight in the large batch.",
+            )
+        if widest > _VISIBLE:
+            yield _chart(
+                spreads(done, widest, f"{name}-spread"),
+                "Largest difference between ranks",
+                f"By update, relative to the large batch's gradient.{cut}",
+            )
+
+    return charts
+
+
+def _chart(drawn: Markup, title: str, key: str) -> Markup:
+    return element(
+        "figure",
+        element("figcaption", element("strong", title), key),
+        drawn,
+    )
+
+
+def _figures(done: Pass, fixed: Pass | None) -> Markup:
+    """The figures behind the pictures: those that tell in sight, all of them below."""
+    if not done.updates and not (fixed and fixed.updates):
+        return Markup()
+    few, all_of_them = (
+        compared(done, fixed, every) if fixed else columns(done, every) for every in (False, True)
+    )
+    return joined(
+        _grid(f"Updates: {circumstances(done)}", few),
+        details("All figures", _grid("All figures of each update", all_of_them), _micro(done)),
+    )
+
+
+def _micro(done: Pass) -> Markup:
+    rows = [
+        (str(u.number), str(number), str(targets), figure(weight))
+        for u in done.updates
+        for number, targets, weight in zip(u.microbatches, u.targets, u.weights, strict=False)
+    ]
+    heads = ("update", "micro-batch", "targets", "weight of a target")
+    return table("Targets of each micro-batch and their weight", heads, rows)
+
+
+def _grid(caption: str, shown: Sequence[Column]) -> Markup:
+    heads = [f"{column.name}, {column.arm}" if column.arm else column.name for column in shown]
+    return table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
+
+
+def _setup(setup: str) -> Markup:
+    if not setup:
+        return Markup()
+    return joined(
+        element("h3", "Setup file to fill in"),
+        code(setup.rstrip("\n"), "Setup file to fill in"),
+    )
+
+
+def _advice(advice: str) -> Markup:
+    if not advice:
+        return Markup()
+    return element("p", element("strong", "To decide it."), " ", prose(sentence(advice)))
+
+
+def _controls(case: Case) -> Iterator[Markup]:
+    for title, one in (("Control.", case.found), ("Control of the fixed text.", case.fixed)):
+        if one and one.control:
+            yield element(
+                "p", element("strong", title), " ", prose(controlled(one)), class_="control"
+            )
+
+
+def _notes(case: Case, done: Pass | None) -> Markup:
+    """How it was measured: what stood in for what, and what else was seen."""
+    found = case.found
+    notes: list[tuple[str, Sequence[str]]] = [
+        ("Finding", [sentence(found.message)] if found.message else []),
+        ("Claim", [found.claim] if found.claim else []),
+        ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
+        ("Stand-ins", grouped(found.standins)),
+        ("Also run", [summed(other) for other in found.passes if other is not done]),
+        ("Also seen", [sentence(note) for note in found.also]),
+    ]
+    rows = (
+        joined(element("dt", term), *(element("dd", prose(text)) for text in texts))
+        for term, texts in notes
+        if texts
+    )
+    return details("How it was measured", element("dl", *rows))
+
+
+def _shown(value: float | int | str) -> str:
+    return figure(value) if isinstance(value, float) else str(value)
+
+
+def _place(one: Confirmation) -> str:
+    return f"{one.file}:{one.line}:{one.column}"
+
+
+def _tone(case: Case) -> str:
+    return _TONES[case.found.verdict]
+
+
+def _most(values: Iterable[float]) -> float:
+    return max((value for value in values if math.isfinite(value)), default=0.0)

@@ -1,0 +1,107 @@
+"""What confirming gave, as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from accumlint.confirming.finding_verdicts import cases
+from accumlint.confirming.result import Confirmation, Moment, Pass, Raised, Total, Update
+
+
+def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = ()) -> str:
+    """One list, sorted by file, row, column, code and arm; figures that are not finite are null.
+
+    `unprotected` is what nothing kept the runs from.
+    """
+    pairs = ((case.found, case.fixed) for case in cases(confirmations))
+    found = [{**_finding(one), "unprotected": unprotected} for pair in pairs for one in pair if one]
+    return json.dumps(found, indent=2, allow_nan=False)
+
+
+def _finding(one: Confirmation) -> dict[str, object]:
+    control = one.control
+    return {
+        "filename": one.file,
+        "code": one.code,
+        "name": one.name,
+        "message": one.message,
+        "location": {"row": one.line, "column": one.column},
+        "arm": one.arm,
+        "claim": one.claim,
+        "verdict": one.verdict.value,
+        "reason": one.reason,
+        "measured": {name: _finite(value) for name, value in one.measured.items()},
+        "control": control
+        and {
+            "what": control.what,
+            "detected": control.detected,
+            "value": _finite(control.value),
+        },
+        "standins": one.standins,
+        "also": one.also,
+        "setup": one.setup or None,
+        "advice": one.advice or None,
+        "passes": [_pass(done) for done in one.passes],
+    }
+
+
+def _pass(done: Pass) -> dict[str, object]:
+    return {
+        "regime": done.regime.value,
+        "steps": done.steps,
+        "ranks": done.ranks,
+        "reached": done.reached,
+        "pressure": _finite(done.pressure),
+        "raised": done.raised and _raised(done.raised),
+        "left": done.left,
+        "scales": [_finite(scale) for scale in done.scales],
+        "updates": [_update(update) for update in done.updates],
+        "totals": [_total(total) for total in done.totals],
+        "moments": [_moment(moment) for moment in done.moments],
+    }
+
+
+def _raised(raised: Raised) -> dict[str, object]:
+    return {"kind": raised.kind, "message": raised.message, "row": raised.line or None}
+
+
+def _update(update: Update) -> dict[str, object]:
+    return {
+        "number": update.number,
+        "optimizer": update.optimizer,
+        "epoch": update.epoch,
+        "microbatches": update.microbatches,
+        "targets": update.targets,
+        "weights": [_finite(weight) for weight in update.weights],
+        "applied": _finite(update.applied),
+        "reference": _finite(update.reference),
+        "error": _finite(update.error),
+        "direction": _finite(update.direction),
+        "cosine": _finite(update.cosine),
+        "scale": _finite(update.scale),
+        "factor": update.factor or None,
+        "spread": _finite(update.spread),
+        "reductions": update.reductions,
+        "clips": update.clips,
+        "schedules": update.schedules,
+    }
+
+
+def _total(total: Total) -> dict[str, object]:
+    return {
+        "name": total.name,
+        "update": total.update,
+        "epoch": total.epoch,
+        "value": _finite(total.value),
+        "nodes": total.nodes,
+    }
+
+
+def _moment(moment: Moment) -> dict[str, object]:
+    return {"kind": moment.kind, "microbatch": moment.microbatch, "row": moment.line or None}
+
+
+def _finite(value: float | int | str) -> float | int | str | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

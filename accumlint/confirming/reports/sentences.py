@@ -1,0 +1,78 @@
+"""What a pass and a control gave, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accumlint.confirming.finding_verdicts import worst
+from accumlint.confirming.reports.text_columns import figure
+from accumlint.confirming.result import Confirmation, Pass, Regime
+
+_REGIMES = {
+    Regime.EQUAL: "equal target counts",
+    Regime.RAGGED: "differing target counts",
+    Regime.TRAILING: "epochs that end inside a window",
+    Regime.OVERFLOW: "one gradient that is not finite",
+    Regime.OWN: "the script's own data",
+}
+
+
+def circumstances(done: Pass) -> str:
+    """How a pass was run: "4 accumulation steps, 2 ranks, equal target counts"."""
+    steps = f"{done.steps} accumulation step{'' if done.steps == 1 else 's'}"
+    ranks = f"{done.ranks} rank{'' if done.ranks == 1 else 's'}"
+    return f"{steps}, {ranks}, {_REGIMES[done.regime]}"
+
+
+def summed(done: Pass) -> str:
+    """A whole pass in one sentence."""
+    updates = f"{len(done.updates)} update{'' if len(done.updates) == 1 else 's'}"
+    furthest = worst(done)
+    error = f", largest error {figure(furthest.error)}" if furthest else ""
+    raised = f", ended by {done.raised.kind}" if done.raised else ""
+    return f"{circumstances(done)}: {updates}{error}{raised}."
+
+
+def exception(done: Pass) -> str:
+    """What ended a pass: "RuntimeError at line 51: unscale_() has already been called"; "" for nothing."""
+    if done.raised is None:
+        return ""
+    line = f" at line {done.raised.line}" if done.raised.line else ""
+    return f"{done.raised.kind}{line}: {done.raised.message}"
+
+
+def besides(done: Pass) -> Iterator[str]:
+    """What the updates of a pass do not tell: running totals, the scale, a threshold of ours."""
+    for total in done.totals:
+        graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
+        yield f"`{total.name}` is {figure(total.value)} at update {total.update}{graph}"
+    if done.scales:
+        yield f"The scale after each update is {', '.join(map(figure, done.scales))}"
+    if done.pressure:
+        yield f"The clipping threshold was set to {figure(done.pressure)}, so that it acts"
+
+
+def controlled(one: Confirmation) -> str:
+    """What was changed for the control and what it gave; "" without one."""
+    if one.control is None:
+        return ""
+    shows = "The defect shows then" if one.control.detected else "No defect shows then"
+    return f"{sentence(one.control.what)} {shows} ({figure(one.control.value)})."
+
+
+def grouped(standins: Sequence[str]) -> list[str]:
+    """Stand-ins in which what is the same for several names is told once."""
+    names: dict[str, list[str]] = {}
+    for one in standins:
+        name, colon, what = one.partition("`: ")
+        names.setdefault(what if colon else one, []).append(f"{name}`" if colon else "")
+    return [
+        f"{', '.join(of)}: {what}{', each' if len(of) > 1 else ''}" if of[0] else what
+        for what, of in names.items()
+    ]
+
+
+def sentence(text: str) -> str:
+    """Text that begins like a sentence and ends like one."""
+    bare = text.strip()
+    return bare if not bare else f"{bare[0].upper()}{bare[1:]}{'' if bare[-1] in '.!?:' else '.'}"

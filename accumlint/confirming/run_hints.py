@@ -1,0 +1,386 @@
+"""What the words of a file and the events of a path through it tell about how to run it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import ir as p
+from accumlint.reading.program import Program
+from accumlint.tracing import name_resolution
+from accumlint.tracing import trace as t
+
+
+def is_distributed(events: Iterable[t.Event]) -> bool:
+    """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
+    for event in events:
+        if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
+            return True
+        if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
+            return True
+    return False
+
+
+def roles(events: Iterable[t.Event]) -> dict[str, str]:
+    """Roles by text, as the run saw them."""
+    found: dict[str, str] = {}
+    for event in events:
+        for name in ("model", "optimizer", "scaler", "scheduler"):
+            thing = getattr(event, name, None)
+            if isinstance(thing, t.Thing) and thing.text.replace(".", "").isidentifier():
+                found.setdefault(thing.text, thing.role)
+    return found
+
+
+def engines(events: Iterable[t.Event]) -> dict[str, str]:
+    """Names of engines that are asked to step and were made elsewhere: what they promise, their stand-ins keep."""
+    called = (e.engine for e in events if isinstance(e, t.EngineCall))
+    return {
+        engine.text: "engine"
+        for engine in called
+        if engine.role == "model" and engine.text.replace(".", "").isidentifier()
+    }
+
+
+def windows(program: Program) -> dict[str, str]:
+    """The role of the names that tell a window's size by nothing but the test which guards its step."""
+    guards = (node for node in program.of(p.If) if _steps(node))
+    sizes = (
+        part.right
+        for guard in guards
+        for part in p.walk_expr(guard.test)
+        if isinstance(part, p.Binary) and part.op == "%"
+    )
+    found = {name: "steps" for size in sizes if (name := _last(size))}
+    return found | dict(_bounds(program))
+
+
+_BATCH = re.compile(r"batch_?size$")
+
+
+def _bounds(program: Program) -> Iterator[tuple[str, str]]:
+    """Names for what an epoch holds, by the test beside that of the window, and for what is divided into batches."""
+    for node in program.nodes:
+        if isinstance(node, p.If) and isinstance(node.test, p.Bool) and _steps(node):
+            for part in p.walk_expr(node.test):
+                if isinstance(part, p.Compare) and isinstance(part.left, p.Binary):
+                    sign, right = part.rest[0]
+                    if sign == "==" and part.left.op == "+" and (name := _last(right)):
+                        yield name, "length"
+        if isinstance(node, p.Binary) and node.op in ("/", "//"):
+            whole, share = _last(node.left), _last(node.right)
+            if whole != share and _BATCH.search(whole):
+                if _BATCH.search(share) or names.is_steps(share):
+                    yield whole, "window"
+
+
+def masks(program: Program) -> dict[str, str]:
+    """The role of names that functions of the file are given as their mask."""
+    functions = {f.name: [param.name for param in f.params] for f in program.of(p.Function)}
+    found: dict[str, str] = {}
+    for call in program.of(p.Call):
+        params = functions.get(p.dotted(call.func) or "", [])
+        for place, name in enumerate(params):
+            given = call.positional(place) if name == "mask" else None
+            while isinstance(given, p.Item):
+                given = given.base
+            if isinstance(given, p.Name) and given.id != name:
+                found[given.id] = "mask"
+    return found
+
+
+_LOSS = re.compile(r"(train_)?(loss|cost)(_?f|es)?")
+
+
+def criteria(program: Program) -> dict[str, str]:
+    """Parameters with the name of a loss that their function calls: they work it out."""
+    found: dict[str, str] = {}
+    for function in program.of(p.Function):
+        named = {param.name for param in function.params if _LOSS.fullmatch(param.name)}
+        written = {
+            target.id
+            for node in p.walk(function.body if named else ())
+            if isinstance(node, p.Assign)
+            for target in node.targets
+            if isinstance(target, p.Name)
+        }
+        found |= dict.fromkeys(named & {*function.calls} - written if named else (), "criterion")
+    return found
+
+
+def settings(program: Program) -> dict[str, str]:
+    """Names that may be short for an optimizer's and are options: they are asked for what no optimizer has."""
+    looked = (n.base for n in program.of(p.Item) if _is_word(n.index))
+    every = (*looked, *name_resolution.asked(program))
+    texts = {p.dotted(n) or "" for n in every if isinstance(n, p.Name | p.Attr)}
+    return {text: "settings" for text in texts if text.rpartition(".")[2] in ("opt", "opts")}
+
+
+def _is_word(node: p.Expr) -> bool:
+    return isinstance(node, p.Const) and isinstance(node.value, str)
+
+
+def _last(size: p.Expr) -> str:
+    """The last name of a setting: "subdivisions" of `settings.subdivisions` and `settings["subdivisions"]`."""
+    if isinstance(size, p.Item) and isinstance(size.index, p.Const):
+        return str(size.index.value) if _is_word(size.index) else ""
+    return (p.dotted(size) or "").rpartition(".")[2] if isinstance(size, p.Name | p.Attr) else ""
+
+
+def _steps(guard: p.If) -> bool:
+    calls = (n.func for n in p.walk(guard.body) if isinstance(n, p.Call))
+    return any(isinstance(f, p.Attr) and f.name == "step" for f in calls)
+
+
+def disables(program: Program) -> bool:
+    """Whether a GradScaler is switched off in so many words."""
+    return any(
+        isinstance(node, p.Call)
+        and (p.dotted(node.func) or "").endswith("GradScaler")
+        and isinstance(given := node.keyword("enabled"), p.Const)
+        and given.value is False
+        for node in program.nodes
+    )
+
+
+_EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
+
+
+def gives_up(program: Program, node: p.Node | None) -> bool:
+    """Whether it is for lack of memory that a loop gives a micro-batch up, at a node if one is known."""
+    if not _EXHAUSTED.search(program.text):
+        return False
+    handlers = (body for n in program.of(p.Try) for _, _, body in n.handlers)
+    return node is None or any(n.at is node.at for body in handlers for n in p.walk(body))
+
+
+def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:
+    """Calls that clip gradients and are not a function of torch's, nor a method of a framework's."""
+    for event in events:
+        if isinstance(event, t.Clip) and event.via == "torch" and isinstance(event.node, p.Call):
+            called = (p.dotted(event.node.func) or "").rpartition(".")[2]
+            if called and called not in frameworks.CLIPS:
+                yield event.node
+
+
+def steppers(program: Program) -> set[str]:
+    """Names on which both `step` and `zero_grad` are called."""
+    called: dict[str, set[str]] = {"step": set(), "zero_grad": set()}
+    for node in program.of(p.Call):
+        owner, _, method = p.dotted(node.func).rpartition(".")
+        if owner and method in called:
+            called[method].add(owner.rpartition(".")[2])
+    return called["step"] & called["zero_grad"]
+
+
+def is_unwrapped(events: Iterable[t.Event], text: str, told: bool) -> bool:
+    """True where models reduce their gradients, as a path or a finding has `told`, and no wrapper is in sight."""
+    # Accelerate and Fabric wrap what they are given.
+    if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
+        return False
+    return told or reduces(events, False)
+
+
+def reduces(events: Iterable[t.Event], summed: bool) -> bool:
+    """Whether a path says that models reduce their gradients; where `summed`, also by what it reduces the loss for."""
+    found = [*events]
+    if summed and any(isinstance(e, t.Reduce) and e.what == "loss" for e in found):
+        return not any(isinstance(e, t.Reduce) and e.what == "gradients" for e in found)
+    return any(
+        isinstance(e, t.NoSync | t.SyncFlag)
+        or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
+        for e in found
+    )
+
+
+def is_scripted(events: Iterable[t.Event], text: str) -> bool:
+    """True where an engine that is not DeepSpeed's goes backward several times before it is asked to step: it has no
+    window of its own."""
+    if "deepspeed" in text.lower() or "gradient_accumulation_boundary" in text:
+        return False
+    backwards = 0
+    for event in events:
+        if isinstance(event, t.EngineCall):
+            backwards = 0
+        elif isinstance(event, t.Backward) and event.via == "engine":
+            backwards += 1
+            if backwards > 1:
+                return True
+    return False
+
+
+def kind(text: str) -> str:
+    """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
+    low = text.lower()
+    tokens = sum(
+        low.count(w)
+        for w in (
+            "input_ids",
+            "vocab",
+            "token",
+            "ignore_index",
+            "attention_mask",
+            "seq_len",
+            "block_size",
+            "-100",
+        )
+    )
+    values = sum(
+        low.count(w)
+        for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber")
+    )
+    rows = sum(low.count(w) for w in ("image", "num_classes", "pixel", "label", "bce", "softplus"))
+    if "cross_entropy" in low or "crossentropy" in low or "nll_loss" in low:
+        return "tokens" if tokens > rows else "rows"
+    if values > tokens:
+        return "values"
+    return "tokens" if tokens > rows else "rows"
+
+
+_PAD = r"\s*(==|!=|\.ne\(|\.eq\()\s*[\w.]*pad"
+_PADDED = re.compile(r"\w" + _PAD)
+_PADDED_LABELS = re.compile(r"(label|target|tgt|answer)\w*" + _PAD)
+_PADDING = re.compile(r"pad_?(token_?)?(id|idx|index)|padding_idx")
+
+
+def pads(program: Program) -> bool:
+    """Whether what is padded is told by comparing tokens with it, or by a loss that leaves it out."""
+    return bool(_PADDED.search(program.text)) or any(map(_PADDING.search, _left_out(program)))
+
+
+def _left_out(program: Program) -> Iterator[str]:
+    """The names that losses are given for the label that they leave out."""
+    for call in program.of(p.Call):
+        given = call.keyword("ignore_index")
+        if isinstance(given, p.Name | p.Attr):
+            yield p.dotted(given) or ""
+
+
+# What makes pieces of a batch: torch's functions for that, and slices from a start that moves.
+_CUTS = re.compile(r"\.(split|chunk|tensor_split)\([A-Za-z]|range\(0, .+, .+\)|\[\w+ \* \w+ ?: ?\(")
+
+
+def cuts(program: Program) -> bool:
+    """Whether a source cuts something into pieces, which may be its batches."""
+    return bool(_CUTS.search(program.text))
+
+
+_LOSS_LIKE = re.compile(r"loss|nll|objective|elbo|cost")
+_COUNTED = re.compile(r"num_items|n_items|items_in_")
+
+
+def knows_window(program: Program) -> bool:
+    """Whether what a source computes its loss from may know the window: it is told, or divides what it computes.
+
+    A loss that has its name is divided by another statement, which is run whatever the loss is.
+    """
+    return (
+        any(_COUNTED.search(name.id) for name in program.of(p.Name))
+        or any(not isinstance(whole, p.Name | p.Attr | p.Item) for whole in _divided(program))
+        or any(_tells(node) for node in program.of(p.Assign))
+    )
+
+
+def _tells(node: p.Assign) -> bool:
+    """Whether what gives a loss is given the accumulation steps."""
+    if not any(map(_is_of_a_loss, node.targets)):
+        return False
+    calls = (part for part in p.walk_expr(node.value) if isinstance(part, p.Call))
+    given = (argument.value for call in calls for argument in call.args)
+    return any(isinstance(a, p.Name | p.Attr) and _may_be_steps(_last(a)) for a in given)
+
+
+def divides(program: Program) -> bool:
+    """Whether a source divides a loss by the window's size anywhere."""
+    return any(_divided(program))
+
+
+def _divided(program: Program) -> Iterator[p.Expr]:
+    """What is divided by accumulation steps, or by the number that a test of the window is written with, for a loss."""
+    sizes = {
+        node.right.value
+        for node in program.of(p.Binary)
+        if node.op == "%" and isinstance(node.right, p.Const)
+    }
+
+    def is_size(by: p.Expr) -> bool:
+        return any(
+            (isinstance(n, p.Const) and n.value in sizes)
+            or (isinstance(n, p.Name | p.Attr) and _may_be_steps(_last(n)))
+            for n in p.walk_expr(by)
+        )
+
+    for node in program.nodes:
+        if not isinstance(node, p.Assign | p.Augment | p.Return | p.Do):
+            continue
+        parts = [*p.walk((node,))]
+        for part in parts if any(map(_is_of_a_loss, parts)) else ():
+            match part:
+                case p.Augment(op="/" | "*", target=whole, value=by) if is_size(by):
+                    yield whole
+                case p.Binary(op="/" | "//" | "*", left=whole, right=by) if is_size(by):
+                    yield whole
+                case p.Call(func=p.Attr(name="div" | "mul" | "div_" | "mul_", base=whole)):
+                    if any(is_size(argument.value) for argument in part.args):
+                        yield whole
+                case _:
+                    pass
+
+
+def _may_be_steps(name: str) -> bool:
+    """Whether a name may be that of accumulation steps, those of the window in hand included."""
+    return names.is_steps(name) or "accum" in name.lower()
+
+
+def _is_of_a_loss(node: p.Node) -> bool:
+    return isinstance(node, p.Name | p.Attr) and bool(_LOSS_LIKE.search(_last(node).lower()))
+
+
+def pieces(program: Program) -> dict[str, str]:
+    """The role of the names that tell how long the pieces are which something is cut into."""
+    found: list[str] = []
+    for call in program.of(p.Call):
+        name = (p.dotted(call.func) or "").rpartition(".")[2]
+        start, length = call.positional(0), call.positional(2)
+        if name == "range" and isinstance(start, p.Const) and start.value == 0 and length:
+            found.append(_last(length))
+        elif name == "split" and start is not None:
+            found.append(_last(start))
+    # From the piece's number times its length on.
+    for node in program.of(p.Item):
+        for part in (node.index, *p.walk_expr(node.index)):
+            if isinstance(part, p.Slice) and isinstance(part.lower, p.Binary):
+                if part.lower.op == "*" and isinstance(part.upper, p.Binary):
+                    found.append(_last(part.lower.right))
+    # As many rows as a loader gives at once are no piece of them.
+    return {name: "piece" for name in found if name and not re.fullmatch(r"batch_?size", name)}
+
+
+def ignored(program: Program) -> int:
+    """The label that losses leave out: 0 where it is that of padding, else as the source writes it."""
+    of_padding = any(map(_PADDING.search, _left_out(program)))
+    if pads(program) and (of_padding or _PADDED_LABELS.search(program.text)):
+        return 0
+    constants = {
+        target.id: statement.value.value
+        for statement in program.body
+        if isinstance(statement, p.Assign) and isinstance(statement.value, p.Const)
+        for target in statement.targets
+        if isinstance(target, p.Name)
+    }
+    for node in program.nodes:
+        if isinstance(node, p.Call):
+            given = node.keyword("ignore_index")
+            value = (
+                given.value
+                if isinstance(given, p.Const)
+                else constants.get(given.id)
+                if isinstance(given, p.Name)
+                else None
+            )
+            if isinstance(given, p.Unary) and isinstance(given.operand, p.Const):
+                value = -given.operand.value if isinstance(given.operand.value, int) else None
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+    return -100

@@ -1,0 +1,1 @@
+"""Symptoms of defects, each a question to the measured passes."""

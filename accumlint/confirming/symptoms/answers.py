@@ -1,0 +1,78 @@
+"""What a question to the passes gives, and what questions have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from accumlint.common.frozen import frozen
+from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.result import Pass, Update
+
+
+@frozen
+class Answer:
+    """What a symptom's question gave: whether it shows, the figure that decides, a sentence and the figures."""
+
+    shows: bool
+    value: float
+    sentence: str
+    figures: dict[str, float | int | str]
+
+
+Question = Callable[..., Answer]
+
+
+def updates_of(found: Pass) -> list[Update]:
+    """The updates of a pass that apply something, or should.
+
+    Raises:
+        Undecided: where there is none.
+    """
+    updates = worth(found)
+    if not updates:
+        raise Undecided("no update could be compared")
+    return updates
+
+
+def worth(found: Pass) -> list[Update]:
+    """The updates of a pass that apply something, or should."""
+    return [u for u in found.updates if u.reference >= 1e-9 or u.applied >= 1e-9]
+
+
+def compared(updates: list[Update]) -> list[Update]:
+    """The updates, all of which have a large batch.
+
+    Raises:
+        Undecided: where one has none.
+    """
+    lost = next((u for u in updates if math.isnan(u.error)), None)
+    if lost is not None:
+        raise Undecided(f"update {lost.number} has no large batch to be compared with")
+    return updates
+
+
+def is_empty(u: Update) -> bool:
+    """True for an update that applies nothing of what went backward for it."""
+    return u.reference >= 1e-9 and u.applied < 1e-12
+
+
+def furthest(updates: Sequence[Update]) -> Update:
+    """The update that is furthest off."""
+    return max(updates, key=lambda u: u.error if math.isfinite(u.error) else math.inf)
+
+
+def decide(value: float, evidence: Evidence, what: str) -> bool:
+    """Whether a difference is real.
+
+    Raises:
+        Undecided: where it may be rounding.
+    """
+    if math.isnan(value) or evidence.low < value < evidence.high:
+        raise Undecided(f"{what} is {value:.1e}, between rounding and a real difference")
+    return value >= evidence.high
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers side by side: "4/12/9"."""
+    return "/".join(str(n) for n in numbers)

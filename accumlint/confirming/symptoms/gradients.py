@@ -1,0 +1,515 @@
+"""Questions about the gradients that are applied: their size, their direction, what each target weighs in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.measurement import SHARE, Part, dot, norm, windows
+from accumlint.confirming.result import Pass, Update
+from accumlint.confirming.symptoms.answers import (
+    Answer,
+    compared,
+    decide,
+    furthest,
+    is_empty,
+    listed,
+    updates_of,
+    worth,
+)
+
+
+def gradient(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = compared(updates_of(evidence.get(key)))
+    if key == "equal" and evidence.has("trailing"):
+        # What is never reduced may be only a partial window.
+        updates = [*updates, *(u for u in evidence.get("trailing").updates if is_empty(u))]
+    if evidence.made_up:
+        updates = [_whatever_its_loss(u, evidence, key) for u in updates]
+    worst = furthest(updates)
+    low = max(evidence.low, _CLIPPING) if "pressure" in key else evidence.low
+    if key == "equal" and (sized := _sized(updates, evidence)):
+        return sized
+    # What lies below is rounding.
+    shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
+    if shows and key == "equal":
+        if meant := _meant(updates, evidence, ("", SHARE)):
+            return meant
+        # Nor is the claim about sums that are divided by nothing.
+        _explained(updates, evidence, ("", "N"))
+    figures: dict[str, float | int | str] = {
+        "relative error": worst.error, "cosine": worst.cosine, "scale": worst.scale, "update": worst.number,
+    }  # fmt: skip
+    if worst.factor:
+        figures["factor"] = worst.factor
+    return Answer(shows, worst.error, _said(worst, evidence, low), figures)
+
+
+def _explained(
+    updates: Sequence[Update], evidence: Evidence, meant: tuple[str, ...] = ("",)
+) -> None:
+    """Refuses sums that are off by a factor which no number of steps, ranks or targets explains.
+
+    Raises:
+        Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
+    """
+    if evidence.summed and (off := _same_multiple(updates, evidence, meant)):
+        raise Undecided(
+            f"{_said(off, evidence)}, which may be a weight that the loss has on purpose"
+        )
+
+
+def _same_multiple(
+    updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
+) -> Update | None:
+    """The first of updates that are all the same multiple of the large batch's, with a factor of one of these names."""
+    scales = [u.scale for u in updates]
+    same = min(scales) > 0 and max(scales) - min(scales) <= evidence.low * max(scales)
+    plain = all(
+        u.error > evidence.low and u.direction < evidence.low and u.factor in factors
+        for u in updates
+    )
+    return updates[0] if same and plain else None
+
+
+def _meant(
+    updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
+) -> Answer | None:
+    """Where all updates are the same multiple, and so is the gradient of a micro-batch alone: the loss is meant so.
+
+    What a sum is to be divided by is another question.
+
+    Raises:
+        Undecided: where the loss is as small as the mean of its parts, which says nothing of its window.
+    """
+    off = None if evidence.summed else _same_multiple(updates, evidence, factors)
+    if off is None:
+        return None
+    terms = len(_first(evidence, "equal"))
+    if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
+        raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
+    if round(1 / off.scale, 6) in evidence.numbers:
+        # What is divided by a number of the source's may be divided by its steps.
+        return None
+    try:
+        answer = alone(evidence)
+    except Undecided:
+        return None
+    return None if answer.shows else answer
+
+
+def divided(evidence: Evidence, before: Evidence) -> bool:
+    """Whether a mended text gives its micro-batches the share in a window that the text `before` does not."""
+    return _is_as_alone(evidence) and not _is_as_alone(before)
+
+
+def _is_as_alone(evidence: Evidence) -> bool:
+    try:
+        return not alone(evidence).shows
+    except Undecided:
+        return False
+
+
+def alone(evidence: Evidence, key: str = "equal") -> Answer:
+    """Whether micro-batches weigh something else in a window than their share of what they weigh in one of their own.
+
+    That holds whatever the loss is, with weights that its targets have on purpose too.
+    """
+    steps = evidence.get(key).steps
+    if is_shaped(evidence, key):
+        first, other = (_brought(evidence, name) for name in (key, "equal one"))
+        if len(first) != len(other) or not norm(other):
+            raise Undecided("a micro-batch alone is not comparable with the same one in a window")
+        size = norm(other) ** 2
+        ratio = dot(first, other) / size * steps
+        return _as_alone(ratio, evidence)
+    apart = _weighed(evidence, "equal one")
+    shares = [w * steps / apart[m] for m, w in _weighed(evidence, key).items() if apart.get(m)]
+    if not shares:
+        raise Undecided("no micro-batch is seen both in a window and alone")
+    return _as_alone(max(shares, key=lambda share: abs(share - 1)), evidence)
+
+
+def _as_alone(ratio: float, evidence: Evidence) -> Answer:
+    shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
+    sentence = (
+        f"a micro-batch weighs {ratio:.4g} times its share of what it weighs in a window of its own"
+        if shows
+        else "every micro-batch weighs its share of what it weighs in a window of its own"
+    )
+    return Answer(shows, abs(ratio - 1), sentence, {"share": ratio})
+
+
+def is_shaped(evidence: Evidence, key: str) -> bool:
+    """Whether a loss is no plain sum of its targets' losses, as a focal one, or one with weights of its own."""
+    made = evidence.raw.get(key)
+    events = made["notes"]["events"] if made else ()
+    return any(part["shaped"] for event in events for part in event.get("contributions", ()))
+
+
+def _brought(evidence: Evidence, key: str) -> list[float]:
+    """What the first micro-batch brings to the first update, before which parameters are the same in all passes."""
+    if key not in evidence.raw:
+        raise Undecided(f"no pass over {key} data was made")
+    made = windows(evidence.raw[key]["notes"]["events"])
+    parts = list(made[0].parts.values()) if made else []
+    if key.endswith(" one") and len({part.microbatch for part in parts}) > 1:
+        raise Undecided("the loop has a window's size of its own, so no micro-batch is seen alone")
+    own = [part for part in parts if part.microbatch == parts[0].microbatch]
+    columns = zip(*(part.gradient for part in own), strict=True)
+    return [sum(x * p.weight / p.scale for x, p in zip(c, own, strict=True)) for c in columns]
+
+
+def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
+    """Where the loss is no plain sum over targets: its size is what a micro-batch weighs in a window of its own.
+
+    Raises:
+        Undecided: where the large batch's gradient is its multiple, and no micro-batch is seen alone.
+    """
+    if not is_shaped(evidence, "equal"):
+        return None
+    worst = furthest(updates)
+    if worst.direction > evidence.high:
+        # What is lost or comes too often is seen whatever the loss is.
+        return None
+    answer = alone(evidence)
+    steps = evidence.get("equal").steps
+    ratio = float(answer.figures["share"])
+    name = "K" if abs(ratio - steps) < 1e-6 * steps else ""
+    figures = {**answer.figures, "factor": name or "none"}
+    return replace(answer, figures=figures)
+
+
+def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
+    """What each micro-batch weighs in the first update that it is part of, by its first loss."""
+    if key not in evidence.raw:
+        raise Undecided(f"no pass over {key} data was made")
+    found: dict[int, float] = {}
+    for window in windows(evidence.raw[key]["notes"]["events"]):
+        for part in window.parts.values():
+            found.setdefault(part.microbatch, part.weight * part.count / part.scale)
+    return found
+
+
+def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
+    """An update as far as it does not depend on what the loss is: a factor on all its micro-batches may be lost.
+
+    Raises:
+        Undecided: where its micro-batches may be meant to weigh differently, or where that factor may decide.
+    """
+    weights = u.weights or (1.0,)
+    if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
+    factor = weights[0]
+    # What a control has put in place lacks no factor.
+    if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
+        return u
+    if "pressure" in key and u.direction < evidence.high:
+        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    scale = u.scale / factor
+    return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
+
+
+# torch adds 1e-6 to the norm that it divides by, which weighs more on a small gradient than on K times it.
+_CLIPPING = 1e-5
+
+
+def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
+    if u.error <= max(low, evidence.low):
+        return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
+    if u.direction < evidence.low and u.factor:
+        return f"update {u.number} applies {u.factor} times the large batch's gradient"
+    if u.direction < evidence.low:
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient"
+    if u.applied < 1e-12:
+        return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
+    return (
+        f"update {u.number} applies a gradient with relative error {u.error:.2g} and cosine {u.cosine:.3f}"
+        f" to the large batch's"
+    )
+
+
+def scale(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = compared(updates_of(evidence.get(key)))
+    if key == "equal" and (sized := _sized(updates, evidence)):
+        return sized
+    off = max(updates, key=lambda u: abs(u.scale - 1))
+    shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
+    if shows and evidence.made_up and not off.factor and key == "equal":
+        raise Undecided(
+            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
+        )
+    if shows and key == "equal":
+        if meant := _meant(updates, evidence, ("",)):
+            return meant
+        _explained(updates, evidence)
+    if not shows and key == "equal" and (beside := _beside(evidence)):
+        return beside
+    figures: dict[str, float | int | str] = {
+        "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
+    }  # fmt: skip
+    return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+
+
+def _beside(evidence: Evidence) -> Answer | None:
+    """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
+    if not evidence.has("equal one"):
+        return None
+    first, apart = (_first(evidence, key) for key in ("equal", "equal one"))
+    several, alone = _shares(first), _shares(apart)
+    if len(several) < 2 or len(several) != len(alone) or not all(alone):
+        return None
+    if first[0].gradient != apart[0].gradient:
+        # A piece of a batch has other rows where the batch has fewer.
+        return None
+    ratio = max((a / b for a, b in zip(several, alone, strict=True)), key=lambda r: abs(r - 1))
+    if abs(ratio - 1) <= evidence.low or not decide(abs(ratio - 1), evidence, "the ratio less 1"):
+        return None
+    steps = evidence.get("equal").steps
+    named = {steps: "K", 1 / steps: "1/K"}
+    times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
+    sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
+    return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
+
+
+def _first(evidence: Evidence, key: str) -> list[Part]:
+    """The terms of the first micro-batch, as it takes part in the first update."""
+    made = windows(evidence.raw[key]["notes"]["events"])
+    parts = list(made[0].parts.values()) if made else []
+    return [part for part in parts if part.microbatch == parts[0].microbatch]
+
+
+def _shares(parts: Sequence[Part]) -> list[float]:
+    """What each term of a micro-batch brings to an update, against what a target of the first weighs."""
+    return [abs(part.weight / parts[0].weight) * norm(part.gradient) for part in parts]
+
+
+def weights(evidence: Evidence, key: str = "ragged") -> Answer:
+    if is_shaped(evidence, key):
+        raise Undecided(
+            "the loss is no plain sum over its targets, so nobody knows what each of them should weigh"
+        )
+    worst, ratio = None, 1.0
+    for u in updates_of(evidence.get(key)):
+        if len(u.weights) > 1 and min(u.weights) > 0:
+            found = max(u.weights) / min(u.weights)
+            if found >= ratio:
+                worst, ratio = u, found
+    if worst is None:
+        raise Undecided("no update has several micro-batches with a loss")
+    if key == "ragged" and not _differ(evidence):
+        raise Undecided("every micro-batch counted as many targets, whatever their number was")
+    shows = decide(ratio - 1, evidence, "the ratio of weights less 1")
+    if shows:
+        sentence = (
+            f"with {listed(worst.targets)} targets, one target weighs up to {ratio:.3g} times another of the same"
+            f" window (relative error {worst.error:.2g})"
+        )
+    else:
+        sentence = "every target of a window weighs the same, however many its micro-batch has"
+    return Answer(
+        shows,
+        ratio - 1,
+        sentence,
+        {
+            "weight ratio": ratio,
+            "relative error": worst.error,
+            "cosine": worst.cosine,
+            "update": worst.number,
+        },
+    )
+
+
+def _differ(evidence: Evidence) -> bool:
+    """Whether a term counted different numbers of targets in one window of the first rank, since ranks may make up for
+    each other."""
+    for window in windows(evidence.raw["ragged"]["notes"]["events"]):
+        counts: dict[int, set[int]] = {}
+        for part in window.parts.values():
+            counts.setdefault(part.term, set()).add(part.count)
+        if any(len(found) > 1 for found in counts.values()):
+            return True
+    return False
+
+
+def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
+    if not evidence.has(key):
+        raise Undecided("nothing was clipped")
+    found = evidence.get(key)
+    if not any(u.clips for u in found.updates):
+        raise Undecided("nothing was clipped")
+    answer = gradient(evidence, key)
+    sentence = answer.sentence.replace(
+        "the large batch's gradient", "the clipped gradient of the large batch"
+    )
+    return Answer(
+        answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures
+    )
+
+
+def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
+    """Whether the direction of a clipped gradient is another, as where its parts are clipped."""
+    updates = compared(updates_of(evidence.get(key)))
+    worst = max(updates, key=lambda u: u.direction)
+    shows = worst.direction > _CLIPPING and decide(worst.direction, evidence, "the direction error")
+    sentence = (
+        f"update {worst.number} points aside from the large batch's gradient, by {worst.direction:.2g} of it"
+        if shows
+        else f"every update points where the large batch's gradient does (direction error {worst.direction:.1e})"
+    )
+    return Answer(shows, worst.direction, sentence, {"direction error": worst.direction})
+
+
+def raises(evidence: Evidence, key: str = "equal") -> Answer:
+    for name in (key, f"{key} pressure", f"{key} growing"):
+        if not evidence.has(name):
+            continue
+        raised = evidence.get(name).raised
+        if raised is not None:
+            where = f" at line {raised.line}" if raised.line else ""
+            if not is_expected(raised.message):
+                raise Undecided(
+                    f"the loop raised something else{where}: {raised.kind}: {raised.message}"
+                )
+            return Answer(
+                True,
+                1.0,
+                f"the loop raises {raised.kind}{where}: {raised.message}",
+                {"exception": raised.message},
+            )
+    answer = gradient(evidence, key)
+    if answer.shows:
+        return answer
+    if evidence.has(f"{key} growing"):
+        growing = gradient(evidence, f"{key} growing")
+        if growing.shows:
+            return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
+    return Answer(False, answer.value, f"nothing is raised, and {answer.sentence}", answer.figures)
+
+
+def spread(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = updates_of(evidence.get(key))
+    if key == "equal" and evidence.has("trailing"):
+        # A partial window may be the one that nobody synchronises.
+        updates = [*updates, *worth(evidence.get("trailing"))]
+    if evidence.get(key).ranks < 2:
+        raise Undecided("one rank has nobody to differ from")
+    worst = max(updates, key=lambda u: u.spread)
+    shows = decide(worst.spread, evidence, "the spread over ranks")
+    sentence = (
+        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} of the large batch's"
+        if shows
+        else "all ranks apply the same gradient"
+    )
+    if shows and key == "equal" and evidence.averages(key):
+        raise Undecided(f"{sentence}, and later average their parameters, as may be on purpose")
+    return Answer(
+        shows, worst.spread, sentence,
+        {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},
+    )  # fmt: skip
+
+
+def partial(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    held = _sizes(found, updates)
+    usual = max(held.values(), key=[*held.values()].count)
+    partial = [u for u in updates if 0 < held[u.number] < usual]
+    whole = [u for u in updates if held[u.number] >= usual]
+    equal = evidence.passes.get("equal")
+    if not partial and key.startswith("trailing") and equal and worth(equal):
+        # All may be, where every batch leaves something: whole ones are those of batches that leave nothing.
+        others = _sizes(equal, worth(equal))
+        usual = max(others.values(), key=[*others.values()].count)
+        partial = [u for u in updates if 0 < held[u.number] < usual]
+        whole = [u for u in worth(equal) if others[u.number] >= usual]
+    if not partial:
+        if key != "trailing" and updates:
+            return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
+        raise Undecided("no partial window was stepped")
+    if evidence.made_up:
+        # What each micro-batch weighs is known, whatever ranks apply of it.
+        partial, whole = (
+            [replace(u, scale=max(u.weights, default=0.0)) for u in those]
+            for those in (partial, whole)
+        )
+        if any(abs(u.scale - 1) > evidence.low for u in whole):
+            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    # What a loss is multiplied with everywhere is no partial window's.
+    common = _common([u.scale for u in whole], evidence.low)
+    worst = max(partial, key=lambda u: abs(u.scale / common - 1))
+    shows = decide(abs(worst.scale / common - 1), evidence, "the scale's difference from 1")
+    size = held[worst.number]
+    of = f"of {size} micro-batch{'es' if size > 1 else ''}"
+    sentence = "partial windows apply their own mean"
+    if shows:
+        sentence = f"the partial window {of} applies {worst.scale:.3g} times its gradient"
+        if common != 1:
+            sentence += f", and whole windows {common:.3g} times theirs"
+    elif common != 1:
+        sentence = f"partial windows apply {common:.3g} times their own mean, as whole ones do"
+    return Answer(
+        shows,
+        abs(worst.scale / common - 1),
+        sentence,
+        {"scale": worst.scale, "micro-batches": size},
+    )
+
+
+def _common(scales: Sequence[float], near: float) -> float:
+    """The factor that all of some updates have in common, 1 for none."""
+    first = next(iter(scales), 1.0)
+    alike = first > 0 and all(abs(scale / first - 1) <= near for scale in scales)
+    return first if alike and abs(first - 1) > near else 1.0
+
+
+def _sizes(found: Pass, updates: Sequence[Update]) -> dict[int, int]:
+    """How many micro-batches each update applies; where all are of one that was cut into pieces, how many of those."""
+    whole = {u.number: len(u.microbatches) for u in updates}
+    if set(whole.values()) != {1}:
+        return whole
+    pieces: dict[int, int] = {}
+    count = number = 0
+    stepped = False
+    for moment in found.moments:
+        if moment.kind == "backward":
+            count = 1 if stepped else count + 1
+            stepped = False
+        elif moment.kind == "step":
+            # Optimizers that step side by side apply the same.
+            stepped = True
+            number += 1
+            pieces[number] = count
+    return {n: pieces.get(n, 0) for n in whole}
+
+
+def _is_what_is_left(u: Update, evidence: Evidence) -> bool:
+    """Whether an update applies the sum over its micro-batches, divided by one more where one was given up."""
+    left = len(u.microbatches)
+    share = abs(u.scale - left / (left + 1)) < evidence.low and u.direction < evidence.low
+    return u.error < evidence.low or share
+
+
+def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
+    if not key.endswith("overflow"):
+        return gradient(evidence, key)
+    answers: list[Answer] = []
+    for name, which in ((key, "inside a window"), (f"{key} last", "at a window's end")):
+        updates = evidence.get(name).updates
+        broken = next((u for u in updates if not math.isfinite(u.applied)), None)
+        if broken is not None:
+            sentence = f"update {broken.number} applies a gradient that is no number"
+            answer = Answer(True, math.inf, sentence, {"update": broken.number})
+        elif all(_is_what_is_left(u, evidence) for u in compared(updates_of(evidence.get(name)))):
+            answer = Answer(False, 0.0, "every update applies what is left of its window", {})
+        else:
+            answer = gradient(evidence, name)
+        exhausted = evidence.raw[name]["spec"]["exhausts"]
+        what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
+        sentence = f"where {what}, {answer.sentence}"
+        answers.append(Answer(answer.shows, answer.value, sentence, answer.figures))
+    return next((a for a in answers if a.shows), answers[0])

@@ -1,0 +1,292 @@
+"""Questions about when and how often things happen, and what is left behind or held on to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.result import Pass, Update
+from accumlint.confirming.symptoms.answers import Answer, listed, updates_of
+from accumlint.confirming.symptoms.gradients import gradient
+
+
+def reductions(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    if key == "equal mute":
+        return Answer(False, 0.0, "gradients are never all-reduced", {})
+    if found.ranks < 2 or not any(u.reductions for u in updates):
+        raise Undecided("nothing was reduced over ranks")
+    most, pieces = max(
+        zip(updates, _sizes(found, updates), strict=True), key=lambda pair: pair[0].reductions
+    )
+    # Of a micro-batch several losses may go backward.
+    size = len(most.microbatches) if len(most.microbatches) > 1 else pieces
+    shows = most.reductions > 1
+    times = "once" if most.reductions == 1 else f"{most.reductions} times"
+    of = "1 micro-batch" if size == 1 else f"{size} micro-batches"
+    sentence = f"gradients are all-reduced {times} for update {most.number}, of {of}"
+    return Answer(
+        shows, float(most.reductions), sentence,
+        {"all-reduces per update": most.reductions, "relative error": most.error},
+    )  # fmt: skip
+
+
+def _in_turn(updates: Sequence[Update]) -> Iterator[tuple[Update, Update]]:
+    """Every update and the next one of the same optimizer."""
+    for name in dict.fromkeys(u.optimizer for u in updates):
+        yield from pairwise([u for u in updates if u.optimizer == name])
+
+
+def left(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    # Another optimizer may step without a gradient of its own.
+    updates = [u for u in found.updates if u.microbatches]
+    first = _in_first_epoch(updates) if updates else ()
+    later = [u for u in updates if u not in first]
+    sizes = [len(u.microbatches) for u in first]
+    usual = max(sizes, key=sizes.count, default=0)
+    # What an epoch left is part of the next update where that one is a multiple of their common mean.
+    leaked = next(
+        (u for u in later[:1] if len(u.microbatches) > usual and u.direction < evidence.high), None
+    )
+    kinds = [m.kind for m in found.moments]
+    # What is only looked at before training has epochs of its own.
+    began = kinds.index("backward") if "backward" in kinds else 0
+    if not found.left and "epoch" not in kinds[began:]:
+        raise Undecided("no epoch ended")
+    # A control that steps at the end of an epoch makes short windows itself.
+    if (
+        not found.left
+        and not key.endswith("flush")
+        and any(
+            len(u.microbatches) < usual and u.epoch == after.epoch for u, after in _in_turn(updates)
+        )
+    ):
+        raise Undecided(
+            "a short window at the beginning of each epoch takes what would be left at its end"
+        )
+    if not found.left:
+        return Answer(
+            False,
+            0.0,
+            "no epoch leaves micro-batches that are dropped or leak into other windows",
+            {"left": 0},
+        )
+    names, one = listed(found.left), len(found.left) == 1
+    went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
+    fate = f"and no update of that epoch applies {'it' if one else 'them'}"
+    if leaked:
+        fate = f"and {'leaks' if one else 'leak'} into update {leaked.number} of the next epoch"
+    return Answer(
+        True,
+        float(len(found.left)),
+        f"{went} backward {fate}",
+        {"left": len(found.left)},
+    )
+
+
+def sizes(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    sizes = [len(u.microbatches) for u in _in_first_epoch(updates_of(found))]
+    if not evidence.asks:
+        return _of_another_size(sizes, key)
+    odd = next((s for s in sizes if s != found.steps), None)
+    shows = odd is not None
+    sentence = (
+        f"windows hold {', '.join(map(str, sizes))} micro-batches where {found.steps} were asked for"
+        if shows
+        else f"every window holds {found.steps} micro-batches"
+    )
+    return Answer(shows, float(shows), sentence, {"window sizes": ", ".join(map(str, sizes))})
+
+
+def _in_first_epoch(updates: Sequence[Update]) -> Sequence[Update]:
+    """The updates of the first epoch that has any; all of them, where windows go on across epochs."""
+    first = [u for u in updates if u.epoch <= max(1, updates[0].epoch)]
+    across = updates[0].epoch > 1 and len({u.epoch for u in updates}) == len(updates)
+    return updates if across else first
+
+
+def _of_another_size(sizes: Sequence[int], key: str) -> Answer:
+    """Whether the first window has another size than the rest, where nothing says what size that should be."""
+    if len(sizes) < 3 and key != "equal regular":
+        raise Undecided("too few windows were seen")
+    first, later = sizes[0], set(sizes[1:])
+    shows = len(later) == 1 and first not in later
+    if not shows and key == "equal":
+        raise Undecided("nothing in the loop asks for windows of several micro-batches")
+    told = ", ".join(map(str, sizes))
+    sentence = f"windows hold {told} micro-batches" if shows else "windows hold as many throughout"
+    return Answer(shows, float(shows), sentence, {"window sizes": told})
+
+
+def _sizes(found: Pass, updates: Sequence[Update]) -> list[int]:
+    """How many micro-batches each update is of; what comes in one piece may be cut into them."""
+    backwards = [0]
+    for moment in found.moments:
+        if moment.kind == "backward":
+            backwards[-1] += 1
+        elif moment.kind == "step":
+            backwards.append(0)
+    pieces = dict(enumerate(backwards, 1))
+    return [max(len(u.microbatches), pieces.get(u.number, 0)) for u in updates]
+
+
+def steps(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    sizes = _sizes(found, updates)
+    mean = sum(sizes) / len(sizes)
+    shows = mean < found.steps
+    sentence = (
+        f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
+    )
+    return Answer(
+        shows,
+        found.steps - mean,
+        sentence,
+        {"micro-batches per update": mean, "asked for": found.steps},
+    )
+
+
+def schedules(evidence: Evidence, key: str = "equal") -> Answer:
+    updates = updates_of(evidence.get(key))
+    inner = updates[1:] or updates
+    most = max(inner, key=lambda u: u.schedules)
+    if not any(u.schedules for u in updates):
+        raise Undecided("the scheduler never moved")
+    shows = most.schedules > 1
+    times = "once" if most.schedules == 1 else f"{most.schedules} times"
+    return Answer(
+        shows, float(most.schedules), f"the scheduler moves {times} for one update",
+        {"scheduler steps per update": most.schedules},
+    )  # fmt: skip
+
+
+def attached(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if not totals:
+        raise Undecided("the running total was not found while the loop ran")
+    first, last = totals[0], max(totals, key=lambda x: x.nodes)
+    kept = [x.nodes for x in totals if x.nodes]
+    # What is begun anew in every window keeps that window's graph, and never another's.
+    shows = bool(kept) and max(kept) > min(kept)
+    sentence = (
+        f"`{last.name}` keeps {last.nodes} graph nodes at update {last.update}, and {min(kept)} at another"
+        if shows
+        else f"`{first.name}` keeps no graph of an earlier window"
+    )
+    return Answer(shows, float(last.nodes), sentence, {"graph nodes": last.nodes})
+
+
+def growing(evidence: Evidence, key: str = "equal") -> Answer:
+    totals = evidence.get(key).totals
+    if len(totals) < 2:
+        raise Undecided("the running total was not found while the loop ran")
+    values = [x.value for x in totals if x.name == totals[0].name]
+    grown = all(b > a for a, b in pairwise(values))
+    name = totals[0].name
+    sentence = f"`{name}` is set back"
+    if grown:
+        sentence = (
+            f"`{name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates"
+            " and is never set back"
+        )
+    return Answer(grown, values[-1], sentence, {"first": values[0], "last": values[-1]})
+
+
+def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
+    answer = _stuck(evidence, key)
+    if key == "overflow" and not answer.shows and evidence.has("overflow undefined"):
+        # A guard may ask for what is no number, and let pass what is infinite.
+        other = _stuck(evidence, "overflow undefined")
+        sentence = other.sentence.replace("an overflow", "a gradient that is no number", 1)
+        answer = replace(other, sentence=sentence) if other.shows else answer
+    if answer.shows or key != "overflow" or not evidence.has("overflow large"):
+        return answer
+    # A guard may let an overflow pass, and stop at a gradient that is too large.
+    found = evidence.get("overflow large")
+    whole = len(evidence.get("equal").updates)
+    if found.raised is None or not is_expected(found.raised.message) or not whole:
+        return answer
+    sentence = (
+        f"after a gradient that is too large the loop raises {found.raised.kind} at line {found.raised.line}:"
+        f" {found.raised.message}"
+    )
+    return Answer(True, 1.0, sentence, {"updates": len(found.updates)})
+
+
+def _stuck(evidence: Evidence, key: str) -> Answer:
+    found = evidence.get(key)
+    before = evidence.raw[key]["notes"]["initial_scale"]
+    # A scaler that is switched off multiplies by 1, and has nothing to lower.
+    before = before if before > 1 else 0.0
+    steps = len(found.updates)
+    whole = len(evidence.get("own" if key.startswith("own") else "equal").updates)
+    lowered = not before or any(s < before for s in found.scales)
+    finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
+    shows = not lowered or steps < whole / 2
+    sentence = (
+        f"after an overflow the loss scale stays at {before:g}: the next overflow will be met with it again"
+        if shows
+        else f"after an overflow the loss scale falls to {min(found.scales, default=before):g} and training goes on"
+        if before
+        else "after an overflow training goes on"
+    )
+    if shows and lowered:
+        sentence = f"after an overflow {steps} steps are taken where there are {whole} without one"
+    if "overflow" not in key:
+        shows = not finite
+        sentence = "without an overflow every step is taken"
+    return Answer(
+        shows,
+        min(found.scales, default=before),
+        sentence,
+        {"scale before": before, "updates": steps},
+    )
+
+
+def missed(evidence: Evidence, key: str = "equal") -> Answer:
+    found = evidence.get(key)
+    backwards = {m.microbatch for m in found.moments if m.kind == "backward"}
+    if not found.updates and len(backwards) >= 2 * found.steps:
+        return Answer(
+            True, 1.0, f"{len(backwards)} micro-batches go backward, and the optimizer never steps",
+            {"micro-batches": len(backwards), "updates": 0},
+        )  # fmt: skip
+    answer = gradient(evidence, key)
+    if answer.shows or key in ("equal one", "equal mend"):
+        return answer
+    early = steps(evidence, key)
+    return early if early.shows else answer
+
+
+def averages(evidence: Evidence, key: str = "equal") -> Answer:
+    most = count = 0
+    for moment in evidence.get(key).moments:
+        if moment.kind == "average":
+            count += 1
+        elif moment.kind == "step":
+            most, count = max(most, count), 0
+    # What follows the last update is of that one.
+    most = max(most, count)
+    if not most:
+        raise Undecided("the running average never moved")
+    times = "once" if most == 1 else f"{most} times"
+    return Answer(
+        most > 1, float(most), f"the running average of the weights moves {times} for one update",
+        {"averages per update": most},
+    )  # fmt: skip
+
+
+def held(evidence: Evidence, key: str = "equal") -> Answer:
+    evidence.get(key)
+    most = int(evidence.raw[key]["notes"]["graphs"])
+    if not most:
+        raise Undecided("no graph was seen")
+    what = "graph of one micro-batch is" if most == 1 else f"graphs of {most} micro-batches are"
+    return Answer(most > 1, float(most), f"the {what} kept at once", {"graphs kept": most})

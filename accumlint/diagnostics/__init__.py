@@ -1,0 +1,1 @@
+"""From traces to diagnostics: judging, wording, location, suppression and the choice of a fix."""

@@ -1,0 +1,131 @@
+"""Chooses the fix that a finding is offered with: it is gone, and only what it hid has come."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from accumlint.common.frozen import frozen
+from accumlint.common.place import Place
+from accumlint.editing.edits import Edit, applied
+from accumlint.editing.fix_resolution import edits
+from accumlint.editing.layout import Layout
+from accumlint.editing.operations import nodes
+from accumlint.editing.receivers import Standing, may_stream, standing, unmeasured
+from accumlint.inputs.document import difference
+from accumlint.reading.program import Program
+from accumlint.registry import packs
+from accumlint.results import report
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
+from accumlint.tracing import Exploration
+
+# Trying a fix costs as much as checking the file. Past this much work, what is left is reported without one.
+SECONDS = 6.0
+
+
+@frozen
+class Health:
+    """What is wrong with a text: findings by code, all and without those that are only possible; the codes of those
+    that are worse than an info; loops that cannot be followed; tracing that ended early.
+    """
+
+    findings: Counter[str]
+    sure: Counter[str]
+    grave: frozenset[str]
+    untraced: int
+    stopped: bool
+
+    def improves_on(self, before: Health, mended: Rule) -> bool:
+        """True when one finding of a rule is gone, what has come was hidden by it, and no less could be seen."""
+        return (
+            self.findings[mended.code] < before.findings[mended.code]
+            and all(
+                code not in self.grave or code.startswith(mended.hides)
+                for code in self.shown_since(before)
+            )
+            and self.untraced <= before.untraced
+            and self.stopped <= before.stopped
+        )
+
+    def shown_since(self, before: Health) -> tuple[str, ...]:
+        """The codes of which there are more findings that are sure."""
+        return tuple(sorted(self.sure - before.sure))
+
+
+def health(findings: Sequence[Finding], exploration: Exploration) -> Health:
+    """What the findings of all rules say about a text."""
+    codes = Counter(finding.rule.code for finding in findings)
+    sure = [f for f in findings if f.confidence is not Confidence.POSSIBLE]
+    return Health(
+        codes,
+        Counter(f.rule.code for f in sure),
+        frozenset(f.rule.code for f in sure if f.severity is not Severity.INFO),
+        len(exploration.untraced),
+        bool(exploration.stopped),
+    )
+
+
+def offers(
+    findings: Sequence[Finding],
+    program: Program,
+    before: Health,
+    examine: Callable[[str], Health | None],
+) -> list[report.Fix | None]:
+    """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program."""
+    verbs = [verb for finding in findings for fix in finding.fixes for verb in fix.verbs]
+    layout = Layout(program, (node for verb in verbs for node in nodes(verb)))
+    start = time.process_time()
+    found: list[report.Fix | None] = []
+    for finding in findings:
+        offer = None
+        for fix in finding.fixes:
+            made = edits(fix.verbs, layout)
+            fix = _allowed(fix, program)
+            if fix is None or not made or time.process_time() - start > SECONDS:
+                continue
+            after = examine(applied(program.text, made))
+            if after is not None and after.improves_on(before, finding.rule):
+                next_ = after.shown_since(before)
+                if after.grave.intersection(next_) and fix.applicability is Applicability.SAFE:
+                    fix = replace(fix, applicability=Applicability.UNSAFE)
+                offer = _plain(fix, next_, made, layout)
+                break
+        found.append(offer)
+    return found
+
+
+def _allowed(fix: Fix, program: Program) -> Fix | None:
+    """A fix as far as it may be made: None where a method that it calls is missing, shown only where one may be."""
+    sure = standing(fix.verbs, program)
+    if sure is Standing.LACKING:
+        return None
+    unknown = unmeasured(fix.verbs, program)
+    applicability = fix.applicability
+    if sure is Standing.UNKNOWN or (unknown and may_stream(program)):
+        applicability = Applicability.DISPLAY
+    elif unknown and applicability is Applicability.SAFE:
+        applicability = Applicability.UNSAFE
+    needs = "".join(f"; `{name}` must have a length" for name in unknown)
+    return replace(fix, message=fix.message + needs, applicability=applicability)
+
+
+def _plain(fix: Fix, shows: Sequence[str], made: Sequence[Edit], layout: Layout) -> report.Fix:
+    """A fix as plain values, with its difference for people; it says what it `shows` that was hidden."""
+    new = applied(layout.text, made)
+    then = " and ".join(f"{code} ({packs.find(code).name})" for code in shows)
+    verb = "shows" if len(shows) == 1 else "show"
+    return report.Fix(
+        fix.applicability.value,
+        f"{fix.message}; then {then} {verb}" if shows else fix.message,
+        tuple(_edit(edit, layout) for edit in made),
+        difference(layout.text, new),
+        shows=tuple(shows),
+    )
+
+
+def _edit(edit: Edit, layout: Layout) -> report.Edit:
+    start, end = layout.position(edit.start), layout.position(edit.end)
+    lines = (layout.program.lines[start[0] - 1], layout.program.lines[end[0] - 1])
+    return report.Edit(Place(*start, *end), edit.start, edit.end, edit.content, lines)

@@ -1,0 +1,41 @@
+"""Places findings in the file that is being checked, although the defect may stand in another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from accumlint.reading.ir import Node
+from accumlint.reading.program import Program, Source
+from accumlint.rule import Finding, Related
+
+# A rule's code, and the line and column where it found something.
+Known = frozenset[tuple[str, int, int]]
+
+
+def placed(
+    findings: Iterable[Finding],
+    program: Program,
+    leads: Mapping[Node, Node],
+    known: Callable[[Source], Known],
+) -> Iterator[Finding]:
+    """The findings, each at a node of `program`.
+
+    One in another file stands where `leads` says that the program goes there, with a related place in that file;
+    one that the other file's own check tells (`known`) is left to it.
+    """
+    taken: set[tuple[str, Node]] = set()
+    for finding in findings:
+        spot = program.spot(finding.node) if leads else None
+        if spot is None or spot.source is program.source:
+            yield finding
+            continue
+        lead = leads.get(finding.node)
+        code = finding.rule.code
+        if lead is None or (code, spot.place.line, spot.place.column) in known(spot.source):
+            continue
+        if (code, lead) not in taken:
+            taken.add((code, lead))
+            there = Related(finding.node, "it happens here")
+            # What would mend it stands in the other file, too.
+            yield replace(finding, node=lead, related=(there, *finding.related), fixes=())

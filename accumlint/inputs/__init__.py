@@ -1,0 +1,1 @@
+"""What is checked: discovered files, documents and notebooks, test code, and the cache of earlier results."""

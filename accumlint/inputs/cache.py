@@ -1,0 +1,388 @@
+"""Knows what checking a file gave the last time, and whether that still holds.
+
+The cache is a folder with a JSON file for each set of settings, by default the user's own and not in the tree that is
+checked. The names of its files are made with a key that only the user can read: who does not know it, such as the
+author of what is checked, cannot put a file where one is looked for. A file without a training loop is known by its
+size and time. What was found in any other rests on the paths that were looked at for it: its own, and those that its
+imports led to or would have led to. Each is known by size and time, and by its text's hash where these differ. A
+cache that cannot be read or written is no cache, and never a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import Collection, Generator, Iterable, Iterator
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from accumlint import config
+from accumlint.files.regular import contents
+from accumlint.registry import packs
+from accumlint.results.report import Checked
+from accumlint.results.serialization import plain, rich
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from accumlint.config import Settings
+    from accumlint.inputs.discovery import Target
+
+# A time may stand still for that long while a file is written again (FAT counts in two seconds).
+_MOMENT = 2 * 10**9
+_MONTH = 30 * 24 * 3600
+# A run that was killed may have left such a file; none takes longer to write it.
+_HOUR = 3600
+# Seconds to wait for another run that writes the same file.
+_PATIENCE = 2.0
+_LARGEST = 512 * 1024 * 1024
+TAG, KEY = "CACHEDIR.TAG", "key"
+_MADE = re.compile(r"[0-9a-f]{32}\.json(?P<part>\.\d+\.\d+)?|key(?P<begun>\.[0-9a-f]{16})")
+_TAGGED = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# What accumlint found the last time; may be removed at any time.\n"
+)
+
+# What a path was found to be: "" for nothing, "file", "folder"; of a file whose text counts: size, time and hash.
+State: TypeAlias = "str | list[int | str]"
+
+
+class Cache:
+    """What earlier runs found in files, kept in a folder; nothing where that is none of ours, or there is no key."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.key = _key() if not os.path.lexists(folder) or _is_usable(folder) else None
+        self.paths = _Paths()
+        self._shelves: dict[Settings, _Shelf] = {}
+
+    def find(self, target: Target) -> Checked | None:
+        """What checking a file would give; None where that is not known."""
+        return None if target.stdin else self._shelf(target.settings).find(target)
+
+    def keep(
+        self, target: Target, checked: Checked, read: Collection[str], met: Collection[str]
+    ) -> None:
+        """Remembers what checking a file gave, the files read for it and the paths looked for."""
+        # What went wrong may go better the next time.
+        if not target.stdin and not checked.problems:
+            self._shelf(target.settings).keep(target, checked, read, met)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.save()
+
+    def save(self) -> None:
+        """Writes what is new."""
+        changed = [shelf for shelf in self._shelves.values() if shelf.is_changed and self.key]
+        with contextlib.suppress(OSError):
+            if changed:
+                self._furnish()
+            for shelf in changed:
+                shelf.save()
+
+    def _shelf(self, settings: Settings) -> _Shelf:
+        if settings not in self._shelves:
+            about = repr((settings, _text(settings.baseline))).encode("utf-8", "backslashreplace")
+            name = hmac.new(self.key, about, sha256).hexdigest()[:32] if self.key else ""
+            file = os.path.join(self.folder, f"{name}.json") if name else ""
+            self._shelves[settings] = _Shelf(file, self.paths)
+        return self._shelves[settings]
+
+    def _furnish(self) -> None:
+        """Makes the folder, tells git and backups to pass it over, and removes what was not used for long."""
+        os.makedirs(self.folder, exist_ok=True)
+        for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
+            file = os.path.join(self.folder, name)
+            with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as stream:
+                stream.write(text)
+        for path, part in made_in(self.folder):
+            age = time.time() - os.lstat(path).st_mtime
+            if age > (_HOUR if part else _MONTH):
+                os.unlink(path)
+
+
+def is_ours(folder: str) -> bool:
+    """True for a folder that accumlint made, and not for a link to one."""
+    with contextlib.suppress(OSError):
+        tag = contents(os.path.join(folder, TAG), len(_TAGGED), follow=False)
+        return not os.path.islink(folder) and tag == _TAGGED.encode()
+    return False
+
+
+def made_in(folder: str) -> list[tuple[str, bool]]:
+    """The files that runs made in a folder, and whether each is a part that was not finished."""
+    with os.scandir(folder) as entries:
+        return [
+            (entry.path, bool(match["part"] or match["begun"]))
+            for entry in entries
+            if (match := _MADE.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
+        ]
+
+
+def _is_usable(folder: str) -> bool:
+    """False for somebody's folder: it must not be hidden, nor be cleaned one day."""
+    if is_ours(folder):
+        return True
+    with contextlib.suppress(OSError):
+        # The key, and what another run has just begun with.
+        known = {KEY, TAG, ".gitignore"}
+        return not os.path.islink(folder) and all(
+            name in known or name.startswith(f"{KEY}.") for name in os.listdir(folder)
+        )
+    return False
+
+
+def _key() -> bytes | None:
+    """What the names of our files are made with: the user's own, or None where there is no place to keep it."""
+    try:
+        home = config.user_cache()
+        if home is None:
+            return None
+        file = os.path.join(home, KEY)
+        if not os.path.lexists(file):
+            _make_key(file)
+        found = os.lstat(file)
+        # One that others may read, or that came with a checkout, is no secret.
+        is_own = os.name == "nt" or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
+        key = contents(file, 64, follow=False)
+        return key if is_own and len(key) == 64 else None
+    except OSError:
+        return None
+
+
+def _make_key(file: str) -> None:
+    """Makes a key, unless another run does so first."""
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    temporary = f"{file}.{secrets.token_hex(8)}"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as stream:
+            stream.write(secrets.token_hex(32))
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+    except OSError:
+        # Not every file system has such links.
+        os.replace(temporary, file)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Generator[None]:
+    """While no other run writes in a folder, as far as the system can tell."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+class _Paths:
+    """What paths are in this run; each is looked at once."""
+
+    def __init__(self) -> None:
+        self._start = time.time_ns()
+        self._stats: dict[str, os.stat_result | None] = {}
+        self._hashes: dict[str, str] = {}
+
+    def stat(self, path: str) -> os.stat_result | None:
+        if path not in self._stats:
+            try:
+                self._stats[path] = os.stat(path)
+            except (OSError, ValueError):
+                self._stats[path] = None
+        return self._stats[path]
+
+    def hash(self, path: str) -> str:
+        if path not in self._hashes:
+            try:
+                self._hashes[path] = sha256(contents(path)).hexdigest()
+            except OSError:
+                self._hashes[path] = ""
+        return self._hashes[path]
+
+    def size_and_time(self, path: str) -> list[int]:
+        found = self.stat(path)
+        return [found.st_size, found.st_mtime_ns] if found else []
+
+    def kind(self, path: str) -> str:
+        found = self.stat(path)
+        if found is None:
+            return ""
+        return "folder" if stat.S_ISDIR(found.st_mode) else "file"
+
+    def text(self, path: str) -> State:
+        """The state of a file whose text counts."""
+        return [*self.size_and_time(path), self.hash(path)] if self.stat(path) else ""
+
+    def is_still(self, path: str, state: State) -> bool:
+        """True when a path is what it was."""
+        if isinstance(state, str):
+            return self.kind(path) == state
+        return self.size_and_time(path) == state[:2] or self.hash(path) == state[2] != ""
+
+    def is_settled(self, path: str) -> bool:
+        """False for what changed so shortly before the run, or in it, that it may have been read before or after."""
+        found = self.stat(path)
+        return found is None or found.st_mtime_ns < self._start - _MOMENT
+
+
+class _Shelf:
+    """What is known under one set of settings, by file.
+
+    Of a file where nothing was looked for this is its size and time; of others a list: the path as the user wrote it,
+    the paths that the result rests on with their states, and the result.
+    """
+
+    def __init__(self, file: str, paths: _Paths) -> None:
+        self.file = file
+        self.paths = paths
+        self.known: dict[str, Any] = _loaded(file)
+        self.new: dict[str, Any] = {}
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self.new)
+
+    def find(self, target: Target) -> Checked | None:
+        try:
+            match self.known.get(target.file):
+                case [int(), int()] as then:
+                    same = self.paths.size_and_time(target.file) == then
+                    return Checked(target.shown) if same else None
+                case [target.shown, rests_on, result]:
+                    same = all(self.paths.is_still(path, state) for path, state in rests_on)
+                    return rich(Checked, result) if same else None
+                case _:
+                    return None
+        except (TypeError, ValueError, LookupError):
+            return None
+
+    def keep(
+        self, target: Target, checked: Checked, read: Collection[str], met: Collection[str]
+    ) -> None:
+        texts = [target.file, *sorted(read)]
+        if not self.paths.size_and_time(target.file) or not all(map(self.paths.is_settled, texts)):
+            return
+        if checked == Checked(target.shown) and not read and not met:
+            self.new[target.file] = self.paths.size_and_time(target.file)
+            return
+        rests_on = [[path, self.paths.text(path)] for path in texts]
+        rests_on += [[path, self.paths.kind(path)] for path in sorted(met)]
+        self.new[target.file] = [target.shown, rests_on, plain(checked)]
+
+    def save(self) -> None:
+        """Adds what is new to what other runs have written, and leaves out files that are gone."""
+        with _alone(os.path.dirname(self.file)):
+            self._save({**_loaded(self.file), **self.new})
+
+    def _save(self, held: dict[str, Any]) -> None:
+        # Many results rest on the same few states, which stand in the file once.
+        states: dict[str, int] = {}
+
+        def number(pair: object) -> int:
+            return states.setdefault(json.dumps(pair), len(states))
+
+        known = {file: entry for file, entry in held.items() if self.paths.stat(file)}
+        for file, entry in known.items():
+            if len(entry) == 3:
+                shown, rests_on, result = entry
+                known[file] = [shown, [*map(number, rests_on)], result]
+        made = {**_provenance(), "states": [*map(json.loads, states)], "known": known}
+        temporary = f"{self.file}.{os.getpid()}.{time.time_ns()}"
+        try:
+            with open(temporary, "x", encoding="ascii") as stream:
+                stream.write(json.dumps(made, separators=(",", ":")))
+            os.replace(temporary, self.file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def _loaded(file: str) -> dict[str, Any]:
+    """What a file of the cache holds; nothing where it is broken, or made by other code."""
+    try:
+        held = json.loads(contents(file, _LARGEST, follow=False))
+        if held["installed"] != _installed() or held["code"] != _stamp(held["folders"]):
+            return {}
+        states = held["states"]
+        for entry in held["known"].values():
+            if len(entry) == 3:
+                entry[1] = [states[number] for number in entry[1]]
+        return held["known"]
+    except (OSError, TypeError, ValueError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def _provenance() -> dict[str, Any]:
+    """The code that finds what is found: the folders of accumlint and of the packs of rules, and what is in them."""
+    folders = [os.path.dirname(os.path.dirname(__file__)), *map(str, packs.folders())]
+    return {"installed": _installed(), "folders": folders, "code": _stamp(tuple(folders))}
+
+
+@cache
+def _installed() -> str:
+    """Changes when a package comes or goes, and so perhaps a pack of rules: asking for these takes longer."""
+    held = [sys.version]
+    for folder in sys.path:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            held += (
+                f"{entry.path} {entry.stat().st_mtime_ns}"
+                for entry in entries
+                if entry.name.endswith((".dist-info", ".egg-info"))
+            )
+    return _hash("\n".join(held))
+
+
+def _stamp(folders: Iterable[str]) -> str:
+    """Changes when code in a folder, or below it, does."""
+    return _hash("\n".join(sorted(line for folder in folders for line in _lines(folder))))
+
+
+def _lines(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                found = entry.stat()
+                yield f"{entry.path} {found.st_size} {found.st_mtime_ns}"
+            elif entry.is_dir() and entry.name != "__pycache__":
+                yield from _lines(entry.path)
+
+
+def _text(file: Path | None) -> str:
+    """The text of a baseline: which findings it knows is part of the settings."""
+    try:
+        return contents(file).hex() if file else ""
+    except OSError:
+        return ""
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "backslashreplace")).hexdigest()

@@ -1,0 +1,130 @@
+"""What a file's training is made of elsewhere in its project: what it imports, and what imports it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from accumlint.reading.program import Program, Source
+from accumlint.reading.project import Definition, Module, Project
+
+# Larger projects are not searched for the files that import one.
+_MOST_FILES = 2000
+# How many definitions of other files are looked at.
+_MOST_DEFINITIONS = 300
+_IMPORTS = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([^\n#]+)|import[ \t]+([^\n#]+))", re.MULTILINE
+)
+_MAIN = re.compile(r"^if __name__ == ", re.MULTILINE)
+_WORD = re.compile(r"\w+")
+_SKIPPED = (
+    "node_modules",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "build",
+    "venv",
+    "tests",
+    "test",
+)
+
+
+def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast.AST]]:
+    """The definitions of the project that a file leads to, two files away, then those of the files that import it."""
+    seen: set[tuple[str, str]] = set()
+    yield from _led_to(_imported(program.imports.values(), program.path, project), seen, project, 2)
+    if _MAIN.search(program.text):
+        # A script is run, and its training is called from nowhere.
+        return
+    for module in importers(program.path, project):
+        yield module.source, module.source.tree
+        yield from _led_to(
+            _imported(module.outline.imports.values(), module.path, project), seen, project, 1
+        )
+
+
+def _imported(paths: Iterable[str], importer: str, project: Project) -> list[Definition]:
+    found = (project.find(path, importer, _anything) for path in paths)
+    return [d for d in found if d is not None]
+
+
+def _led_to(
+    definitions: list[Definition], seen: set[tuple[str, str]], project: Project, further: int
+) -> Iterator[tuple[Source, ast.AST]]:
+    beyond: list[Definition] = []
+    for definition in definitions:
+        module = definition.module
+        names = module.outline.closure(definition.name) if definition.name else ()
+        for name in names:
+            if (module.path, name) in seen or len(seen) > _MOST_DEFINITIONS:
+                continue
+            seen.add((module.path, name))
+            block = module.outline.blocks[name]
+            yield module.source, block.tree
+            if further > 1:
+                used = block.names & module.outline.imports.keys()
+                beyond += _imported(
+                    [module.outline.imports[n] for n in sorted(used)], module.path, project
+                )
+    if beyond:
+        yield from _led_to(beyond, seen, project, further - 1)
+
+
+def importers(path: str, project: Project) -> tuple[Module, ...]:
+    """The files of the project that import the file `path`, none where the project is large."""
+    if not os.path.isabs(path):
+        return ()
+    return project.memory.once(("importers", path), lambda: tuple(_importers(path, project)), ())
+
+
+def _importers(path: str, project: Project) -> Iterator[Module]:
+    stem = os.path.basename(path).removesuffix(".py")
+    if stem == "__init__":
+        stem = os.path.basename(os.path.dirname(path))
+    top = project.imports.top(os.path.dirname(path))
+    index = project.memory.once(("index", top), lambda: _index(top), dict[str, list[str]]())
+    for file in index.get(stem, ()):
+        module = project.module(file) if file != path else None
+        if module is None:
+            continue
+        for imported in module.outline.imports.values():
+            located = project.imports.located(imported, file)
+            if located is not None and located[0] == path:
+                yield module
+                break
+
+
+def _index(top: str) -> dict[str, list[str]]:
+    """The files below a folder by the words of their imports."""
+    found: dict[str, list[str]] = {}
+    count = 0
+    for folder, folders, files in os.walk(top):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
+        for file in sorted(files):
+            if not file.endswith(".py") or file.startswith(("test_", "conftest")):
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                return {}
+            whole = os.path.join(folder, file)
+            try:
+                with open(whole, encoding="utf-8", errors="replace") as handle:
+                    text = handle.read(200_000)
+            except OSError:
+                continue
+            words = {
+                w
+                for m in _IMPORTS.finditer(text)
+                for part in m.groups()
+                if part
+                for w in _WORD.findall(part)
+            }
+            for word in words:
+                found.setdefault(word, []).append(whole)
+    return found
+
+
+def _anything(_module: Module, _name: str) -> bool:
+    return True

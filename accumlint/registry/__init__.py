@@ -1,0 +1,1 @@
+"""The installed packs of rules, their examples and their measured accuracy."""

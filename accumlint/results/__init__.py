@@ -1,0 +1,1 @@
+"""Results as plain values: reports, loop diagrams, fingerprints, baselines, and their form in JSON."""

@@ -1,0 +1,430 @@
+"""What attributes and items mean, and how a value falls apart into several names."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.tracing import trace as t
+from accumlint.tracing.calls.numeric import word
+from accumlint.tracing.gradients.tensors import derived, detached
+from accumlint.tracing.values import (
+    Batch,
+    ClassValue,
+    Counted,
+    Lazy,
+    Library,
+    Method,
+    Number,
+    Object,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+# A mask by its name; positions of masked tokens may be as many in every row.
+_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
+_UNBOUND = frozenset(
+    {
+        "no_sync",
+        "backward",
+        "step",
+        "zero_grad",
+        "accumulate",
+        "clip_grad_norm_",
+        "scale",
+        "forward",
+        "no_backward_sync",
+    }
+)
+
+_PLAIN_ATTRIBUTES = frozenset(
+    {
+        "config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids",
+        "generation_config",
+    }
+)  # fmt: skip
+
+# Where a table keeps what was put under a key that is not known.
+_EACH = "[…]"
+
+
+class Members:
+    """The meaning of attributes and items for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.cut: dict[object, Batch] = {}
+
+    def attribute(self, base: Value, name: str, node: p.Node) -> Value:
+        match base:
+            case Object():
+                return self.object_attribute(base, name, node)
+            case Unknown():
+                return self.unknown_attribute(base, name, node)
+            case Library(path=path, importer=importer):
+                full = f"{path}.{name}"
+                if full in self.machine.symbols:
+                    return self.machine.symbols[full]
+                if self.machine.naming.is_steps(name):
+                    known = self.machine.elsewhere.constant(Library(full, importer))
+                    return (
+                        known[0]
+                        if known is not None
+                        else self.machine.naming.symbol(full, name, node)
+                    )
+                return Library(full, importer)
+            case ClassValue(cls=cls):
+                method = self.machine.invoking.find_method(cls, name)
+                if method is not None:
+                    return method
+                return self.class_attribute(cls, name, f"{cls.name}.{name}", node)
+            case None:
+                return Unknown(f"None.{name}")
+            case slice():
+                return Unknown(name)
+            case _:
+                return Method(base, name, f"{word(base)}.{name}")
+
+    def object_attribute(self, base: Object, name: str, node: p.Node) -> Value:
+        if name in base.attributes:
+            return base.attributes[name]
+        special = self.machine.things.attribute(base, name, node)
+        if special is not None:
+            return special
+        if base.cls is not None:
+            method = self.machine.invoking.method_of(base, name)
+            if method is not None:
+                if "property" in method.closure.function.decorators or any(
+                    d.endswith("cached_property") for d in method.closure.function.decorators
+                ):
+                    return self.machine.invoking.invoke(
+                        method.closure, [], {}, method.receiver, node
+                    )
+                return method
+        if name in _UNBOUND and base.role:
+            return Method(base, name, f"{base.text}.{name}")
+        text = f"{base.text}.{name}"
+        if base.cls is not None:
+            return self.class_attribute(base.cls, name, text, node)
+        if base.networks and name not in _PLAIN_ATTRIBUTES and base.role == "model":
+            if text not in self.machine.symbols:
+                self.machine.symbols[text] = self.machine.things.part(base, text)
+            return self.machine.symbols[text]
+        return self.machine.naming.symbol(text, name, node)
+
+    def used(self, node: p.Expr) -> Value:
+        """What an attribute holds that is used, although only None was seen to be put into it."""
+        owner = self.machine.eval(node.base) if isinstance(node, p.Attr) else None
+        if not isinstance(node, p.Attr) or not isinstance(owner, Object):
+            return None
+        return self.put_later(owner, node.name, node)
+
+    def put_later(self, owner: Object, name: str, node: p.Node) -> Value:
+        """What somebody put into an attribute by the time it is used; None where its name does not tell."""
+        if owner.cls is None or not self.machine.naming.role(name):
+            return None
+        found = self.machine.naming.symbol(f"{owner.text}.{name}", name, node)
+        owner.attributes[name] = found
+        return found
+
+    def class_attribute(self, cls: p.Class, name: str, text: str, node: p.Node) -> Value:
+        if text in self.machine.symbols:
+            return self.machine.symbols[text]
+        for owner in self.machine.invoking.lineage(cls):
+            for statement in owner.body:
+                if isinstance(statement, p.Assign):
+                    for target in statement.targets:
+                        if isinstance(target, p.Name) and target.id == name:
+                            value = self.machine.eval(statement.value)
+                            # A default of a configuration class may be overridden by whoever makes it.
+                            if isinstance(value, Number) and self.machine.naming.is_steps(name):
+                                return self.machine.naming.symbol(text, name, node)
+                            if isinstance(value, bool) and any(
+                                "dataclass" in d for d in owner.decorators
+                            ):
+                                return self.machine.naming.symbol(text, name, node, hint=value)
+                            return value
+        if text == f"self.{name}" and self._is_handed_around(name):
+            # What nobody was seen to set is the configuration that goes by its plain name elsewhere.
+            text = name
+        return self.machine.naming.symbol(text, name, node)
+
+    def _is_handed_around(self, name: str) -> bool:
+        """True for a configuration that functions of the file are given under this name."""
+        functions = self.machine.program.functions
+        return names.is_configuration(f"{name}.") and any(
+            param.name == name for function in functions for param in function.params
+        )
+
+    def unknown_attribute(self, base: Unknown, name: str, node: p.Node) -> Value:
+        if name in base.attributes:
+            return base.attributes[name]
+        text = f"{base.text}.{name}"
+        if name == "grad":
+            return Unknown(text, frozenset(), base.networks, parameters=True)
+        if base.parameters:
+            return Unknown(text, frozenset(), base.networks, parameters=True)
+        if self.machine.naming.is_epoch(text, name) and not base.batches:
+            return self.machine.passed()
+        if base.tensor:
+            if name == "requires_grad" and base.networks:
+                return True
+            if name == "data" and base.loss:
+                return detached(base)
+            if self.machine.naming.is_steps(name) and not base.networks:
+                return self.machine.naming.symbol(text, name, node)
+            if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
+                found = Unknown(text, base.batches, count=name == "shape")
+                found.counted = Counted("rows", (base,)) if name == "shape" else None
+                return found
+            found = derived(text, base, node=node)
+            found.loss = base.loss or self.machine.naming.roles.is_loss(name)
+            found.lost = base.lost and base.loss
+            if base.terms is not None:
+                # What was divided as a whole is divided in its parts.
+                found.terms = base.terms
+            base.attributes[name] = found
+            return found
+        return self.machine.naming.symbol(text, name, node)
+
+    def set_attribute(
+        self, receiver: Value, name: str, value: Value, node: p.Node, path: str
+    ) -> None:
+        if name == "grad":
+            # What goes by a name is a gradient of an earlier batch, which there is none of yet.
+            kept = isinstance(node, p.Assign) and isinstance(node.value, p.Name)
+            if value is None and not kept:
+                self.machine.updating.clear_parameters(receiver, node)
+            else:
+                self.machine.updating.replaced(receiver, value, node)
+            return
+        if name == "require_backward_grad_sync":
+            self.machine.syncing.sync_flag(receiver, value, node, path)
+            return
+        if isinstance(receiver, Object):
+            self.machine.things.set_attribute(receiver, name, value)
+            receiver.attributes[name] = value
+        elif isinstance(receiver, Unknown):
+            receiver.attributes[name] = value
+        elif isinstance(receiver, Library | ClassValue):
+            text = receiver.path if isinstance(receiver, Library) else receiver.cls.name
+            self.machine.symbols[f"{text}.{name}"] = value
+
+    def set_item(self, base: Value, index: Value, value: Value) -> None:
+        if isinstance(base, dict):
+            if isinstance(index, str | int | float | bool | type(None)):
+                base[index] = value
+        elif isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base):
+            base[index] = value
+        elif isinstance(base, Unknown) and isinstance(index, str | int):
+            base.attributes[f"[{index!r}]"] = value
+        elif isinstance(base, Unknown) and isinstance(value, Unknown) and value.networks:
+            # One key after the other (`for k, v in losses.items(): losses[k] = v / n`).
+            base.attributes[_EACH] = value
+        elif isinstance(base, list) and base and isinstance(value, Unknown) and value.loss:
+            base.append(value)
+
+    def item(self, base: Value, index: Value, node: p.Item) -> Value:
+        match base:
+            case dict():
+                if isinstance(index, str | int | float | bool | type(None)):
+                    if index in base:
+                        return base[index]
+                    return Unknown(p.dotted(node))
+                values = list(base.values())
+                return values[0] if len(values) == 1 else derived(p.dotted(node), *values)
+            case list() | tuple() | str():
+                if isinstance(index, int) and -len(base) <= index < len(base):
+                    return base[index]
+                held = derived(p.dotted(node), base) if base else Unknown(p.dotted(node))
+                if isinstance(index, slice):
+                    with suppress(TypeError, ValueError):
+                        return base[index]
+                    if not held.batches or held.networks:
+                        return base
+                # An unknown part of a list of data is cut like a batch.
+                part = held.batches and not held.networks
+                return self.unknown_item(held, index, node) if part else held
+            case Object():
+                return self.machine.things.item(base, index, node)
+            case Unknown():
+                return self.unknown_item(base, index, node)
+            case Lazy():
+                return Unknown(p.dotted(node))
+            case _:
+                text = p.dotted(node)
+                if isinstance(index, str):
+                    return self.machine.naming.symbol(text, index, node)
+                return Unknown(text)
+
+    def unknown_item(self, base: Unknown, index: Value, node: p.Item) -> Value:
+        if isinstance(index, str):
+            key = f"[{index!r}]"
+            if key in base.attributes:
+                return base.attributes[key]
+            if _EACH in base.attributes:
+                return base.attributes[_EACH]
+            if base.holds is not None and "loss" in index:
+                found = derived(f"{base.text}{key}", base.holds, node=node)
+                found.loss = True
+                base.attributes[key] = found
+                return found
+            if not base.tensor:
+                return self.machine.naming.symbol(f"{base.text}{key}", index, node)
+            found = derived(f"{base.text}{key}", base, node=node)
+            found.loss = self.machine.naming.roles.is_loss(index) or base.loss
+            base.attributes[key] = found
+            return found
+        if not base.tensor:
+            if isinstance(index, int):
+                return self.machine.naming.symbol(
+                    f"{base.text}[{index}]", base.text.rpartition(".")[2], node
+                )
+            if isinstance(index, Unknown) and index.batches:
+                return derived(f"{base.text}[…]", base, index, node=node)
+            return Unknown(f"{base.text}[…]")
+        if base.parameters:
+            return base
+        if isinstance(index, int) and f"[{index}]" in base.attributes:
+            return base.attributes[f"[{index}]"]
+        cut = self._cuts(index, node)
+        if base.networks or not cut or _picks(index, node.index):
+            # Which side of a shape it is tells rows from classes.
+            shown = index if base.count and isinstance(index, int) else "…"
+            found = derived(f"{base.text}[{shown}]", base, node=node)
+            found.rows = base.rows or (isinstance(index, tuple) and _one_of_each_row(index))
+            found.loss = base.loss
+            if base.terms is not None:
+                found.terms = base.terms
+            found.reduction = base.reduction
+            found.count = base.count
+            found.counted = base.counted
+            found.whole = base if _drops_first(node) else base.whole
+            if base.networks and _picks(index, node.index):
+                found.varies = f"{t.PICKED} `{p.render(node.index)}`"
+            return found
+        return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
+
+    def _cuts(self, index: Value, node: p.Item) -> bool:
+        """True when an index takes a varying part of the batch (not a column, not always the same part)."""
+        if isinstance(index, tuple):
+            return bool(index) and self._cuts(index[0], node)
+        shown = node.index
+        if isinstance(shown, p.Sequence) and shown.items:
+            shown = shown.items[0]
+        if isinstance(shown, p.Slice):
+            return any(
+                not isinstance(b, p.Const | p.Unary)
+                for b in (shown.lower, shown.upper)
+                if b is not None
+            )
+        return not isinstance(shown, p.Const | p.Unary | p.Compare)
+
+    def piece_of_iteration(self) -> Batch:
+        """The data of this iteration where nothing names it."""
+        key = ("iteration", self.machine.iteration())
+        if key not in self.cut:
+            self.cut[key] = self.machine.fetch(None)
+        return self.cut[key]
+
+    def piece(self, base: Unknown, index: Value) -> Batch:
+        """The part of a batch that an index takes; the same index in the same iteration is the same part."""
+        parent = max(base.batches, key=lambda b: b.serial)
+        key = (parent, _index_key(index), self.machine.iteration())
+        if key not in self.cut:
+            self.cut[key] = self.machine.fetch(parent, (parent.serial, _index_key(index)))
+        return self.cut[key]
+
+    def unpacked(self, value: Value, items: tuple[p.Expr, ...], node: p.Node) -> list[Value]:
+        """The parts of a value for the targets of a tuple assignment."""
+        wanted = len(items)
+        starred = next((i for i, item in enumerate(items) if isinstance(item, p.Star)), None)
+        if isinstance(value, list | tuple):
+            values = list(value)
+            if starred is not None and len(values) >= wanted - 1:
+                after = wanted - starred - 1
+                middle = values[starred : len(values) - after]
+                return (
+                    [*values[:starred], middle, *values[len(values) - after :]]
+                    if after
+                    else [*values[:starred], middle]
+                )
+            if len(values) == wanted:
+                return values
+            if len(values) == 1 and isinstance(values[0], Unknown):
+                # `tuple(t.to(device) for t in batch)`: one stands for as many as there are.
+                value = values[0]
+        if isinstance(value, Unknown):
+            found: list[Value] = []
+            for i, item in enumerate(items):
+                if f"[{i}]" in value.attributes and starred is None:
+                    found.append(value.attributes[f"[{i}]"])
+                    continue
+                name = p.dotted(item.value if isinstance(item, p.Star) else item).rpartition(".")[2]
+                part = derived(f"{value.text}[{i}]", value, node=node)
+                part.loss = self.machine.naming.roles.is_loss(name) and value.tensor
+                part.lost = value.lost and part.loss
+                if part.loss and value.left_out:
+                    part.reduction, part.varies = "mean", value.left_out
+                part.things = value.things
+                part.counted = value.counted
+                if "mask" in name.lower() and value.batches:
+                    # What is masked with it is known by its name.
+                    part.text = name
+                if names.is_count(name):
+                    part = detached(part)
+                    part.count = True
+                found.append(part)
+            return found
+        if isinstance(value, Object) and value.text.endswith(".optimizers()"):
+            # Lightning hands out as many as the module configured.
+            return [
+                self.machine.things.symbol("optimizer", p.dotted(i), node) if wanted > 1 else value
+                for i in items
+            ]
+        if isinstance(value, Object) and value.role in ("model", "optimizer", "loader"):
+            return [
+                value
+                if self.machine.naming.role(p.dotted(i).rpartition(".")[2]) == value.role
+                else Unknown(f"{value.text}[…]")
+                for i in items
+            ]
+        return [Unknown(f"{word(value)}[{i}]") for i in range(wanted)]
+
+
+def _index_key(index: Value) -> object:
+    if isinstance(index, slice):
+        return ("slice", _index_key(index.start), _index_key(index.stop))
+    if isinstance(index, tuple):
+        return tuple(_index_key(i) for i in index)
+    if isinstance(index, Number | str | None):
+        return index
+    return word(index)
+
+
+def _picks(index: Value, written: p.Expr) -> bool:
+    """True for a mask: how many elements it leaves differs between micro-batches."""
+    if not isinstance(index, Unknown) or not index.batches or "ones_like" in index.text:
+        return False
+    compared = index.counted is not None and index.counted.kind == "some"
+    said = f"{index.text} {p.dotted(written)}"
+    return compared or bool(_MASK.search(said.lower()))
+
+
+def _one_of_each_row(index: tuple[Value, ...]) -> bool:
+    """True for `[:, 0]`; `[:, 0, 1:]` is a row of several still."""
+    cut = any(isinstance(i, slice) and i != slice(None) for i in index[2:])
+    return len(index) > 1 and not isinstance(index[1], slice) and not cut
+
+
+def _drops_first(node: p.Item) -> bool:
+    """True for `labels[..., 1:]` and `labels[:, 1:]`."""
+    index = node.index
+    last = index.items[-1] if isinstance(index, p.Sequence) and len(index.items) == 2 else None
+    return isinstance(last, p.Slice) and last.upper is None and p.shown(last) == "1:"

@@ -1,0 +1,419 @@
+"""Follows calls into the project's other files, and remembers which line of the checked file led there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import ir as p
+from accumlint.reading.gradient_slice import Relevance, key, relevance
+from accumlint.reading.program import Program, Source
+from accumlint.reading.project import Definition, Excerpt, Module, Project
+from accumlint.tracing import trace as t
+from accumlint.tracing.control.branch_relevance import Weighing
+from accumlint.tracing.control.exits import PythonError, Stopped, TooFar
+from accumlint.tracing.gradients.tensors import flat
+from accumlint.tracing.objects import skips_steps
+from accumlint.tracing.values import (
+    ClassValue,
+    Closure,
+    Frame,
+    Home,
+    Library,
+    Object,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+# A call that only makes a value may take so many expressions; past that it is not worth following.
+MAX_NODES_OF_VALUE = 1_500
+# All such calls of a run together.
+MAX_NODES_OF_VALUES = 60_000
+_NOTHING = relevance(())
+_CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
+_TABLED = (
+    frozenset(frameworks.WRAPPERS)
+    | frameworks.SCALERS
+    | frameworks.NATIVE_SCALERS
+    | frameworks.LOADERS
+    | frameworks.OPTIMIZERS
+    | frameworks.OPTIMIZER_FACTORIES
+    | frameworks.SCHEDULERS
+    | frameworks.CLIPS
+    | frameworks.HELPER_CLIPS
+    | frameworks.WRAPPING_ITERABLES
+    | {"Accelerator", "Fabric"}
+)
+
+
+@dataclass(eq=False)
+class Borders:
+    """What all runs of one program know of the project's other files.
+
+    `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
+    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files.
+    """
+
+    program: Program
+    project: Project
+    excerpts: tuple[Excerpt, ...]
+    refused: set[p.Function] = field(default_factory=set[p.Function])
+    telling: set[p.Function] = field(default_factory=set[p.Function])
+    leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
+
+    @cached_property
+    def weighing(self) -> Weighing:
+        """What the guards of the program hold."""
+        return Weighing(self.program)
+
+
+class Elsewhere:
+    """The project's other files, as one machine sees them."""
+
+    def __init__(self, machine: Machine, borders: Borders) -> None:
+        self.machine = machine
+        self.borders = borders
+        self.homes: dict[Source, Home] = {machine.program.source: machine.main}
+        self.functions: list[p.Function] = []
+        self.loaded: set[Excerpt] = set()
+        # The node of the checked file that led to where the run is now.
+        self.led_by: p.Node | None = None
+        # How many calls deep the run is in code that only makes a value.
+        self.making = 0
+        self.spent = 0
+        for excerpt in borders.excerpts:
+            self._load(excerpt)
+
+    # Files
+
+    def home_of(self, source: Source) -> Home:
+        """The file that a function or class stands in."""
+        return self.homes[source]
+
+    def trains(self, function: p.Function) -> bool:
+        """True for a function that goes backward, wherever it stands."""
+        return self._reaches(function, lambda relevance: relevance.reaching_backward)
+
+    def _reaches(
+        self, function: p.Function, reaching: Callable[[Relevance], frozenset[str]]
+    ) -> bool:
+        """Asked of a function's own file: a trainer of another one may have methods of the same names."""
+        if key(function) not in reaching(self.machine.relevance):
+            return False
+        home = self.home_of(function.source)
+        return home is self.machine.main or any(
+            excerpt.is_eventful
+            and excerpt.definition.module is home.module
+            and key(function) in reaching(excerpt.relevance)
+            for excerpt in self.loaded
+        )
+
+    def _home(self, module: Module) -> Home:
+        if module.source not in self.homes:
+            home = Home(module.source, Frame({}), _NOTHING, module)
+            home.frame.home = home
+            self.homes[module.source] = home
+        return self.homes[module.source]
+
+    def _load(self, excerpt: Excerpt) -> None:
+        """Makes an excerpt executable."""
+        if excerpt in self.loaded:
+            return
+        self.loaded.add(excerpt)
+        machine = self.machine
+        home = self._home(excerpt.definition.module)
+        home.relevance = excerpt.relevance.used_like(home.relevance)
+        if excerpt.is_eventful:
+            machine.relevance = machine.relevance.joined(excerpt.relevance)
+        else:
+            machine.relevance = machine.relevance.executing(excerpt.relevance)
+        if home.source not in machine.program.others:
+            machine.program.others.append(home.source)
+        self.functions.extend(excerpt.functions)
+        for further in excerpt.further:
+            self._load(further)
+
+    def hears(self, event: t.Event) -> bool:
+        """True for an event that counts: what only makes a value calls models, and the rest is its own affair."""
+        return not self.making or isinstance(event, t.Forward | t.NoSync | t.SyncFlag)
+
+    def lead(self, node: p.Node) -> None:
+        """Remembers what led to a node of another file, the first time."""
+        if self.machine.home is not self.machine.main and self.led_by is not None:
+            self.borders.leads.setdefault(node, self.led_by)
+
+    # Names
+
+    def find(self, library: Library) -> Definition | None:
+        """The definition in the project that an imported name stands for."""
+        if not library.importer:
+            return None
+        return self.borders.project.find(library.path, library.importer)
+
+    def is_harmless(self, path: str) -> bool:
+        """True for a function that no gradient can change in: of the standard library, or as its source tells."""
+        if path.partition(".")[0] in sys.stdlib_module_names:
+            return True
+        return self.borders.project.is_harmless(path, self.machine.home.source.path)
+
+    def bound(self, home: Home, name: str) -> tuple[Value] | None:
+        """A name that another file binds at its top level, in a tuple; None where it binds no such name."""
+        assert home.module is not None
+        outline = home.module.outline
+        if name in outline.blocks:
+            return (self._top_level(home, name),)
+        if name in outline.imports:
+            return (Library(outline.imports[name], home.source.path),)
+        return None
+
+    def _top_level(self, home: Home, name: str) -> Value:
+        assert home.module is not None
+        match home.module.part(name):
+            case p.Function() as function:
+                return Closure(function, None)
+            case p.Class() as cls:
+                return ClassValue(cls, None)
+            case p.Assign(value=value):
+                # While it is worked out it is unknown, should it need itself.
+                home.frame.names[name] = Unknown(name)
+                found = self.default(value, home)
+                home.frame.names[name] = found
+                return found
+            case _:
+                return Unknown(name)
+
+    def default(self, expression: p.Expr, home: Home) -> Value:
+        """The value of an expression at the top level of a file."""
+        machine = self.machine
+        if home is machine.home:
+            return machine.eval(expression)
+        saved, machine.frame = machine.frame, home.frame
+        try:
+            return machine.eval(expression)
+        finally:
+            machine.frame = saved
+
+    def constant(self, library: Library) -> tuple[Value] | None:
+        """A number or flag that another file binds at its top level, in a tuple; None for all else."""
+        definition = self.find(library)
+        if definition is None or definition.attributes or not definition.name:
+            return None
+        match definition.module.part(definition.name):
+            case p.Assign(value=p.Const(value=value)):
+                return (value,)
+            case _:
+                return None
+
+    def starred(self, name: str) -> tuple[Value] | None:
+        """A name that the checked file got by importing everything of another one, in a tuple."""
+        program = self.machine.program
+        for bound, path in program.imports.items():
+            if bound[0] == "*":
+                library = Library(
+                    path + ("" if path.endswith(".") else ".") + name, program.source.path
+                )
+                if self.find(library) is not None:
+                    return (library,)
+        return None
+
+    def base(self, name: str, cls: p.Class) -> p.Class | None:
+        """A base class by the name that `cls` gives it, where it stands in the project."""
+        return self.cls(name, cls.source)
+
+    def cls(self, name: str, source: Source) -> p.Class | None:
+        """A class by the name that a file gives it, where it stands in the project."""
+        home = self.home_of(source)
+        last = name.rpartition(".")[2].partition("[")[0]
+        if home.module is None:
+            found = self.machine.program.classes.get(last)
+            if found is not None:
+                return found
+            imports = self.machine.program.imports
+        else:
+            outline = home.module.outline
+            if last in outline.blocks:
+                part = home.module.part(last)
+                return part if isinstance(part, p.Class) else None
+            imports = outline.imports
+        top, _, rest = name.partition(".")
+        if top not in imports:
+            return None
+        path = f"{imports[top]}.{rest}" if rest else imports[top]
+        excerpt = self._followed(self.find(Library(path, home.source.path)))
+        return (
+            excerpt.statement
+            if excerpt is not None and isinstance(excerpt.statement, p.Class)
+            else None
+        )
+
+    # Calls
+
+    def _followed(self, definition: Definition | None) -> Excerpt | None:
+        """An excerpt that can be executed, for a definition that is worth following."""
+        excerpt = self.borders.project.follow(definition) if definition is not None else None
+        if excerpt is not None:
+            self._load(excerpt)
+        return excerpt
+
+    def call(
+        self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What a call of something imported gives, in a tuple; None where it is not followed."""
+        holder, _, last = callee.path.rpartition(".")
+        if last == "from_pretrained":
+            return self._from_pretrained(Library(holder, callee.importer), args, kwargs, node)
+        definition = self.find(callee)
+        if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
+            return None
+        if definition is not None and _is_scheduler(definition):
+            return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
+        excerpt = self._followed(definition)
+        if excerpt is None:
+            return None
+        invoking = self.machine.invoking
+        match excerpt.statement:
+            case p.Function() as function if function not in self.borders.refused:
+                before = len(self.machine.state.events)
+                value = invoking.invoke(Closure(function, None), args, kwargs, None, node)
+                done = self.machine.state.events[before:]
+                if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
+                    # Nothing is seen of how it clips, by means of its own: its name stands for it.
+                    return None
+                if names.is_clearing(last) and not any(isinstance(e, t.Clear) for e in done):
+                    return None
+                if excerpt.is_eventful or _tells(value):
+                    return (value,)
+                return None
+            case p.Class() as cls:
+                return (invoking.construct(ClassValue(cls, None), args, kwargs, node),)
+            case _:
+                return None
+
+    def _from_pretrained(
+        self, holder: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What a class of another file makes of a checkpoint, where its forward tells of a loss."""
+        invoking = self.machine.invoking
+        excerpt = self._followed(self.find(holder))
+        match excerpt.statement if excerpt is not None else None:
+            case p.Class() as cls if (
+                invoking.works_out_a_loss(cls)
+                and invoking.find_method(cls, "from_pretrained") is None
+            ):
+                return (invoking.from_pretrained(ClassValue(cls, None), args, kwargs, node),)
+            case _:
+                return None
+
+    def crosses(self, function: p.Function) -> bool:
+        """True for a function of another file, called by the one that is being checked."""
+        return (
+            self.machine.home is self.machine.main
+            and function.source is not self.machine.program.source
+        )
+
+    def entered(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """A call into another file. One that only makes a value is given up when it takes too long or raises."""
+        machine = self.machine
+        function = closure.function
+        led_by, self.led_by = self.led_by, node
+        try:
+            if not self.making and self._reaches(function, lambda r: r.reaching_strong):
+                value = machine.invoking.executed(closure, args, kwargs, receiver, node)
+                return self._given(value, node)
+            if function not in self.borders.refused:
+                return self._given(self._tried(closure, args, kwargs, receiver, node), node)
+        finally:
+            self.led_by = led_by
+        return machine.unfollowed.call(function.name, receiver, args, kwargs, node)
+
+    def _given(self, value: Value, node: p.Node) -> Value:
+        """A result on its way into the checked file, where things take the names that they are given there."""
+        for given in flat([value]):
+            thing = given.thing if isinstance(given, Object) else None
+            if isinstance(given, Object) and thing is not None and thing.node in self.borders.leads:
+                given.thing = replace(thing, text=thing.role, node=node)
+                given.text = thing.role
+                given.used = False
+        return value
+
+    def refuses(self, function: p.Function) -> bool:
+        """True for a function that turned out not to be worth following."""
+        return function in self.borders.refused
+
+    def refuse(self, function: p.Function) -> None:
+        own = function.source is self.machine.program.source
+        if not own and function not in self.borders.telling:
+            self.borders.refused.add(function)
+
+    def _tried(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        machine = self.machine
+        state = machine.state
+        ceiling, begun = machine.ceiling, state.nodes
+        machine.ceiling = min(ceiling, begun + MAX_NODES_OF_VALUE)
+        self.making += 1
+        value: Value = None
+        try:
+            value = machine.invoking.executed(closure, args, kwargs, receiver, node)
+        except (PythonError, TooFar):
+            self.borders.refused.add(closure.function)
+            machine.guards.goal = machine.guards.deciding = None
+        finally:
+            machine.ceiling = ceiling
+            self.making -= 1
+            # The budget of a run is for its loops; what they are made of has one of its own.
+            self.spent += state.nodes - begun
+            state.nodes = begun
+        if self.spent > MAX_NODES_OF_VALUES:
+            raise Stopped("too many steps in other files")
+        if closure.function in self.borders.refused:
+            return machine.unfollowed.call(closure.function.name, receiver, args, kwargs, node)
+        return value
+
+
+def _clips_by_own_means(definition: Definition) -> bool:
+    """True for a function that its name says to clip gradients, with nothing in it that a table knows."""
+    if not names.is_clip(definition.name) or definition.block.is_class:
+        return False
+    return not definition.calls & (frameworks.CLIPS | {"unscale_", "step", "backward"})
+
+
+def _is_scheduler(definition: Definition) -> bool:
+    """True for a class that derives from one of torch's schedulers, and moves whenever it is told to."""
+    if definition.attributes or not definition.name:
+        return False
+    if not frameworks.is_scheduler(definition.block.bases):
+        return False
+    cls = definition.module.part(definition.name)
+    return isinstance(cls, p.Class) and not skips_steps(cls)
+
+
+def _tells(value: Value) -> bool:
+    """True for a result that says more than its name does."""
+    match value:
+        case Unknown():
+            return value.tensor or value.loss
+        case Object():
+            return bool(value.role) or value.cls is not None
+        case _:
+            return value is not None and not isinstance(value, Library)

@@ -1,0 +1,355 @@
+"""Functions and classes of the project: their frames, parameters, methods and base classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import ir as p
+from accumlint.reading.gradient_slice import key
+from accumlint.tracing import trace as t
+from accumlint.tracing.control.exits import Stopped
+from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.values import (
+    Bound,
+    ClassValue,
+    Closure,
+    Context,
+    Frame,
+    Key,
+    Lazy,
+    Object,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+MAX_DEPTH = 24
+# How often a run goes through one evaluation. What the training does with it shows by then.
+_MEASURED = 2
+
+
+class Invoking:
+    """Executes the project's own functions and makes instances of its classes."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.lineages: dict[p.Class, list[p.Class]] = {}
+
+    def invoke(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """A call of a function whose body is known; an evaluation that was gone through twice gives what it gave."""
+        state = self.machine.state
+        measured = state.evaluated.get(closure.function, ())
+        if len(measured) == _MEASURED:
+            return measured[-1]
+        begun, fetched = len(state.events), state.serial
+        elsewhere = self.machine.elsewhere
+        run = elsewhere.entered if elsewhere.crosses(closure.function) else self.executed
+        found = run(closure, args, kwargs, receiver, node)
+        if state.loops and names.is_evaluation(closure.function.name):
+            # It fetches its data itself, and nothing that trains hears of it.
+            given = any(
+                isinstance(a, Unknown) and a.tensor for a in flat([*args, *kwargs.values()])
+            )
+            events = state.events[begun:]
+            aside = all(isinstance(e, t.Add | t.Reset) and "." not in e.total for e in events)
+            if aside and state.serial > fetched and not given:
+                state.evaluated.setdefault(closure.function, []).append(found)
+        return found
+
+    def executed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Value:
+        """What the body of a function gives."""
+        function = closure.function
+        decorators = function.decorators
+        if function.yields and function.name != "<lambda>":
+            bound: Closure | Bound = Bound(receiver, closure) if receiver is not None else closure
+            if any(d.endswith("contextmanager") for d in decorators):
+                return Context("generator", generator=bound, args=args, kwargs=kwargs)
+            return Lazy("generator", args, closure=bound, kwargs=kwargs)
+        machine = self.machine
+        if machine.state.depth >= MAX_DEPTH:
+            if key(function) in machine.relevance.reaching:
+                raise Stopped("calls nested too deeply")
+            return derived(f"{function.name}(…)", *flat([*args, *kwargs.values()]))
+        quiet = any(d.split("(")[0].endswith(("no_grad", "inference_mode")) for d in decorators)
+        frame = self.framed(closure, args, kwargs, receiver, node)
+        saved, machine.frame = machine.frame, frame
+        machine.state.depth += 1
+        machine.state.no_grad += quiet
+        try:
+            machine.returned = None
+            machine.entered.add(function)
+            machine.block(function.body)
+            value, machine.returned = machine.returned, None
+            return value
+        finally:
+            machine.frame = saved
+            machine.state.depth -= 1
+            machine.state.no_grad -= quiet
+
+    def framed(
+        self,
+        closure: Closure,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        receiver: Value,
+        node: p.Node,
+    ) -> Frame:
+        """A frame with the parameters bound; what was not given is known by its name."""
+        function = closure.function
+        home = self.machine.elsewhere.home_of(function.source)
+        frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver, home=home)
+        given = list(args)
+        params = list(function.params)
+        if (
+            receiver is not None
+            and params
+            and not params[0].star
+            and "staticmethod" not in function.decorators
+        ):
+            frame.names[params.pop(0).name] = receiver
+        left = dict(kwargs)
+        spread = left.pop("**", None)
+        for param in params:
+            if param.star == "*":
+                frame.names[param.name] = tuple(given)
+                given = []
+            elif param.star == "**":
+                rest: dict[Key, Value] = {**left}
+                frame.names[param.name] = (
+                    rest
+                    if spread is None and not isinstance(node, p.Function)
+                    else spread or Unknown(param.name)
+                )
+            elif given and not param.keyword_only:
+                frame.names[param.name] = given.pop(0)
+            elif param.name in left:
+                frame.names[param.name] = left.pop(param.name)
+            elif param.default is not None and not isinstance(node, p.Function) and spread is None:
+                frame.names[param.name] = self.machine.elsewhere.default(param.default, home)
+            elif param.default is None and isinstance(spread, Unknown) and spread.batches:
+                frame.names[param.name] = _part(spread, param.name)
+            else:
+                frame.names[param.name] = self.parameter(param, function)
+        for name, value in list(frame.names.items()):
+            frame.names[name] = (
+                self.machine.naming.named(name, name, value, function)
+                if (isinstance(value, Unknown) or (value == 1 and type(value) is int))
+                and (self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name))
+                else value
+            )
+        return frame
+
+    def parameter(self, param: p.Param, function: p.Function) -> Value:
+        """A parameter that nobody gives: known by its type or its name, with its default as a hint."""
+        trainer = self.trainer(param, function)
+        if trainer is not None:
+            return trainer
+        default = param.default
+        if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
+            # Unset, as limits are.
+            return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
+        if isinstance(default, p.Const):
+            if isinstance(default.value, bool):
+                if self.machine.naming.is_steps(param.name) and _holds_back(param.name, function):
+                    # It is told for every micro-batch but the last of a window.
+                    self.machine.state.asked = True
+                    held = f"not {param.name} % {self.machine.scenario.steps} == 0"
+                    return Unknown(held, hint=default.value)
+                return self.machine.naming.symbol(
+                    param.name, param.name, function, hint=default.value
+                )
+            if (
+                isinstance(default.value, int)
+                and not self.machine.naming.is_steps(param.name)
+                and names.is_start(param.name)
+            ):
+                return default.value
+            if isinstance(default.value, str):
+                return Unknown(param.name)
+        if self.machine.naming.roles.is_loss(param.name) and not names.is_about_a_loss(param.name):
+            return Unknown(param.name, loss=True, lost=True)
+        found = self.machine.naming.symbol(param.name, param.name, function)
+        if isinstance(found, Object) and found.role == "model" and found.cls is None:
+            self._be_told(found, param.annotation, function)
+        return found
+
+    def _be_told(self, model: Object, annotation: str, function: p.Function) -> None:
+        """A model that its annotation tells to be of a class of the project is what that class makes."""
+        cls = self.machine.elsewhere.cls(annotation, function.source) if annotation else None
+        if cls is None or "forward" not in cls.methods:
+            return
+        model.cls = cls
+        init = self.find_method(cls, "__init__")
+        if init is not None:
+            self.invoke(init, [], {"**": Unknown("kwargs")}, model, function)
+
+    def trainer(self, param: p.Param, function: p.Function) -> Value:
+        """What a parameter holds that is annotated with a class of the file that trains."""
+        machine = self.machine
+        cls = machine.program.classes.get(param.annotation)
+        if cls is None or not any(
+            map(machine.relevance.reaching_backward.__contains__, map(key, cls.methods.values()))
+        ):
+            return None
+        text = f"{cls.name} of {param.name}"
+        if text not in machine.symbols:
+            # A class may be given what it is given to.
+            machine.symbols[text] = Unknown(param.name)
+            made = self.construct(ClassValue(cls, None), [], {"**": Unknown("kwargs")}, function)
+            if isinstance(made, Object) and made.thing is None:
+                made.text = param.name
+            machine.symbols[text] = made
+        return machine.symbols[text]
+
+    def run_generator(
+        self,
+        closure: Closure | Bound,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        body: Callable[[Value], None],
+        node: p.Node,
+    ) -> None:
+        """Runs a generator function, giving each yielded value to `body`."""
+        machine = self.machine
+        receiver = closure.receiver if isinstance(closure, Bound) else None
+        inner = closure.closure if isinstance(closure, Bound) else closure
+        frame = self.framed(inner, args, kwargs, receiver, node)
+        frame.on_yield = body
+        # Nobody asks a function that runs by itself: its loops go as far as they go.
+        frame.driver = node if node is not inner.function else None
+        saved, machine.frame = machine.frame, frame
+        machine.state.depth += 1
+        try:
+            machine.entered.add(inner.function)
+            machine.block(inner.function.body)
+        finally:
+            machine.frame = saved
+            machine.state.depth -= 1
+
+    def construct(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        cls = value.cls
+        bases = self.all_bases(cls)
+        found = self.machine.things.instance(cls, bases, node, flat([*args, *kwargs.values()]))
+        init = self.find_method(cls, "__init__")
+        if init is not None:
+            self.invoke(init, args, kwargs, found, node)
+        elif any("dataclass" in d for d in cls.decorators):
+            found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
+        return found
+
+    def from_pretrained(
+        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """A model that its library makes of a checkpoint: of its configuration, and what else is given."""
+        given = {k: v for k, v in kwargs.items() if k not in ("config", "cache_dir", "from_tf")}
+        config = kwargs.get("config", Unknown("config"))
+        return self.construct(value, [config, *args[1:]], given, node)
+
+    def works_out_a_loss(self, cls: p.Class) -> bool:
+        """True for a model whose own forward calls a loss function."""
+        forward = cls.methods.get("forward")
+        called = (n for n in p.walk(forward.body) if isinstance(n, p.Call)) if forward else ()
+        lasts = (p.dotted(call.func).rpartition(".")[2] for call in called)
+        return any(last in frameworks.LOSSES or last in frameworks.CRITERIA for last in lasts)
+
+    def super_call(
+        self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        frame: Frame | None = self.machine.frame
+        while frame is not None and frame.owner is None:
+            frame = frame.outer
+        if frame is None or frame.owner is None:
+            return Unknown(f"super().{name}")
+        receiver = frame.receiver
+        for parent in self.lineage(frame.owner)[1:]:
+            if name in parent.methods:
+                closure = Closure(parent.methods[name], None, parent)
+                return self.invoke(closure, args, kwargs, receiver, node)
+        if name == "__init__":
+            return None
+        special = self.machine.engines.framework_method(receiver, name, args, kwargs, node)
+        if special is not None:
+            return special[0]
+        return self.machine.unfollowed.call(f"super().{name}", None, args, kwargs, node)
+
+    def lineage(self, cls: p.Class) -> list[p.Class]:
+        """The class and its bases as far as they can be read, nearest first."""
+        found = self.lineages.get(cls)
+        if found is None:
+            self.lineages[cls] = found = [cls]
+            for current in found:
+                for base in current.bases:
+                    other = self.machine.elsewhere.base(base, current)
+                    if other is not None and other not in found:
+                        found.append(other)
+        return found
+
+    def all_bases(self, cls: p.Class) -> set[str]:
+        return {
+            base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases
+        }
+
+    def find_method(self, cls: p.Class, name: str) -> Closure | None:
+        for owner in self.lineage(cls):
+            if name in owner.methods:
+                return Closure(owner.methods[name], None, owner)
+        return None
+
+    def method_of(self, value: Object, name: str) -> Bound | None:
+        if value.cls is None:
+            return None
+        closure = self.find_method(value.cls, name)
+        if closure is None:
+            return None
+        if "staticmethod" in closure.function.decorators:
+            return Bound(None, closure)
+        return Bound(value, closure)
+
+
+def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
+    """True for a limit without which a function does nothing (`while step < max_steps`): who calls it sets it."""
+    loops = (n for n in p.walk(function.body, into_functions=False) if isinstance(n, p.While))
+    return any(
+        isinstance(n, p.Name) and n.id == param.name
+        for loop in loops
+        for n in p.walk_expr(loop.test)
+    )
+
+
+def _part(batch: Unknown, name: str) -> Value:
+    """What a batch gives for a parameter, whose name is the key: `model(**batch)`."""
+    key = f"[{name!r}]"
+    return batch.attributes.setdefault(key, derived(f"{batch.text}{key}", batch))
+
+
+def _holds_back(flag: str, function: p.Function) -> bool:
+    """True for a flag under which a function goes backward and does not step: `if not accumulate: optimizer.step()`."""
+    for node in p.walk(function.body):
+        match node:
+            case p.If(test=p.Unary(op="not", operand=p.Name(id=name)), body=body) if name == flag:
+                calls = (n for n in p.walk(body) if isinstance(n, p.Call))
+                if any(p.dotted(call.func).endswith(".step") for call in calls):
+                    return True
+            case _:
+                pass
+    return False

@@ -1,0 +1,1 @@
+"""Control flow: guards, loops, exits, regions and equivalent paths."""

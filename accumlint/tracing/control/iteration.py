@@ -1,0 +1,565 @@
+"""What loops go through: loaders, splits of a batch, ranges, wrappers, generators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.tracing.calls.numeric import is_handy
+from accumlint.tracing.control.exits import Leave, PythonError
+from accumlint.tracing.values import (
+    Batch,
+    Bound,
+    Key,
+    Lazy,
+    Number,
+    Object,
+    Stream,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+_LONGEST = 400
+
+
+class Iterating:
+    """Turns values into streams for the machine's loops."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._ends: dict[p.Node, frozenset[str]] = {}
+
+    def stream(self, value: Value, node: p.Node | None) -> Stream:
+        """What a loop at `node` (None: no loop statement) goes through."""
+        match value:
+            case list() | tuple() | set():
+                if not value and (self._training(node) or _adds_up_calls(node)):
+                    # Filled by something that was not followed.
+                    if isinstance(value, list):
+                        value.append(Unknown("…"))
+                    return _each(list(value) or [Unknown("…")], False)
+                if self._stands_for_many(value, node):
+                    return self.unknown(Unknown("batches"), node)
+                if isinstance(node, p.For) and self._is_one_row(value, node):
+                    rows = Stream(self.unknown(Unknown("rows"), node).drive, True)
+                    first = next(iter(value))
+                    taken = isinstance(first, tuple) and first[:1] == (0,)
+                    return _numbered(rows, 0) if taken and _enumerates(node.iterable) else rows
+                return _each(list(value), False)
+            case dict():
+                return _each(list(value), False)
+            case str() | bytes() | None | bool() | int() | float():
+                return _each([], False)
+            case Lazy():
+                return self.lazy(value, node)
+            case Object():
+                return self.object(value, node)
+            case Unknown():
+                return self.unknown(value, node)
+            case _:
+                return self.unknown(Unknown("…"), node)
+
+    def _stands_for_many(
+        self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.Node | None
+    ) -> bool:
+        """True for batches made in a loop of unknown length, of which one example is left."""
+        items = list(value)
+        if len(items) != 1 or not isinstance(items[0], Unknown) or items[0].networks:
+            return False
+        if not self._training(node) or not isinstance(node, p.For):
+            return False
+        if node not in self.machine.relevance.stepping:
+            # The parts of one window, whose number was perhaps asked for already.
+            return False
+        read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
+        return any(self.machine.naming.role(name) == "loader" for name in read)
+
+    def _is_one_row(self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.For) -> bool:
+        """True for the rows of columns of unknown length (`zip(*columns)`), of which one example is left."""
+        if len(value) != 1 or not self._training(node):
+            return False
+        if node not in self.machine.relevance.stepping:
+            return False
+        read = {n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name)}
+        asked = self.machine.program.calls.get("len", ())
+        if any(a.value.id in read for c in asked for a in c.args if isinstance(a.value, p.Name)):
+            # The length of the one example.
+            return False
+        made = [node.iterable, *(m for name in read for m in self._assigned(name))]
+        calls = (n for m in made for n in p.walk_expr(m) if isinstance(n, p.Call))
+        return any(p.dotted(c.func) == "zip" and [a.star for a in c.args] == ["*"] for c in calls)
+
+    def _assigned(self, name: str) -> tuple[p.Expr, ...]:
+        return self.machine.program.assigned.get(name, ())
+
+    def _training(self, node: p.Node | None) -> bool:
+        return node is not None and node in self.machine.relevance.backwards
+
+    def lazy(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        match value.kind:
+            case "range":
+                return self.range(value, node)
+            case "enumerate":
+                start = value.args[1] if len(value.args) > 1 else 0
+                inner = self.stream(value.args[0], node)
+                return _numbered(inner, start if isinstance(start, int) else 0)
+            case "zip":
+                return self.zip(value, node)
+            case "islice":
+                return self.islice(value, node)
+            case "generator":
+                return self.generator(value, node)
+            case "items":
+                inner = self.stream(value.args[0], node)
+                return Stream(
+                    lambda body: inner.drive(lambda item: body((Unknown("key"), item))),
+                    inner.loader,
+                )
+            case "cycle" | "count":
+                return self.endless(value, node)
+            case "map":
+                inner = self.stream(value.args[1], node)
+                callee = value.args[0]
+                at = node if node is not None else machine.program.body[0]
+                return Stream(
+                    lambda body: inner.drive(
+                        lambda item: body(machine.calling.apply(callee, [item], {}, at))
+                    ),
+                    inner.loader,
+                )
+            case "expression":
+                inner, made = self.stream(value.args[0], node), value.made
+                assert made is not None
+                return Stream(lambda body: inner.drive(lambda item: body(made(item))), inner.loader)
+            case _:
+                return self.stream(value.args[0], node) if value.args else _each([], False)
+
+    def range(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        bounds = [
+            0 if isinstance(a, Unknown) and names.is_start(a.text.rpartition(".")[2]) else a
+            for a in value.args
+        ]
+        if len(bounds) == 1:
+            bounds = [0, bounds[0]]
+        step = bounds[2] if len(bounds) > 2 else 1
+        start, stop = bounds[0], bounds[1]
+        if (
+            isinstance(start, Number)
+            and isinstance(stop, Number)
+            and isinstance(step, Number)
+            and all(map(is_handy, (start, stop, step)))
+            and int(step)
+        ):
+            numbers = range(int(start), int(stop), int(step))
+            full = len(numbers) == machine.scenario.length and machine.state.length_asked
+            longest = len(numbers) if full and _asks_a_length(node) else self.longest(node)
+            if len(numbers) > longest and self._training(node):
+                machine.state.cut = True
+            return _each(list(numbers[:longest]), full and self._training(node))
+        first = start if isinstance(start, int) else 0
+        each = step if isinstance(step, int) else 1
+        rounds = machine.rounds.taken(node)
+        if (
+            isinstance(stop, Unknown)
+            and isinstance(step, int)
+            and start == 0
+            and machine.state.guessed
+            and rounds == machine.scenario.steps
+        ):
+            # From here on the unknown bound is the number that was taken for it.
+            machine.symbols[stop.text] = rounds
+            bound = [name for name, value in machine.frame.names.items() if value is stop]
+            machine.frame.names.update(dict.fromkeys(bound, rounds))
+        elif isinstance(stop, Unknown) and start == 0 and rounds == 1:
+            # The only round that is taken is the last one, too, where the body asks for that.
+            bound = [name for name, value in machine.frame.names.items() if value is stop]
+            if bound and not self._ends_asked_for(node).isdisjoint(bound):
+                machine.frame.names.update(dict.fromkeys(bound, rounds))
+
+        def drive(body: Callable[[Value], None]) -> None:
+            position, begun = 0, len(machine.state.events)
+            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
+                body(first + position * each)
+                position += 1
+
+        known = machine.state.guessed or isinstance(step, Unknown)
+        return Stream(drive, False, rounds if known else 0)
+
+    def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
+        """The names that a loop compares its own number with (`i < cycles - 1`)."""
+        if not isinstance(node, p.For):
+            return frozenset()
+        found = self._ends.get(node)
+        if found is None:
+            own = p.target_names(node.target)
+            found = frozenset[str]()
+            for compare in p.walk(node.body, into_functions=False):
+                if isinstance(compare, p.Compare):
+                    read = {n.id for n in p.walk_expr(compare) if isinstance(n, p.Name)}
+                    found |= read - own if read & own else frozenset()
+            self._ends[node] = found
+        return found
+
+    def longest(self, node: p.Node | None) -> int:
+        """How many rounds of a loop with a known number of them are worth taking."""
+        machine = self.machine
+        if node is None:
+            return _LONGEST
+        if not self._training(node):
+            return 8
+        if machine.rounds.holds_loop(node):
+            return 3 if node in machine.relevance.stepping else max(3, machine.scenario.steps)
+        return 64 if node not in machine.relevance.stepping else max(24, machine.scenario.length)
+
+    def zip(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        value = Lazy("zip", [self.counted(a) for a in value.args])
+        streams = [self.stream(a, None if _fixed(a) else node) for a in value.args]
+        if not streams:
+            return _each([], False)
+        fixed = [machine.items(a, _LONGEST) for a in value.args if _fixed(a)]
+        if len(fixed) == len(streams):
+            return _each([tuple(parts) for parts in zip(*fixed, strict=False)], False)
+        lead = next(i for i, a in enumerate(value.args) if not _fixed(a))
+
+        def drive(body: Callable[[Value], None]) -> None:
+            position = 0
+
+            def one(item: Value) -> None:
+                nonlocal position
+                row: list[Value] = []
+                taken = 0
+                for i, arg in enumerate(value.args):
+                    if i == lead:
+                        row.append(item)
+                    elif _fixed(arg):
+                        row.append(
+                            fixed[taken][position] if position < len(fixed[taken]) else Unknown("…")
+                        )
+                        taken += 1
+                    else:
+                        row.append(self.alike(arg, item))
+                position += 1
+                body(tuple(row))
+
+            streams[lead].drive(one)
+
+        return Stream(drive, streams[lead].loader)
+
+    def counted(self, value: Value) -> Value:
+        """Numbers that go round or go on (`cycle(range(1, n + 1))`, `count()`) as the numbers themselves."""
+        match value:
+            case Lazy(kind="count", args=args):
+                start = args[0] if args and isinstance(args[0], int) else 0
+                return list(range(start, start + _LONGEST))
+            case Lazy(kind="cycle", args=[Lazy(kind="range") | list() as inner]):
+                items = self.machine.items(inner, _LONGEST)
+                rounds = _LONGEST // len(items) if items else 0
+                return items * rounds if all(isinstance(i, int) for i in items) else value
+            case _:
+                return value
+
+    def alike(self, source: Value, item: Value) -> Value:
+        """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
+        if isinstance(source, Object) and source.role != "loader":
+            return source
+        if isinstance(item, Unknown):
+            return Unknown(f"{_text(source)}[…]", item.batches)
+        return Unknown(f"{_text(source)}[…]")
+
+    def islice(self, value: Lazy, node: p.Node | None) -> Stream:
+        stop = value.args[1] if len(value.args) > 1 else None
+        source = value.args[0]
+        # A list of the next few batches is made outside of the loop that goes through them.
+        if isinstance(stop, int) and (self._training(node) or self._gives_batches(source)):
+            items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
+            state, whole = self.machine.state, self.machine.scenario.length
+            return _each(items, stop == whole and state.length_asked and self._training(node))
+        inner = self.stream(source, node)
+        return Stream(inner.drive, False)
+
+    def endless(self, value: Lazy, node: p.Node | None) -> Stream:
+        rounds = self.machine.rounds.taken(node)
+        if value.kind == "count":
+            start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
+            return _each(list(range(start, start + rounds)), False)
+        source = value.args[0] if value.args else Unknown("…")
+        return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(source, None))), False)
+
+    def generator(self, value: Lazy, node: p.Node | None) -> Stream:
+        machine = self.machine
+        closure = value.closure
+        assert closure is not None
+        at = node if node is not None else machine.program.body[0]
+        function = closure.closure.function if isinstance(closure, Bound) else closure.function
+        endless = any(
+            isinstance(n, p.While) and isinstance(n.test, p.Const) for n in p.walk(function.body)
+        )
+
+        def limit() -> int:
+            return machine.rounds.taken(node) if self._training(node) else 8
+
+        most = max(limit(), 3) if endless else _LONGEST
+
+        def drive(body: Callable[[Value], None]) -> None:
+
+            passed = 0
+            frame = machine.frame
+
+            def one(item: Value) -> None:
+                nonlocal passed
+                passed += 1
+                inside, machine.frame = machine.frame, frame
+                try:
+                    body(self.tagged(item))
+                finally:
+                    machine.frame = inside
+                if passed >= most and endless:
+                    raise Leave("exhausted")
+
+            try:
+                machine.invoking.run_generator(closure, value.args, value.kwargs, one, at)
+            except Leave as leave:
+                if leave.signal != "exhausted":
+                    raise
+            if passed == 0:
+                # Nothing could be followed inside: it still gives data.
+                _repeat(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
+
+        return Stream(drive, self._training(node) and not endless and not _counts(function))
+
+    def tagged(self, item: Value) -> Value:
+        """An item of a generator; data that came from nowhere known is a fetch of its own."""
+        if isinstance(item, Unknown) and not item.batches and not item.networks:
+            return self.fetched(item, None)
+        return item
+
+    def object(self, value: Object, node: p.Node | None) -> Stream:
+        if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
+            return _each([value], False)
+        if value.cls is not None:
+            found = self.machine.invoking.method_of(value, "__iter__")
+            if found is not None and found.closure.function.yields:
+                return self.generator(Lazy("generator", [], closure=found), node)
+        return self.unknown(Unknown(value.text), node)
+
+    def unknown(self, value: Unknown, node: p.Node | None) -> Stream:
+        """A loader or a split batch, item by item; something else, once."""
+        machine = self.machine
+        if value.parameters:
+            return _each([value], False)
+        if not self._training(node):
+            if self.is_loader(value) and node is not None:
+                return Stream(lambda body: body(self.fetched(value, None)), False)
+            item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
+            item.loss = value.loss
+            item.reduction = value.reduction
+            return _each([item], False)
+        rounds = machine.rounds.taken(node)
+        if value.batches:
+            parents = value.batches
+            return Stream(
+                lambda body: _repeat(
+                    rounds,
+                    lambda: body(
+                        Unknown(
+                            f"{value.text}[…]",
+                            frozenset(
+                                {machine.fetch(max(parents, key=lambda b: b.serial), value.text)}
+                            ),
+                        )
+                    ),
+                ),
+                False,
+            )
+        last = value.text.rpartition(".")[2]
+        if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
+            item = Unknown(f"{value.text}[…]", loss=True)
+            return _each([item], False)
+
+        def drive(body: Callable[[Value], None]) -> None:
+            position, begun = 0, len(machine.state.events)
+            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
+                position += 1
+                machine.state.last.append(
+                    position >= rounds and machine.rounds.nearly_done(node, begun)
+                )
+                try:
+                    body(self.fetched(value, None))
+                finally:
+                    machine.state.last.pop()
+
+        return Stream(drive, self.is_loader(value) or rounds == machine.scenario.length)
+
+    def is_loader(self, value: Value) -> bool:
+        """True for what is a loader by what is done with its name, or by that name."""
+        named = isinstance(value, Unknown | Object)
+        return named and self.machine.naming.role(value.text.rpartition(".")[2]) == "loader"
+
+    def _gives_batches(self, value: Value) -> bool:
+        """True for an iterator over a loader."""
+        match value:
+            case Lazy(kind="iter", args=[inner]):
+                return self.is_loader(inner)
+            case _:
+                return False
+
+    def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
+        """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
+        state = self.machine.state
+        if not batch.batches or batch.networks or not state.asked:
+            return None
+        if number != self.machine.scenario.steps:
+            return None
+        parent = max(batch.batches, key=lambda b: b.serial)
+        return [self.fetched(batch, parent) for _ in range(self.machine.scenario.steps)]
+
+    def fetched(self, source: Value, parent: Batch | None) -> Unknown:
+        """One new item of data."""
+        batch = self.machine.fetch(parent, _text(source))
+        return Unknown(f"{_text(source)}[…]", frozenset({batch}))
+
+    def next(self, source: Value) -> Value:
+        """`next(source)`."""
+
+        if isinstance(source, Lazy):
+            inner = source.args[0] if source.args else Unknown("…")
+            if source.kind == "iter" and isinstance(inner, list | tuple):
+                if source.position >= len(inner):
+                    if not self.machine.handled("StopIteration"):
+                        return Unknown(f"{_text(inner)}[…]")
+                    raise PythonError("StopIteration")
+                source.position += 1
+                return inner[source.position - 1]
+            if source.kind in ("iter", "cycle", "islice"):
+                return self.next(inner)
+            if source.kind == "enumerate":
+                source.position += 1
+                return (source.position - 1, self.next(inner))
+            if source.kind == "count":
+                source.position += 1
+                return source.position - 1
+            if source.made is not None:
+                return source.made(self.next(inner))
+        if isinstance(source, Unknown) and source.parameters:
+            # The first of a model's parameters is no data.
+            return source
+        return self.fetched(source, None)
+
+    def length(self, value: Value) -> Value:
+        """`len(value)`."""
+        state = self.machine.state
+        match value:
+            case list() | tuple() | dict() | str() | set() | bytes():
+                return len(value)
+            case Lazy(kind="range"):
+                stream = self.range(value, None)
+                counted = 0
+
+                def one(_: Value) -> None:
+                    nonlocal counted
+                    counted += 1
+
+                stream.drive(one)
+                return counted
+            case Lazy(args=[inner, *_]):
+                return self.length(inner)
+            case Object(text=text) | Unknown(text=text):
+                if isinstance(value, Unknown) and value.batches:
+                    return Unknown(f"len({text})", value.batches, count=True)
+                last = text.rpartition(".")[2].strip("[…]")
+                if self.machine.naming.role(last) == "loader" and "dataset" not in last:
+                    state.length_asked = True
+                    return self.machine.scenario.length
+                if isinstance(value, Object) and value.role in ("optimizer", "model"):
+                    return 1
+                return Unknown(f"len({text})", count=True)
+            case _:
+                return Unknown("len(…)", count=True)
+
+
+def _adds_up_calls(node: p.Node | None) -> bool:
+    """`for term in terms: total += term(output, target)`: somebody chose some of the terms."""
+    if not isinstance(node, p.For) or not isinstance(node.target, p.Name):
+        return False
+    match node.body:
+        case [p.Augment(op="+", value=value) | p.Assign(value=p.Binary(op="+") as value)]:
+            calls = (n for n in p.walk_expr(value) if isinstance(n, p.Call))
+            return any(p.dotted(c.func) == node.target.id for c in calls)
+        case _:
+            return False
+
+
+def _numbered(inner: Stream, start: int) -> Stream:
+    """`enumerate`."""
+
+    def count(body: Callable[[Value], None]) -> None:
+        number = start
+
+        def one(item: Value) -> None:
+            nonlocal number
+            at, number = number, number + 1
+            body((at, item))
+
+        inner.drive(one)
+
+    return Stream(count, inner.loader, inner.rounds)
+
+
+def _enumerates(iterable: p.Expr) -> bool:
+    """`list(enumerate(rows))`."""
+    calls = (n for n in p.walk_expr(iterable) if isinstance(n, p.Call))
+    return any(p.dotted(c.func) == "enumerate" for c in calls)
+
+
+def _each(items: list[Value], loader: bool) -> Stream:
+    def drive(body: Callable[[Value], None]) -> None:
+        for item in items:
+            body(item)
+
+    return Stream(drive, loader)
+
+
+def _repeat(times: int, body: Callable[[], None]) -> None:
+    for _ in range(times):
+        body()
+
+
+def _asks_a_length(node: p.Node | None) -> bool:
+    """True for a loop whose number of rounds is not written as a number."""
+    return isinstance(node, p.For) and not any(
+        isinstance(n, p.Const) and n.value not in (0, 1) for n in p.walk_expr(node.iterable)
+    )
+
+
+def _fixed(value: Value) -> bool:
+    return isinstance(value, list | tuple | dict) or (
+        isinstance(value, Object) and value.role not in ("", "loader")
+    )
+
+
+def _counts(function: p.Function) -> bool:
+    """True for a generator that gives a number of items (`for _ in range(self.size)`): a window, and no epoch."""
+    loops = [
+        n
+        for n in p.walk(function.body, into_functions=False)
+        if isinstance(n, p.For)
+        and any(isinstance(i, p.Yield) for i in p.walk(n.body, into_functions=False))
+    ]
+    return bool(loops) and all(
+        isinstance(n.iterable, p.Call)
+        and p.dotted(n.iterable.func) == "range"
+        and "len(" not in p.render(n.iterable)
+        for n in loops
+    )
+
+
+def _text(value: Value) -> str:
+    return value.text if isinstance(value, Unknown | Object) else "…"

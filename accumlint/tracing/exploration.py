@@ -1,0 +1,527 @@
+"""Finds where training starts in a program and runs it on every path that matters."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Hashable, Iterator, Mapping, Set
+from dataclasses import replace
+
+from accumlint.common.frozen import frozen
+from accumlint.files import prefilter
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.program import Program
+from accumlint.reading.project import Project, joined
+from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import Borders
+from accumlint.tracing.control.exits import Leave, PythonError, Stopped
+from accumlint.tracing.control.path_equivalence import told
+from accumlint.tracing.control.regions import Sides, regions
+from accumlint.tracing.framework_driver import (
+    callers,
+    counted_by_callers,
+    left_to_heirs,
+    loops,
+    repeat,
+    run_through,
+    runs_once,
+)
+from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.state import Decision, Scenario
+from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
+
+MAX_PATHS = 24
+# Counted in expressions and not in seconds, so that the same file gives the same findings on any machine.
+MAX_NODES_OF_PATHS = 100_000
+MAX_NODES_OF_VAIN = 400_000
+MAX_FLIPS = 3
+MAX_REFUSALS = 8
+STANDARD = Scenario(4, 10)
+HALF = Scenario(2, 5)
+WHOLE = Scenario(4, 8)
+LONGEST_LITERAL = 64
+
+
+@frozen
+class Exploration:
+    """All traces of a program; the loops that could not be traced, and why; why it stopped early ("" if not).
+
+    `leads` tell for what happened in other files which node of the program led there. `idle` are the first runs from
+    the entries from which no run trained, with the functions that they started in (None: the module).
+    """
+
+    traces: tuple[tuple[t.Trace, ...], ...]
+    untraced: tuple[tuple[p.Node, str], ...]
+    stopped: str
+    leads: Mapping[p.Node, p.Node]
+    idle: tuple[tuple[p.Function | None, t.Run], ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """True when something trains, every loop was followed up to a step, and every call in it that matters."""
+        runs = [run for traces in self.traces for trace in traces for run in trace.runs]
+        return (
+            bool(runs)
+            and not self.untraced
+            and not self.stopped
+            and all(run.windows and not run.stopped for run in runs)
+            and not any(unread.inside for run in runs for unread in run.unread)
+        )
+
+
+def explore(program: Program, project: Project, seconds: float) -> Exploration:
+    """Traces the training loops of `program`, a file of `project`, for at most `seconds`."""
+    until = time.process_time() + seconds
+    if not prefilter.may_loop(program.text):
+        # What only tells a trainer how need not be followed through its imports.
+        return Exploration((), (), "", {})
+    own, excerpts = project.slice_of(program)
+    slice_ = joined(own, excerpts)
+    borders = Borders(program, project, excerpts)
+    if not slice_.backwards:
+        return Exploration((), (), "", {})
+    groups: list[tuple[t.Trace, ...]] = []
+    covered: set[p.Function] = set()
+    reasons: dict[p.Function | None, str] = {}
+    idle: list[tuple[p.Function | None, t.Run]] = []
+    stopped = ""
+    for entry in _entries(program, slice_, covered):
+        if time.process_time() > until:
+            stopped = "out of time"
+            break
+        paths = _Paths(program, slice_, entry, until, borders)
+        traces = paths.traces(covered)
+        if traces:
+            groups.append(traces)
+            reasons[entry.function] = traces[0].main.stopped
+        elif paths.first is not None:
+            idle.append((entry.function, paths.first))
+    missed = _missed(program, groups, borders)
+    for found in regions(program, slice_, missed):
+        for forced in (False, True):
+            if time.process_time() > until:
+                stopped = "out of time"
+            if not missed or stopped:
+                break
+            entry = t.Entry(found.function, found.maker)
+            paths = _Paths(program, slice_, entry, until, borders, found.sides, forced=forced)
+            traces = paths.traces(covered)
+            if len(left := _missed(program, [*groups, traces], borders)) < len(missed):
+                _join(groups, traces)
+                missed = left
+    why = next((r for r in reasons.values() if r), "") or "no backward was reached"
+    untraced = tuple((node, why) for node in missed)
+    return Exploration(tuple(groups), untraced, stopped, borders.leads, tuple(idle))
+
+
+def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> None:
+    """Adds paths to those through the same steps, so that what holds on some of them is told with its condition."""
+
+    def steps(group: tuple[t.Trace, ...]) -> set[p.Node]:
+        return {e.node for trace in group for e in trace.main.of(t.Step)}
+
+    reached = steps(traces)
+    for i, group in enumerate(groups):
+        if not reached.isdisjoint(steps(group)):
+            groups[i] = (*group, *traces)
+            return
+    groups.append(traces)
+
+
+def _missed(program: Program, groups: list[tuple[t.Trace, ...]], borders: Borders) -> list[p.Node]:
+    """The backwards of a file that no run came to, by way of another file neither."""
+    nodes = {
+        event.node
+        for traces in groups
+        for trace in traces
+        for run in trace.runs
+        for event in run.of(t.Backward)
+    }
+    seen = {n.at for node in nodes for n in (node, borders.leads.get(node, node))}
+    own = any(f.name == "backward" and f.owner for f in program.functions)
+    return [
+        node
+        for node in program.of(p.Call)
+        if isinstance(node.func, p.Attr)
+        and node.func.name == "backward"
+        and node.at not in seen
+        # A method of one's own is no backward pass; the one inside it is.
+        and not (own and (bool(node.args) or p.dotted(node.func.base) == "self"))
+    ]
+
+
+def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> Iterator[t.Entry]:
+    """The module if it trains by itself, then the outermost functions that do and were not run yet."""
+    if any(s in slice_.backwards for s in program.body if not isinstance(s, p.Function | p.Class)):
+        yield t.Entry(None)
+    training = [
+        f
+        for f in program.functions
+        if key(f) in slice_.reaching_backward and any(s in slice_.backwards for s in f.body)
+    ]
+    # A function that no training function calls stands outermost.
+    inside = {
+        called(node.func)
+        for f in training
+        for node in p.walk(f.body)
+        if isinstance(node, p.Call) and called(node.func) != key(f)
+    }
+    nested = {
+        inner
+        for f in program.functions
+        for inner in p.walk(f.body)
+        if isinstance(inner, p.Function)
+    }
+    outermost = [f for f in training if key(f) not in inside and f not in nested]
+    for function in outermost:
+        if function not in covered and not _only_leads_to(covered, function, slice_, training):
+            yield t.Entry(function)
+    # A function made inside another one and handed out is called by a framework.
+    for outer in program.functions:
+        for inner in p.walk(outer.body):
+            if (
+                isinstance(inner, p.Function)
+                and inner in training
+                and inner not in covered
+                and outer not in nested
+            ):
+                yield t.Entry(inner, outer)
+    # What is called only by code that could not be followed still deserves a look.
+    for function in sorted(training, key=lambda f: not loops(f, slice_)):
+        if (
+            function not in covered
+            and function not in nested
+            and not _only_leads_to(covered, function, slice_, training)
+        ):
+            yield t.Entry(function)
+
+
+def _only_leads_to(
+    covered: set[p.Function], function: p.Function, slice_: Relevance, training: list[p.Function]
+) -> bool:
+    """True for a function that does nothing to gradients but call those that ran already."""
+    written = [n.func for n in p.walk(function.body) if isinstance(n, p.Call)]
+    leading = {called(func) for func in written} & slice_.reaching_backward
+    clears = {p.dotted(func).rpartition(".")[2] for func in written} & names.CLEARS
+    # Another class's method of the same name did not run for this one.
+    beside = (f for f in training if f.owner and f.owner == function.owner and key(f) in leading)
+    if clears or "backward" in leading or not covered.issuperset(beside):
+        return False
+    return bool(leading) and leading <= {key(f) for f in covered}
+
+
+class _Paths:
+    """The paths from one entry: the default one, then each choice flipped that guards an event."""
+
+    def __init__(
+        self,
+        program: Program,
+        slice_: Relevance,
+        entry: t.Entry,
+        until: float,
+        borders: Borders,
+        sides: Sides | None = None,
+        *,
+        forced: bool = False,
+    ) -> None:
+        self.borders = borders
+        self.sides = sides or {}
+        self.forced = forced
+        self.program = program
+        self.slice = slice_
+        self.entry = entry
+        self.until = until
+        self.scenario = STANDARD
+        self.nodes = 0
+        self.calls = "once"
+        self.owner = ""
+        self.first: t.Run | None = None
+
+    def traces(self, covered: set[p.Function]) -> tuple[t.Trace, ...]:
+        found: list[t.Trace] = []
+        waiting: list[tuple[dict[str, str], int]] = [({}, 0)]
+        tried: set[frozenset[tuple[str, str]]] = set()
+        asked: set[frozenset[tuple[str, str]]] = set()
+        known: dict[Hashable, tuple[t.Trace, Set[str]]] = {}
+        through: set[p.Node] = set()
+        while waiting and len(found) < MAX_PATHS:
+            chosen, flips = waiting.pop(0)
+            # Two guards flipped one after the other are met in both orders.
+            if frozenset(chosen.items()) in asked:
+                continue
+            asked.add(frozenset(chosen.items()))
+            # Where no path trains so far, more of them are tried, and not without end.
+            enough = MAX_NODES_OF_PATHS if found else MAX_NODES_OF_VAIN
+            if tried and (time.process_time() > self.until or self.nodes > enough):
+                break
+            run, machine, chosen = self.trained(chosen, first=not found)
+            self.first = self.first or run
+            covered.update(machine.entered)
+            # Where nothing trains, a flag that was set may be why.
+            vain = not found and not run.of(t.Backward)
+            flagging: Set[str] = machine.guards.flagging if vain else frozenset()
+            decisions = [
+                d for d in machine.guards.decisions.values() if d.matters or d.key in flagging
+            ]
+            path = frozenset((d.key, d.choice) for d in decisions)
+            if path in tried:
+                continue
+            tried.add(path)
+            exceptional = any(d.data and d.choice != "ordinary" for d in decisions)
+            # Guards on the data are tried on the plain path, and on the first with a scaler, which they may pass over.
+            whole = not chosen or (
+                bool(run.of(t.Update)) and not any(trace.main.of(t.Update) for trace in found)
+            )
+            met: Set[str] = frozenset()
+            if run.of(t.Backward):
+                happened = exceptional, told(run)
+                twin, met = known.get(happened, (None, met))
+                runs = twin.runs if twin else (run,)
+                # What no path went through before is run with other steps, however many flips lead to it.
+                untold = {b.node for b in run.of(t.Backward)} - through
+                through |= untold
+                if twin is None and run.asked and not exceptional and (flips < 2 or untold):
+                    other = Scenario(2, 4) if self.scenario is WHOLE else HALF
+                    runs = (run, self.run(other, chosen)[0])
+                assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
+                entry = replace(self.entry, calls=self.calls, owner=self.owner)
+                # What is only due once in a while, or only on request, is no ordinary window.
+                remote = bool(self.sides) and any(
+                    choice == "true" and (" % " in text or names.is_off_by_default(text))
+                    for text, choice in assumptions
+                )
+                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote)
+                found.append(trace)
+                known.setdefault(happened, (trace, machine.guards.decisions.keys()))
+            if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:
+                # Where a flip changed nothing, only the guards that it led to may.
+                new = [d for d in decisions if d.key not in met]
+                waiting.extend((f, flips + 1) for f in _flipped(new, chosen, on_data=whole))
+        return tuple(found)
+
+    def trained(
+        self, chosen: dict[str, str], *, first: bool
+    ) -> tuple[t.Run, Machine, dict[str, str]]:
+        """A run that trains, with the choices that it took."""
+        run, machine = self.run(self.scenario, chosen)
+        if first and machine.state.length_asked and not run.of(t.Backward):
+            # Perhaps a partial window is refused.
+            whole, other = self.run(WHOLE, chosen)
+            if whole.of(t.Backward):
+                self.scenario, run, machine = WHOLE, whole, other
+        kept, tried = (run, machine, chosen), chosen
+        while (refusal := machine.guards.refusal) and len(tried) < len(chosen) + MAX_REFUSALS:
+            # A path that leads to a `raise` is one that the program refuses.
+            tried = {**tried, **refusal}
+            run, machine = self.run(self.scenario, tried)
+        if machine.guards.refused and not machine.guards.is_exceptional:
+            run, machine, chosen = kept
+        else:
+            chosen = tried
+        literal = run.literal or 0
+        if not run.asked and self.scenario is STANDARD and 0 < literal <= LONGEST_LITERAL:
+            self.scenario = Scenario(literal, 2 * literal + max(1, literal // 2))
+            run, machine = self.run(self.scenario, chosen)
+        return run, machine, chosen
+
+    def run(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
+        """One run. When a function is refused in its midst, its windows differ, and it is run again without it."""
+        refused, nodes = len(self.borders.refused), self.nodes
+        run, machine = self.tried(scenario, chosen)
+        if len(self.borders.refused) > refused and time.process_time() < self.until:
+            self.nodes = nodes
+            return self.run(scenario, chosen)
+        return run, machine
+
+    def tried(self, scenario: Scenario, chosen: dict[str, str]) -> tuple[t.Run, Machine]:
+        machine = Machine(self.program, self.slice, scenario, chosen, self.until, self.borders)
+        machine.guards.sides, machine.guards.forced = self.sides, self.forced
+        stopped, raised = "", None
+        try:
+            self.start(machine)
+        except Stopped as stop:
+            stopped = str(stop)
+        except PythonError as error:
+            stopped, raised = f"raises {error.kind}", error.node
+        except Leave:
+            pass
+        except RecursionError:
+            stopped = "nested too deeply"
+        state = machine.state
+        self.nodes += state.nodes
+        if len(state.ledger.optimizers) == 1:
+            for step in (e for e in state.events if isinstance(e, t.Step)):
+                object.__setattr__(step, "owned", True)
+        literal = state.literal
+        if literal is None and not state.asked and state.modulus != scenario.steps:
+            # Where the steps are asked for, `if i % 100 == 0` only says when something is shown.
+            literal = state.modulus
+        run = t.Run(
+            scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
+            literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut), raised,
+        )  # fmt: skip
+        return run, machine
+
+    def start(self, machine: Machine) -> None:
+        function = self.entry.function
+        if function is None:
+            machine.block(self.program.body)
+            return
+        machine.block(
+            tuple(
+                s
+                for s in self.program.body
+                if s not in self.slice.backwards or isinstance(s, p.Function | p.Class)
+            )
+        )
+        if self.entry.maker is not None:
+            self.made(machine, self.entry.maker, function)
+            return
+        receiver: Value = None
+        owner = self.program.classes.get(function.owner) if function.owner else None
+        if owner is not None and function.name in owner.methods:
+            concrete = self.filled(machine, owner, function)
+            self.owner = concrete.name
+            receiver = machine.invoking.construct(
+                ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
+            )
+            if isinstance(receiver, Object) and receiver.thing is None:
+                receiver.text = "self"
+            if isinstance(receiver, Object):
+                lineage = machine.invoking.lineage(concrete)
+                _forget_unset(receiver, lineage, function)
+                _forget_empty(receiver, lineage, function)
+        self.train(machine, Closure(function, None, owner), receiver, function)
+
+    def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
+        """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
+        hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
+        missing = left_to_heirs(machine.invoking.lineage(owner))
+        for cls in self.program.classes.values() if hollow or missing else ():
+            _, *above = machine.invoking.lineage(cls)
+            given = hollow & cls.methods.keys() or any(
+                missing & c.methods.keys() for c in (cls, *above)
+            )
+            if owner in above and given and function.name not in cls.methods:
+                return cls
+        return owner
+
+    def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
+        """Runs the function that makes another one, then the made one."""
+        owner = self.program.classes.get(maker.owner) if maker.owner else None
+        receiver: Value = None
+        if owner is not None and maker.name in owner.methods:
+            receiver = machine.invoking.construct(
+                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
+            )
+        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
+        closure = machine.captured.get(function)
+        if closure is not None:
+            self.train(machine, closure, None, function)
+
+    def train(
+        self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
+    ) -> None:
+        """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
+        self.calls = "once"
+        if loops(function, self.slice):
+            nested = any(
+                isinstance(n, p.For | p.While)
+                and n in self.slice.backwards
+                and machine.rounds.holds_loop(n)
+                for n in p.walk(function.body)
+            )
+            run_through(machine, closure, receiver, function)
+            if not nested and _is_an_epoch(function) and not runs_once(function, machine):
+                self.calls = "twice"
+                run_through(machine, closure, receiver, function)
+            return
+        if self._calls_loop(function, machine):
+            epochs = any(
+                "epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))
+            )
+            self.calls = "twice" if epochs else "once"
+            for _ in range(2 if epochs else 1):
+                run_through(machine, closure, receiver, function)
+            return
+        self.calls = "microbatch"
+        for name in counted_by_callers(machine, closure, function):
+            if isinstance(receiver, Object):
+                receiver.attributes[name] = Unknown(f"{receiver.text}.{name}")
+        repeat(machine, closure, receiver, function)
+
+    def _calls_loop(self, function: p.Function, machine: Machine) -> bool:
+        # What calls it is another's method of that name, where it calls that: `model.train_step(batch)`.
+        around = callers(list(self.program.functions), function)
+        return machine.rounds.has_training_loop(function.body, around)
+
+
+def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+    """Leaves open what a constructor sets to None and another method sets up before the training begins."""
+    unset = {f"self.{n}" for n, v in receiver.attributes.items() if v is None and names.role_of(n)}
+    methods = [m for cls in lineage for m in cls.methods.values()] if unset else []
+    nodes = [n for m in methods if m.name != "__init__" for n in p.walk(m.body)]
+    tests = " ".join(p.render(n.test) for n in nodes if isinstance(n, p.If))
+    own = set(p.walk(function.body)) if unset else set[p.Node]()
+    for node in nodes:
+        if isinstance(node, p.Assign) and node not in own and not isinstance(node.value, p.Const):
+            for target in node.targets:
+                parts = target.items if isinstance(target, p.Sequence) else (target,)
+                for name in {p.dotted(part) for part in parts} & unset:
+                    # Where it is asked for, the training sets it up by itself.
+                    if not re.search(rf"{re.escape(name)}\b", tests):
+                        receiver.attributes.pop(name.removeprefix("self."), None)
+
+
+def _forget_empty(receiver: Object, lineage: list[p.Class], function: p.Function) -> None:
+    """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
+    empty = {
+        f"self.{name}"
+        for name, value in receiver.attributes.items()
+        if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
+    }
+    methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
+    for filling in (m for m in methods if m is function or function in callers(methods, m)):
+        empty.difference_update(_filled(filling))
+    for name in empty:
+        del receiver.attributes[name.removeprefix("self.")]
+
+
+def _filled(method: p.Function) -> Iterator[str]:
+    """What a method puts something into (`self.optimizers["adam"] = ...`, `self.optimizers.append(...)`), or sets."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Assign):
+            for target in node.targets:
+                yield p.dotted(target.base if isinstance(target, p.Item) else target)
+        elif isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+            if node.func.name in ("append", "extend", "update", "insert", "setdefault"):
+                yield p.dotted(node.func.base)
+
+
+def _is_hollow(method: p.Function) -> bool:
+    """True for a method that subclasses must give: it only raises."""
+    *said, last = method.body or (None,)
+    texts = all(isinstance(s, p.Do) and isinstance(s.value, p.Const) for s in said)
+    return isinstance(last, p.Raise) and texts
+
+
+def _is_an_epoch(function: p.Function) -> bool:
+    """True when a function reads like one pass over the data, which its caller makes again and again."""
+    if any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))):
+        return True
+    whole = ("fit", "main", "run", "finetune", "pretrain")
+    return not any(word in function.name.lower() for word in whole)
+
+
+def _flipped(
+    decisions: list[Decision], chosen: dict[str, str], *, on_data: bool
+) -> Iterator[dict[str, str]]:
+    """The choices with one more guard flipped; guards on data first, and only where they are asked for."""
+    for decision in sorted(decisions, key=lambda d: not d.data):
+        if decision.key in chosen or (decision.data and not on_data):
+            continue
+        for option in decision.options:
+            if option != decision.choice:
+                yield {**chosen, decision.key: option}

@@ -1,0 +1,207 @@
+"""Calls a function that does one micro-batch as its framework would, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.program import Program
+from accumlint.tracing import trace as t
+from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.state import Loop
+from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
+
+_COUNTERS = frozenset(
+    {
+        "batch_idx", "batch_index", "step", "i", "idx", "it", "iteration", "n_iter", "iter_num", "curr_step",
+        "current_step", "global_step",
+    }
+)  # fmt: skip
+_DATA = (
+    "batch", "data", "input", "image", "sample", "target", "label", "obs", "text", "audio", "token", "mask", "img",
+    "x", "y", "loss", "feature", "video",
+)  # fmt: skip
+
+
+def run_through(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    """A function that trains runs once, to its end where it hands out how far it is (`yield`)."""
+    made = machine.invoking.invoke(closure, [], {"**": None}, receiver, function)
+    if isinstance(made, Lazy) and made.kind == "generator" and made.closure is not None:
+        machine.invoking.run_generator(made.closure, [], made.kwargs, lambda _: None, function)
+
+
+def repeat(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
+    """A function that does one micro-batch is called again and again with fresh data."""
+    calls = 2 * machine.scenario.length
+    epoch = machine.scenario.length if _counts_batches(machine, closure) else calls
+    if isinstance(receiver, Object):
+        # Lightning tells a module how many there will be.
+        machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = epoch
+    loop = Loop(function, 0, epoch < calls)
+    machine.state.loops.append(loop)
+    for call in range(calls):
+        if call == 1 and runs_once(function, machine):
+            break
+        number = call % epoch
+        machine.state.epoch += loop.loader and number == 0
+        machine.state.last.append(loop.loader and number + 1 == epoch)
+        loop.index += 1
+        machine.symbols.update(dict.fromkeys(_iterations(machine.program), number + 1))
+        kwargs = _given(machine, function, number)
+        machine.invoking.invoke(closure, [], kwargs, receiver, function)
+        if machine.state.last.pop():
+            _end_epoch(machine, closure, receiver, epoch)
+    machine.state.loops.pop()
+
+
+def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Value]:
+    """What a framework gives a function that does one micro-batch, the `number`th: new data and its number."""
+    kwargs: dict[str, Value] = {"**": None}
+    batch = machine.fetch()
+    ending = ending_flags(function, machine.relevance)
+    for param in function.params:
+        if param.name in ("self", "cls") or param.star:
+            continue
+        low = param.name.lower()
+        if low in _COUNTERS:
+            kwargs[param.name] = number
+        elif param.name in ending:
+            kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
+        elif (
+            not machine.naming.role(param.name)
+            and not machine.naming.is_steps(param.name)
+            and _is_data(low)
+        ):
+            given = Unknown(param.name, frozenset({batch}))
+            # Whoever made a loss that is handed in may have divided it.
+            given.loss = given.lost = machine.naming.roles.is_loss(param.name)
+            kwargs[param.name] = given
+    return kwargs
+
+
+def ending_flags(function: p.Function, slice_: Relevance) -> frozenset[str]:
+    """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate."""
+    guarded: dict[str, list[p.Stmt]] = {}
+    for node in p.walk(function.body):
+        if isinstance(node, p.If) and slice_.backwards.isdisjoint(node.body):
+            guarded.setdefault(p.dotted(node.test), []).extend(node.body)
+    return frozenset(
+        param.name
+        for param in function.params
+        if not slice_.stepping.isdisjoint(body := guarded.get(param.name, []))
+        and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(tuple(body)))
+    )
+
+
+def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int) -> None:
+    """The end of a pass over the data, with what the module does there itself."""
+    for name in ("on_train_epoch_end", "training_epoch_end"):
+        hook = machine.invoking.find_method(closure.owner, name) if closure.owner else None
+        if hook is not None:
+            machine.invoking.invoke(hook, [], {"**": None}, receiver, hook.function)
+    stamp = machine.stamp(closure.function, closure.function.name)
+    machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
+
+
+def _iterations(program: Program) -> tuple[str, ...]:
+    """The texts under which a framework counts its calls (`engine.state.iteration`)."""
+    return tuple({p.dotted(n) for n in program.of(p.Attr) if n.name == "iteration"})
+
+
+def _is_data(name: str) -> bool:
+    return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
+
+
+def _counts_batches(machine: Machine, closure: Closure) -> bool:
+    """True for a step that Lightning calls with the number of the micro-batch in its epoch."""
+    function, owner = closure.function, closure.owner
+    numbered = any(param.name == "batch_idx" for param in function.params)
+    if function.name != "training_step" or owner is None or not numbered:
+        return False
+    return "LightningModule" in machine.invoking.all_bases(owner)
+
+
+# What only a whole run does.
+_SETTING_UP = (
+    "deepspeed.initialize",
+    "accelerator.prepare",
+    "Accelerator",
+    "fabric.launch",
+    "Fabric",
+)
+
+
+def runs_once(function: p.Function, machine: Machine) -> bool:
+    """True for a test, and for a function that makes its own optimizer or engine: another call trains another model."""
+    if function.name.startswith("test") or any("fixture" in d for d in function.decorators):
+        return True
+    if any(call.endswith(_SETTING_UP) for call in function.calls):
+        return True
+    made = {o.thing.node for o in machine.state.ledger.optimizers if o.thing and o.thing.certain}
+    return any(node in made for node in p.walk(function.body))
+
+
+def counted_by_callers(machine: Machine, closure: Closure, function: p.Function) -> Iterator[str]:
+    """The attributes that are counted up around the calls of a method: nobody does while the method runs alone.
+
+    Either where its class or a subclass calls it, by way of other methods too, or by a method that is there for whoever
+    calls both.
+    """
+    lineage = machine.invoking.lineage(closure.owner) if closure.owner else []
+    heirs = (c for c in machine.program.classes.values() if closure.owner in _above(machine, c))
+    methods = [m for cls in dict.fromkeys((*lineage, *heirs)) for m in cls.methods.values()]
+    calling = callers(methods, function)
+    asked = {called(n.func) for n in machine.program.of(p.Call)}
+    alone = (m for m in methods if key(m) not in asked and m is not function)
+    beside = {m for m in alone if not loops(m, machine.relevance)}
+    inside = {name for m in methods if m not in beside for name in _raised(m)}
+    for method in methods:
+        if method in calling:
+            yield from _raised(method)
+        elif method in beside:
+            yield from (name for name in _raised(method) if name not in inside)
+
+
+def _above(machine: Machine, cls: p.Class) -> list[p.Class]:
+    """The classes that a class inherits from."""
+    return machine.invoking.lineage(cls)[1:]
+
+
+def callers(methods: list[p.Function], function: p.Function) -> set[p.Function]:
+    """The methods that call another one, or call one that does."""
+    asks = {m: {called(n.func) for n in p.walk(m.body) if isinstance(n, p.Call)} for m in methods}
+    found: set[p.Function] = set()
+    wanted = {key(function)}
+    while new := {m for m, names_ in asks.items() if m not in found and names_ & wanted}:
+        found |= new
+        wanted |= {key(m) for m in new}
+    return found
+
+
+def left_to_heirs(lineage: list[p.Class]) -> frozenset[str]:
+    """The methods that a class calls, and that neither it nor what it inherits from has: subclasses give them."""
+    methods = [m for cls in lineage for m in cls.methods.values()]
+    nodes = [n for m in methods for n in p.walk(m.body)]
+    asked = {
+        n.func.name
+        for n in nodes
+        if isinstance(n, p.Call) and isinstance(n.func, p.Attr) and p.dotted(n.func.base) == "self"
+    }
+    kept = {p.dotted(t) for n in nodes if isinstance(n, p.Assign) for t in n.targets}
+    return frozenset(asked - {m.name for m in methods} - {k.removeprefix("self.") for k in kept})
+
+
+def _raised(method: p.Function) -> Iterator[str]:
+    """The attributes that a method adds something to."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Augment) and isinstance(node.target, p.Attr):
+            if not names.is_epoch(node.target.name):
+                yield node.target.name
+
+
+def loops(function: p.Function, slice_: Relevance) -> bool:
+    return any(
+        isinstance(n, p.For | p.While) and n in slice_.backwards for n in p.walk(function.body)
+    )

@@ -1,0 +1,1 @@
+"""Losses, gradients and updates: what an abstract run does to them."""

@@ -1,0 +1,394 @@
+"""Frameworks that divide, gate and clear by themselves: Accelerate, DeepSpeed, Fabric, Lightning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accumlint.reading import ir as p
+from accumlint.tracing import trace as t
+from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.values import (
+    Context,
+    Object,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+
+class Engines:
+    """Turns what accelerators and engines are asked to do into events."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.accelerator: Object | None = None
+        self.prepared_any = False
+        self.handed_any = False
+        self._deepspeed: bool | None = None
+
+    def engine_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        match name:
+            case "backward":
+                steps = self.dividing(base, args, node)
+                if kwargs.get("scale_wrt_gas") is False:
+                    steps = 1
+                self.machine.losses.backward(
+                    args[0] if args else kwargs.get("loss"),
+                    "engine",
+                    node,
+                    kwargs,
+                    divided=steps,
+                    subject=base.text,
+                )
+                return True, args[0] if args else None
+            case "step":
+                self.engine_step(base, node)
+                return True, None
+            case "is_gradient_accumulation_boundary":
+                return True, (base.counter + 1) % (self.engine_steps(base) or 1) == 0
+            case "gradient_accumulation_steps":
+                return True, self.engine_steps(base) or Unknown("steps")
+            case "zero_grad":
+                if base.thing is not None and base.thing.certain:
+                    return True, None
+                self.machine.updating.wipe(base, node)
+                return True, None
+            case "train_batch":
+                return True, Unknown("loss")
+            case _:
+                return self.machine.things.model_method(base, name, args, kwargs, node)
+
+    def engine_steps(self, base: Object) -> int | None:
+        """What an engine divides by: its own configuration's steps where the engine is known to be DeepSpeed's."""
+        if base.steps is not None:
+            return base.steps
+        if base.thing is not None and base.thing.kind == "deepspeed":
+            if not self.machine.speaks_of_steps():
+                # Only its configuration could tell of a window, and nobody here counts on one.
+                return 1
+            self.machine.state.asked = True
+            return self.machine.scenario.steps
+        return None
+
+    def dividing(self, engine: Object, args: list[Value], node: p.Node) -> int | None:
+        """What an engine divides the loss by.
+
+        A DeepSpeed engine that is made elsewhere and asked to step after every backward counts the windows by itself
+        where the loss that it is given was divided by the accumulation steps, or where its configuration's are read.
+        """
+        known = self.engine_steps(engine)
+        loss = args[0] if args else None
+        if known is not None or not isinstance(loss, Unknown) or not self._of_deepspeed():
+            return known
+        steps = self.machine.scenario.steps
+        by_hand = self.machine.state.asked and all(
+            x.factor is not None and x.factor * steps == 1 for x in loss.linear
+        )
+        told = by_hand or any(map(_is_own_setting, self.machine.program.of(p.Item)))
+        if told and loss.loss and self._is_asked_every_time(node):
+            self.machine.state.asked = True
+            engine.steps = steps
+        return engine.steps
+
+    def _of_deepspeed(self) -> bool:
+        """True where the program names DeepSpeed."""
+        if self._deepspeed is None:
+            self._deepspeed = any(
+                "deepspeed" in (n.id if isinstance(n, p.Name) else n.name).lower()
+                for n in self.machine.program.nodes
+                if isinstance(n, p.Name | p.Attr)
+            )
+        return self._deepspeed
+
+    def _is_asked_every_time(self, backward: p.Node) -> bool:
+        """True where an engine's `step` stands beside its backward, under no condition of its own."""
+        program = self.machine.program
+        if not isinstance(backward, p.Call) or not isinstance(backward.func, p.Attr):
+            return False
+        around = next((n for n in program.above(backward) if not isinstance(n, p.Do)), None)
+        wanted = f"{p.dotted(backward.func.base)}.step"
+        return any(
+            isinstance(n, p.Do) and isinstance(n.value, p.Call) and p.dotted(n.value.func) == wanted
+            for n in getattr(around, "body", ())
+        )
+
+    def engine_step(self, base: Object, node: p.Node) -> None:
+        steps = self.engine_steps(base)
+        machine = self.machine
+        machine.emit(
+            t.EngineCall(
+                *machine.stamp(node, base.text), self.machine.things.thing(base), base.steps
+            )
+        )
+        base.counter += 1
+        if steps is not None and base.counter % steps:
+            return
+        optimizer = base.attributes.get("optimizer")
+        if not isinstance(optimizer, Object):
+            optimizer = Object(
+                base.text, t.Thing("optimizer", base.text, "", node, False), networks=base.networks
+            )
+            base.attributes["optimizer"] = optimizer
+        self.machine.updating.step(optimizer, node, None, gated=True)
+        self.machine.state.ledger.clear(optimizer)
+
+    def fabric_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        match name:
+            case "backward":
+                self.machine.losses.backward(
+                    args[0] if args else None, "fabric", node, kwargs, subject=base.text
+                )
+                return True, None
+            case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
+                return True, self.passed(args)
+            case "clip_gradients":
+                self.machine.updating.clip(flat(args), "fabric", node, base.text)
+                return True, Unknown("norm")
+            case "no_backward_sync":
+                model = next((a for a in args if isinstance(a, Object)), None)
+                enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
+                if model is None or enabled is False:
+                    return True, Context("plain")
+                if enabled is not True and not self.machine.syncing.decided(enabled, node):
+                    return True, Context("plain")
+                return True, self.machine.syncing.no_sync(model, node, "fabric")
+            case (
+                "launch"
+                | "print"
+                | "log"
+                | "log_dict"
+                | "barrier"
+                | "seed_everything"
+                | "save"
+                | "load"
+                | "call"
+            ):
+                return True, None
+            case _:
+                return True, Unknown(f"{base.text}.{name}()")
+
+    def accelerator_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        self.accelerator = base
+        match name:
+            case "backward":
+                loss = args[0] if args else kwargs.get("loss")
+                self.machine.losses.backward(
+                    loss,
+                    "accelerator",
+                    node,
+                    kwargs,
+                    divided=self.accumulation(base),
+                    subject=base.text,
+                )
+                return True, None
+            case (
+                "prepare"
+                | "prepare_model"
+                | "prepare_optimizer"
+                | "prepare_scheduler"
+                | "prepare_data_loader"
+            ):
+                self.prepared_any = True
+                for arg in flat(args):
+                    if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler"):
+                        arg.prepared = True
+                    if isinstance(arg, Object) and arg.role == "model":
+                        arg.prepared = True
+                return True, self.passed(args)
+            case "accumulate":
+                return True, self.accumulate(base)
+            case "no_sync":
+                model = next((a for a in args if isinstance(a, Object)), None)
+                if model is None:
+                    return True, Context("plain")
+                return True, self.machine.syncing.no_sync(model, node, "accelerate")
+            case "clip_grad_norm_" | "clip_grad_value_":
+                self.machine.updating.clip(flat(args), "accelerator", node, base.text)
+                return True, Unknown("norm")
+            case "unscale_gradients":
+                self.machine.state.ledger.unscale(None)
+                return True, None
+            case "unwrap_model" if args:
+                model = args[0]
+                if not isinstance(model, Object):
+                    return True, model
+                if not model.prepared:
+                    return True, self.machine.things.part(model, model.text)
+                return True, Object(
+                    f"{base.text}.unwrap_model({model.text})", model.thing, model.cls, model.attributes, model.networks
+                )  # fmt: skip
+            case "autocast":
+                return True, self.machine.syncing.autocast(kwargs)
+            case (
+                "main_process_first" | "local_main_process_first" | "join_uneven_inputs" | "profile"
+            ):
+                return True, Context("plain")
+            case _:
+                gathered = next((a for a in args if isinstance(a, Unknown)), None)
+                if gathered is not None and name in (
+                    "gather",
+                    "reduce",
+                    "gather_for_metrics",
+                    "pad_across_processes",
+                ):
+                    found = derived(f"{base.text}.{name}(…)", Unknown("…", gathered.batches))
+                    how = kwargs.get("reduction", args[1] if len(args) > 1 else "sum")
+                    if name == "reduce" and how in ("sum", "mean"):
+                        found.over = str(how)
+                    elif name.startswith("gather"):
+                        found.over = "gathered"
+                    found.counted = gathered.counted
+                    found.count = gathered.count
+                    return True, found
+                return True, Unknown(f"{base.text}.{name}()")
+
+    def framework_method(
+        self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """Methods that a framework's base class gives (`self.manual_backward`, `self.optimizers()`)."""
+        text = base.text if isinstance(base, Unknown | Object) else "self"
+        if isinstance(base, Object) and base.cls is not None:
+            # A class of the file's own asks itself.
+            text = "self"
+        match name:
+            case "manual_backward":
+                self.machine.losses.backward(
+                    args[0] if args else None, "lightning", node, kwargs, subject=text
+                )
+                return (None,)
+            case "optimizers" if not args:
+                return (self.machine.things.symbol("optimizer", f"{text}.optimizers()", node),)
+            case "lr_schedulers" if not args:
+                return (self.machine.things.symbol("scheduler", f"{text}.lr_schedulers()", node),)
+            case "clip_gradients" if args:
+                self.machine.updating.clip(flat(args), "lightning", node, text)
+                return (None,)
+            case "toggle_optimizer" | "untoggle_optimizer":
+                return (None,)
+            case "no_sync" if not args:
+                model = (
+                    self.machine.things.symbol("model", text, node)
+                    if not (isinstance(base, Object) and base.networks)
+                    else base
+                )
+                assert isinstance(model, Object)
+                return (self.machine.syncing.no_sync(model, node),)
+            case "zero_grad" if (
+                not (isinstance(base, Unknown) and base.tensor)
+                and self.machine.naming.role(text.rpartition(".")[2]) == ""
+            ):
+                optimizers = self.machine.state.ledger.optimizers
+                if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
+                    self.machine.updating.clear(optimizers[0], node)
+                    return (None,)
+                return None
+            case "parameters" | "get_parameters" if not args:
+                return (Unknown(f"{text}.parameters()", parameters=True),)
+            case _:
+                return None
+
+    def in_force(self) -> Object | None:
+        stack = self.machine.state.accumulating
+        return stack[-1] if stack else self.accelerator
+
+    def accumulation(self, accelerator: Object) -> int | None:
+        """What Accelerate divides by: its constructor's steps, or the window's where only its name is known."""
+        if accelerator.steps is not None:
+            return accelerator.steps
+        if accelerator.thing is not None and not accelerator.thing.certain:
+            if self.machine.relevance.accumulates:
+                self.machine.state.asked = True
+                return self.machine.scenario.steps
+            return None
+        return 1
+
+    def accumulate(self, accelerator: Object) -> Context:
+        """`accelerator.accumulate`: counts micro-batches; gradients sync at the window's and the loader's end."""
+        machine = self.machine
+        state = machine.state
+
+        def enter(at: p.Node) -> Value:
+            steps = self.accumulation(accelerator) or 1
+            accelerator.counter += 1
+            last = bool(state.last and state.last[-1]) and not self._is_a_trainers(accelerator)
+            accelerator.sync = accelerator.counter % steps == 0 or last
+            if last:
+                accelerator.counter = 0
+            state.accumulating.append(accelerator)
+            told(at, steps, True)
+            return None
+
+        def leave(at: p.Node) -> None:
+            told(at, self.accumulation(accelerator) or 1, False)
+            state.accumulating.pop()
+
+        def told(at: p.Node, steps: int, entered: bool) -> None:
+            stamp = machine.stamp(at, accelerator.text)
+            machine.emit(
+                t.Accumulate(*stamp, self.machine.things.thing(accelerator), steps, entered)
+            )
+
+        self.accelerator = accelerator
+        return Context("accumulate", enter, leave)
+
+    def _is_a_trainers(self, accelerator: Object) -> bool:
+        """True for the accelerator that a Hugging Face Trainer makes: the end of a loader is no boundary to it."""
+        made_elsewhere = accelerator.thing is not None and not accelerator.thing.certain
+        return (
+            made_elsewhere
+            and accelerator.text.startswith("self.")
+            and any(
+                base.endswith("Trainer")
+                for node in self.machine.program.body
+                if isinstance(node, p.Class)
+                for base in node.bases
+            )
+        )
+
+    def unprepared(self, thing: Object) -> bool:
+        """True for an object seen being built in a file that prepares others, and not this one."""
+        if thing.thing is None or not thing.thing.certain or thing.prepared or thing.handed:
+            return False
+        return self.prepared_any or self.handed_any
+
+    def gated(self, optimizer: Object) -> bool:
+        accelerator = self.in_force()
+        if accelerator is None or self.unprepared(optimizer):
+            return False
+        return (
+            optimizer.prepared
+            or bool(self.machine.state.accumulating)
+            or self.machine.relevance.accumulates
+        )
+
+    def gate(self, optimizer: Object) -> bool:
+        """False where Accelerate's wrapper leaves a step or a clear out."""
+        accelerator = self.in_force()
+        return accelerator is None or not self.gated(optimizer) or accelerator.sync
+
+    def handed(self, things: list[Object]) -> None:
+        """Things given to a call that cannot be followed, which may prepare them."""
+        if any(thing.role == "accelerator" for thing in things):
+            self.handed_any = True
+        for thing in things:
+            thing.handed = True
+
+    def passed(self, args: list[Value]) -> Value:
+        if len(args) == 1:
+            return args[0]
+        return tuple(args)
+
+
+def _is_own_setting(item: p.Item) -> bool:
+    """True for `ds_config["gradient_accumulation_steps"]`."""
+    key = item.index.value if isinstance(item.index, p.Const) else None
+    base = p.dotted(item.base).lower()
+    return key == "gradient_accumulation_steps" and ("deepspeed" in base or "ds_" in base)

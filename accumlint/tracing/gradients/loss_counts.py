@@ -1,0 +1,89 @@
+"""What the counts that divide losses are counts of: all elements, rows, or those that a mask leaves in."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from accumlint.reading import ir as p
+from accumlint.tracing.trace import Divisor
+from accumlint.tracing.values import Counted, Term, Unknown
+
+
+def left_out(term: Term) -> str:
+    """The mask that a term is multiplied by, "" without one."""
+    return next((f"`{s[2:]}`" for s in term.symbols if "mask" in s), "")
+
+
+def is_masked(value: Unknown, by: Unknown) -> bool:
+    """True for `(loss * mask).sum() / mask.sum()`, wherever the mask comes from."""
+    if by.counted is None or by.counted.kind != "some":
+        return False
+    masks = {f"* {of.text}" for of in by.counted.of}
+    return all(x.atom.reduction == "sum" and masks & {*x.symbols} for x in value.linear)
+
+
+def is_cut_from(value: Unknown, by: Unknown) -> bool:
+    """True for a sum over what a mask leaves in of a slice, divided by what it leaves in of all that slices are cut of.
+
+    `(loss * mask[start:end]).sum() / mask.sum()`: what was collected before its micro-batches is a window.
+    """
+    if by.counted is None or by.counted.kind != "some":
+        return False
+    whole = {_root(of.text) for of in by.counted.of if "[…]" not in of.text}
+    return all(
+        x.atom.reduction == "sum"
+        and any("[…]" in s and "mask" in s and _root(s[2:]) in whole for s in x.symbols)
+        for x in value.linear
+    )
+
+
+def _root(text: str) -> str:
+    """The name of what something is a part of: `inputs` for `inputs[…]['mask']`."""
+    return text.removeprefix("not ").partition("[")[0].partition(" ")[0]
+
+
+def is_own_sum(mask: Unknown, by: Unknown) -> bool:
+    """True for `mask / mask.sum()`."""
+    if by.counted is None or by.counted.kind != "some":
+        return False
+    of = mask.counted.of if mask.counted is not None else ()
+    return not {mask.text, *(x.text for x in of)}.isdisjoint(x.text for x in by.counted.of)
+
+
+def divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
+    """What is known of the count `by` as the divisor of a loss's term."""
+    written = node.right if isinstance(node, p.Binary) else None
+    if isinstance(node, p.Augment):
+        written = node.value
+    counted = by.counted
+    target = term.atom.whole
+    return Divisor(
+        p.render(written) if written is not None else by.text,
+        counted.kind if counted is not None else "",
+        by.over,
+        term.atom.varies or left_out(term),
+        counted is not None and any(of is target for of in counted.of),
+    )
+
+
+def times(by: Unknown) -> Fraction:
+    """The number that a count was multiplied by as a whole, such as the steps: it divides beside the count."""
+    factors = {x.factor for x in by.terms or ()}
+    factor = factors.pop() if len(factors) == 1 else None
+    return factor or Fraction(1)
+
+
+def both(left: Counted | None, right: Counted | None) -> Counted | None:
+    """What a sum of two counts counts."""
+    if left is None or right is None or left.kind != right.kind:
+        return None
+    return Counted(left.kind, (*left.of, *right.of))
+
+
+def area(left: Counted | None, right: Counted | None) -> Counted | None:
+    """What a product counts: rows times columns are all elements, a mask times a mask is one."""
+    if left is None or right is None:
+        return None
+    if left.kind == right.kind == "rows":
+        return Counted("elements", ())
+    return Counted("some", ()) if left.kind == right.kind == "some" else None

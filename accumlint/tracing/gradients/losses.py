@@ -1,0 +1,507 @@
+"""Forwards and backwards: which micro-batch and which network a loss carries, and what its backward adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from accumlint.common.frozen import frozen
+from accumlint.reading import ir as p
+from accumlint.tracing import trace as t
+from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
+from accumlint.tracing.gradients.tensors import derived, flat, own_counts
+from accumlint.tracing.values import (
+    Batch,
+    Bound,
+    Number,
+    Object,
+    Term,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+
+@frozen
+class _Fed:
+    """Data that a forward took, kept alive, with the loops around it and the micro-batch that it was taken for."""
+
+    path: list[object]
+    batch: Batch
+    data: list[Unknown]
+
+
+class Losses:
+    """Follows data through a model to a loss, and the loss to the gradients."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._latest: Batch | None = None
+        self._latest_at: tuple[object, ...] = ()
+        self._taken = frozenset[Batch]()
+        self._fed: dict[tuple[int, ...], _Fed] = {}
+        self._gone: set[Unknown] = set()
+
+    def forward(
+        self,
+        model: Object,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        method: Bound | None,
+    ) -> Value:
+        machine = self.machine
+        state = machine.state
+        everything = flat([*args, *kwargs.values()])
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
+        networks = model.networks or (
+            model.inner.networks if model.inner is not None else frozenset()
+        )
+        if not batches and state.loops and not state.no_grad:
+            # A part of a model gets what the model got.
+            batches = self._taken or frozenset({self._piece(everything)})
+        forwards: tuple[t.Forward, ...] = ()
+        if not state.no_grad and not state.inside:
+            own = {model.text, model.text.removesuffix(".module")}
+            taken_out = ".unwrap_model(" in model.text
+            outside = any(
+                # Whatever called the model before, it called the wrapper.
+                (taken_out and not any(f.bypassed for f in a.forwards))
+                or any(
+                    f.armed is not None
+                    and not f.bypassed
+                    and (f.model.text in own or a.networks == networks)
+                    for f in a.forwards
+                )
+                for a in everything
+                if isinstance(a, Unknown) and networks and a.networks >= networks
+            )
+            forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
+        value: Value = None
+        if (
+            method is not None
+            and state.depth < 6
+            and not machine.elsewhere.trains(method.closure.function)
+            and not machine.elsewhere.refuses(method.closure.function)
+        ):
+            receiver = (
+                model.inner if model.inner is not None and model.inner.cls is not None else model
+            )
+            state.inside += 1
+            taken, self._taken = self._taken, batches
+            try:
+                value = _merged(
+                    self.machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
+                )
+            finally:
+                state.inside -= 1
+                self._taken = taken
+            if _holds_loss(value):
+                machine.elsewhere.borders.telling.add(method.closure.function)
+            else:
+                # Another file's model is executed for the sake of its loss alone.
+                machine.elsewhere.refuse(method.closure.function)
+        if value is None:
+            value = derived(f"{model.text}(…)", *everything, node=node)
+            divided = "num_items_in_batch" in kwargs
+            if any(key.endswith("labels") for key in kwargs) and not divided:
+                self._labelled(value, "loss", "['loss']", "[0]")
+            elif self._is_given_labels(node):
+                # By custom it is their loss that comes out, alone or beside the rest.
+                value.left_out = (
+                    t.OF_A_MODEL if machine.ignores else t.MARKED if machine.relevance.marks else ""
+                )
+            elif "**" in kwargs and not divided:
+                # The labels are in the batch where a loss comes out of it.
+                self._labelled(value, "loss", "['loss']")
+                if machine.ignores:
+                    # What comes out first is the loss where it is called one.
+                    first = derived(f"{value.text}[0]", value, node=node)
+                    value.left_out = first.left_out = t.OF_A_MODEL
+                    value.attributes["[0]"] = first
+        found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
+        if forwards:
+            # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
+            # are known by where it does.
+            for output in flat([found]):
+                if isinstance(output, Unknown) and not output.loss:
+                    output.origin = node
+                    for term in output.linear:
+                        term.atom.origin = node
+        return found
+
+    def _labelled(self, value: Unknown, *where: str) -> None:
+        """A model that is given labels returns their loss, by custom a mean over those that are not -100."""
+        if not self.machine.ignores:
+            return
+        for name in where:
+            loss = derived(f"{value.text}.loss", value, node=value.origin)
+            loss.loss = True
+            loss.reduction = "mean"
+            loss.varies = t.OF_A_MODEL
+            value.attributes[name] = loss
+
+    def _is_given_labels(self, node: p.Node) -> bool:
+        """True for `model(inputs, targets)`."""
+        behind = node.args[1:] if isinstance(node, p.Call) else ()
+        words = [p.dotted(a.value).lower() for a in behind if not a.keyword]
+        named = any(a.keyword in ("target", "targets") for a in behind)
+        return named or any("target" in word or "label" in word for word in words)
+
+    def _piece(self, given: list[Value]) -> Batch:
+        """The micro-batch of a forward on data that nobody followed.
+
+        A loop that takes the data of a forward before it once more (adversarial steps) brings no new micro-batch.
+        """
+        machine = self.machine
+        *here, _ = machine.iteration()
+        data = [value for value in given if isinstance(value, Unknown)]
+        known = self._fed.get(tuple(map(id, data)))
+        if (
+            data
+            and known is not None
+            and len(known.path) < len(here)
+            and here[: len(known.path)] == known.path
+        ):
+            return known.batch
+        batch = machine.members.piece_of_iteration()
+        self._fed[tuple(map(id, data))] = _Fed(here, batch, data)
+        return batch
+
+    def _forward_event(
+        self,
+        model: Object,
+        networks: frozenset[str],
+        batches: frozenset[Batch],
+        node: p.Node,
+        *,
+        outside: bool,
+    ) -> t.Forward:
+        """The event of a forward. `outside`: what it is given came through the wrapper, whose backward reduces."""
+        machine = self.machine
+        state = machine.state
+        wrapper = next((state.wrappers[n] for n in networks if n in state.wrappers), "")
+        # FSDP changes the module itself; only DDP has something inside that can be called past it.
+        inner = model in state.wrapped or model.text.endswith(".module")
+        # What Accelerate has prepared is wrapped where several processes run.
+        taken_out = inner and not wrapper and machine.engines.prepared_any
+        past = (wrapper == "ddp" and inner) or taken_out or ".unwrap_model(" in model.text
+        bypassed = past and not model.wrapper and not outside
+        armed: bool | None = None
+        if wrapper in ("ddp", "fsdp", "fabric", "accelerate", "fsdp2"):
+            on = [state.flags.get(n, True) for n in networks if n in state.wrappers]
+            armed = all(f is not False for f in on) and not any(
+                n in state.silenced for n in networks
+            )
+        if batches:
+            latest = max(batches, key=lambda b: b.serial)
+            state.current = machine.ordinal(latest.when)
+            self._latest, self._latest_at = latest, machine.iteration()
+        thing = model.thing or t.Thing("model", model.text, "", node, False)
+        event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
+        machine.emit(event)
+        return event
+
+    def silent_forward(self, model: Object, node: p.Node) -> tuple[t.Forward, ...]:
+        """The forward inside a call that cannot be followed: it leaves no event, only the state of the sync flag."""
+        machine = self.machine
+        state = machine.state
+        wrapper = next((state.wrappers[n] for n in model.networks if n in state.wrappers), "")
+        if not wrapper:
+            return ()
+        armed = not any(n in state.silenced for n in model.networks) and all(
+            state.flags.get(n, True) is not False for n in model.networks
+        )
+        thing = model.thing or t.Thing("model", model.text, "", node, False)
+        return (t.Forward(*machine.stamp(node, model.text), thing, armed, False, wrapper),)
+
+    def part_of(
+        self,
+        model: Object,
+        value: Value,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        name: str,
+    ) -> Value:
+        """What a model's own method returns carries the model's gradient."""
+        everything = flat([*args, *kwargs.values()])
+        if not any(isinstance(a, Unknown) and a.batches for a in everything):
+            return value
+        return self.forward_like(model, value, everything, node)
+
+    def forward_like(
+        self, model: Object, value: Value, everything: list[Value], node: p.Node
+    ) -> Value:
+        state = self.machine.state
+        batches = frozenset[Batch]().union(
+            *(a.batches for a in everything if isinstance(a, Unknown))
+        )
+        forwards = () if state.no_grad else self.silent_forward(model, node)
+        return self.tinted(value, batches, None if state.no_grad else model.networks, forwards)
+
+    def tinted(
+        self,
+        value: Value,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Value:
+        """A result with what the call adds: data, networks (None: the graph is off), forwards."""
+        match value:
+            case tuple():
+                return tuple(self.tinted(v, batches, networks, forwards) for v in value)
+            case list():
+                return [self.tinted(v, batches, networks, forwards) for v in value]
+            case dict():
+                return {k: self.tinted(v, batches, networks, forwards) for k, v in value.items()}
+            case Unknown():
+                return self._tinted(value, batches, networks, forwards)
+            case _:
+                return value
+
+    def _tinted(
+        self,
+        value: Unknown,
+        batches: frozenset[Batch],
+        networks: frozenset[str] | None,
+        forwards: tuple[t.Forward, ...],
+    ) -> Unknown:
+        found = Unknown(
+            value.text,
+            value.batches | batches,
+            frozenset() if networks is None else value.networks | networks,
+            forwards + value.forwards,
+            None, value.loss, value.lost, value.reduction, value.varies, value.scaler, "", value.count,
+            None, value.origin, over=value.over, counted=value.counted, divisor=value.divisor, whole=value.whole,
+            left_out=value.left_out,
+        )  # fmt: skip
+        for name, child in value.attributes.items():
+            found.attributes[name] = self.tinted(child, batches, networks, forwards)
+        if value.terms is not None:
+            found.terms = tuple(
+                replace(
+                    x,
+                    atom=self._tinted(x.atom, batches, networks, forwards)
+                    if x.atom is not value
+                    else found,
+                )
+                for x in value.terms
+            )
+        return found
+
+    def backward(
+        self,
+        loss: Value,
+        via: str,
+        node: p.Node,
+        kwargs: dict[str, Value],
+        divided: int | None = 1,
+        subject: str = "",
+    ) -> None:
+        """A backward pass: every term of the loss leaves its gradient in its networks."""
+        machine = self.machine
+        state = machine.state
+        if isinstance(loss, list | tuple):
+            for part in loss:
+                self.backward(part, via, node, kwargs, divided, subject)
+            return
+        if not isinstance(loss, Unknown):
+            loss = Unknown("loss", loss=True, lost=isinstance(loss, Number))
+        if state.no_grad:
+            return
+        if not loss.tensor:
+            # Nothing is known of how it was made.
+            loss.lost = True
+        scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
+        index = len(state.events)
+        pieces: list[t.Contribution] = []
+        terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)
+        state.current = machine.ordinal(self._key(loss, terms))
+        silenced = bool(state.silenced)
+        event = t.Backward(
+            node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
+            bool(state.accumulating), self._retains(kwargs), loss.lost, divided,
+            scaler.thing if scaler is not None else None,
+            tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
+        )  # fmt: skip
+        summed = _summed_over_microbatches(terms)
+        for term in _minimised(terms):
+            pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
+        object.__setattr__(event, "contributions", tuple(pieces))
+        machine.emit(event)
+        self._gone.update(x.atom for x in terms)
+        for piece in pieces:
+            state.ledger.add(piece)
+
+    def is_gone(self, loss: Unknown) -> bool:
+        """True for a loss that went backward already: what is done to it changes no gradient any more."""
+        atoms = [x.atom for x in loss.linear if x.atom.networks]
+        return bool(atoms) and self._gone.issuperset(atoms)
+
+    def _retains(self, kwargs: dict[str, Value]) -> bool:
+        return kwargs.get("retain_graph") is True
+
+    def _key(self, loss: Unknown, terms: list[Term]) -> object:
+        batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
+        if batches:
+            return max(batches, key=lambda b: b.serial).when
+        here = self.machine.iteration()
+        # A loss that was lost on its way comes of the forward before it.
+        return (
+            self._latest.when if self._latest is not None and self._latest_at == here else (here, 1)
+        )
+
+    def _contributions(
+        self,
+        term: Term,
+        loss: Unknown,
+        event: t.Backward,
+        divided: int | None,
+        scaler: Object | None,
+        summed: bool,
+    ) -> Iterable[t.Contribution]:
+        state = self.machine.state
+        atom = term.atom
+        spans = _spans(atom)
+        microbatch = spans[0] if summed else event.microbatch
+        weight = term.factor
+        if atom.lost or loss.lost or divided is None:
+            weight = None
+        elif weight is not None and divided != 1:
+            weight = weight / divided
+        origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        reduction, varies = atom.reduction, atom.varies or loss.varies
+        own = own_counts(term) if reduction == "none" else ""
+        if own:
+            # Only a number goes backward: there was one row.
+            reduction, varies = "mean", varies or f"`{own}`"
+        for network in sorted(atom.networks) or ["?"]:
+            synced: bool | None = None
+            forward = atom.forwards[0] if atom.forwards else None
+            # An engine reduces by itself, whatever the module's own flags say.
+            if (
+                event.via not in ("engine", "accelerator")
+                and network in state.wrappers
+                and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2")
+            ):
+                forwards = [f for f in atom.forwards if f.armed is not None]
+                last = forwards[0] if forwards else None
+                synced = None if last is None else bool(last.armed) and not last.bypassed
+                if state.wrappers[network] == "fsdp2":
+                    synced = None
+                elif state.wrappers[network] == "fsdp" and last is not None:
+                    # It asks while it goes backward, wherever the forward was.
+                    synced = network not in state.silenced
+            wrapper = state.wrappers.get(network, "")
+            if event.via in ("accelerator", "fabric"):
+                wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
+            elif event.via == "engine" and wrapper != "deepspeed":
+                wrapper = ""
+            yield t.Contribution(
+                microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,
+                varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
+                loss.over or atom.over, atom.divisor, atom.origin,
+            )  # fmt: skip
+
+    def report(self, node: p.Call) -> bool:
+        """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
+        machine = self.machine
+        shown = list(numbers_shown(node))
+        plain = [expression for expression in shown if is_plain(expression)]
+        for expression in plain if machine.state.loops else ():
+            if machine.state.no_grad and not self._is_trained(expression):
+                continue
+            for value in flat([machine.eval(expression)]):
+                if isinstance(value, Unknown) and value.loss and value.batches and not value.lost:
+                    shares = tuple(
+                        t.Share(number, x.factor, x.symbols)
+                        for x in value.linear
+                        for number in self._numbers(x.atom)
+                    )
+                    machine.emit(t.Report(*machine.stamp(node, p.render(expression)), shares))
+        return len(plain) == len(shown)
+
+    def _numbers(self, atom: Unknown) -> set[int]:
+        """The micro-batches in a number that is shown: a total that a helper was given holds several."""
+        ordinals = self.machine.state.ordinals
+        if atom.networks or not atom.batches:
+            return {self.machine.newest(atom.batches)}
+        return {ordinals.get(b.when, 0) for b in atom.batches}
+
+    def _is_trained(self, expression: p.Expr) -> bool:
+        """True for a loss with a graph, which a block without one shows, and not for one that was worked out in it."""
+        while isinstance(expression, p.Call):
+            of = expression.positional(0)
+            func = expression.func
+            inner = func.base if isinstance(func, p.Attr) else of
+            if inner is None:
+                return False
+            expression = inner
+        value = self.machine.eval(expression)
+        return isinstance(value, Unknown) and bool(value.networks)
+
+
+def _written(node: p.Node, text: str) -> str:
+    """The loss of a backward call as the user wrote it; a part of it that is called a loss where the whole is long."""
+    shown: p.Expr | None = None
+    if isinstance(node, p.Call):
+        shown = node.positional(0) or node.keyword("loss")
+        if shown is None and isinstance(node.func, p.Attr):
+            shown = node.func.base
+            if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
+                shown = shown.positional(0) or shown
+    if shown is None:
+        return text
+    names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))
+    losses = (n for n in map(p.dotted, names) if "loss" in n.rpartition(".")[2].lower())
+    return next((x for x in (p.render(shown), *losses) if 0 < len(x) <= 40), text)
+
+
+def _spans(atom: Unknown) -> tuple[int, ...]:
+    return tuple(sorted({f.microbatch for f in atom.forwards}))
+
+
+def _minimised(terms: list[Term]) -> list[Term]:
+    """The same terms without the sign that all of them have where the code maximises: g is the gradient of that."""
+    turned = [replace(x, factor=-x.factor) for x in terms if x.factor is not None and x.factor < 0]
+    return turned if len(turned) == len(terms) else terms
+
+
+def _summed_over_microbatches(terms: list[Term]) -> bool:
+    """True for one loss of several micro-batches, added up before its backward."""
+    written = {(x.atom.text, id(x.atom.origin)) for x in terms}
+    spans = [_spans(x.atom) for x in terms]
+    return len(written) == 1 and len(set(spans)) > 1 and all(len(span) == 1 for span in spans)
+
+
+def _holds_loss(value: Value) -> bool:
+    return any(
+        isinstance(v, Unknown) and (v.loss or _holds_loss(list(v.attributes.values())))
+        for v in flat([value])
+    )
+
+
+def _merged(value: Value) -> Value:
+    """What a module's forward returns: the gradients of its parts are its own."""
+    match value:
+        case tuple():
+            return tuple(_merged(v) for v in value)
+        case list():
+            return [_merged(v) for v in value]
+        case dict():
+            return {k: _merged(v) for k, v in value.items()}
+        case Unknown():
+            for atom in {id(x.atom): x.atom for x in value.linear}.values():
+                atom.networks = frozenset()
+            value.networks = frozenset()
+            for name, child in value.attributes.items():
+                value.attributes[name] = _merged(child)
+            return value
+        case _:
+            return value

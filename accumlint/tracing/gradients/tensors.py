@@ -1,0 +1,594 @@
+"""Arithmetic on losses: linear combinations, reductions, token counts and running totals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.tracing import trace as t
+from accumlint.tracing.calls.numeric import word
+from accumlint.tracing.gradients.loss_counts import (
+    area,
+    both,
+    divisor,
+    is_cut_from,
+    is_masked,
+    is_own_sum,
+    left_out,
+    times,
+)
+from accumlint.tracing.trace import Divisor
+from accumlint.tracing.values import MOST, Batch, Counted, Number, Ranks, Term, Unknown, Value
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+
+_LONG = 100
+
+
+def derived(text: str, *sources: Value, node: p.Node | None = None) -> Unknown:
+    """A new value that depends on others: on their data, their networks and their forwards."""
+    batches: set[Batch] = set()
+    networks: set[str] = set()
+    forwards: dict[t.Forward, None] = {}
+    varies = ""
+    reduced: list[Unknown] = []
+    for source in flat(sources):
+        if isinstance(source, Unknown):
+            batches |= source.batches
+            if not source.parameters:
+                networks |= source.networks
+            forwards.update(dict.fromkeys(source.forwards))
+            varies = varies or source.varies
+            if source.over:
+                reduced.append(source)
+    found = Unknown(text, frozenset(batches), frozenset(networks), tuple(forwards), origin=node)
+    found.varies = varies
+    # Of how other ranks' values came into it, a loss asks only for what its gradient comes through.
+    found.over = next((s.over for s in reduced if s.networks or not networks), "")
+    return found
+
+
+def flat(values: Iterable[Value], depth: int = 3) -> list[Value]:
+    """The values inside lists, tuples and dicts, a few levels deep."""
+    found: list[Value] = []
+    for value in values:
+        if isinstance(value, list | tuple) and depth:
+            found += flat(value, depth - 1)
+        elif isinstance(value, dict) and depth:
+            found += flat(value.values(), depth - 1)
+        else:
+            found.append(value)
+        if len(found) > MOST:
+            break
+    return found
+
+
+def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node | None) -> Unknown:
+    """A linear combination, with what its sources carry."""
+    found = derived(text, *sources, node=node)
+    found.terms = terms
+    found.loss = any(s.loss for s in sources)
+    found.lost = any(s.lost for s in sources)
+    found.scaler = next((s.scaler for s in sources if s.scaler is not None), None)
+    found.reduction = sources[0].reduction if sources else "unknown"
+    return found
+
+
+def scaled(
+    value: Unknown, factor: Fraction | None, symbol: str, node: p.Node | None, ranks: int = 0
+) -> Unknown:
+    """`value` times a known factor (None: not followed) and an unknown one (`symbol`, "" for none).
+
+    `ranks` is the power of the number of ranks that the symbol stands for.
+    """
+    terms = tuple(
+        Term(
+            x.atom,
+            None if x.factor is None or factor is None else x.factor * factor,
+            (*x.symbols, symbol) if symbol else x.symbols,
+            x.ranks + ranks,
+        )
+        for x in value.linear
+    )
+    found = combined(value.text, terms, value, node=node)
+    found.total = value.total
+    found.count = value.count
+    found.counted = value.counted
+    return found
+
+
+def copied(value: Unknown, node: p.Node) -> Unknown:
+    """`value.clone()`: what is done to it in place leaves `value` as it is."""
+    found = scaled(value, Fraction(1), "", node)
+    found.rows, found.whole = value.rows, value.whole
+    return found
+
+
+def by_ranks(value: Unknown, ranks: Ranks, node: p.Node) -> Unknown:
+    """`value` times a multiple or a power of the number of ranks."""
+    return scaled(value, ranks.factor, ranks.symbol, node, ranks.power)
+
+
+def detached(value: Unknown) -> Unknown:
+    """The number without its graph: the same combination of the same losses."""
+    found = Unknown(value.text, value.batches, origin=value.origin)
+    if value.terms is not None:
+        found.terms = tuple(
+            replace(x, atom=found if x.atom is value else detached(x.atom)) for x in value.terms
+        )
+    found.loss = value.loss
+    found.varies = value.varies
+    found.total = value.total
+    found.count = value.count
+    found.reduction = value.reduction
+    found.over = value.over
+    found.counted = value.counted
+    found.whole = value.whole
+    factor = shared_factor(value)
+    if factor is not None and not value.loss:
+        found.terms = (replace(factor, atom=found),)
+    return found
+
+
+def shared_factor(value: Unknown) -> Term | None:
+    """The factor that all terms of a count have; None where it is 1, or differs."""
+    first = value.linear[0]
+    same = all(
+        (x.factor, x.symbols, x.ranks) == (first.factor, first.symbols, first.ranks)
+        for x in value.linear
+    )
+    plain = first.factor == 1 and not first.symbols
+    return first if same and not plain and value.counted is not None else None
+
+
+def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
+    """A sum over all elements, or, `over` other dimensions than the batch's, one for each row."""
+    dimensions = over if isinstance(over, list | tuple) else [over]
+    by_row = bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)
+    if by_row and value.networks and value.reduction in ("unknown", "none"):
+        # What follows decides how the loss is reduced.
+        return _unreduced(value)
+    found = reduced(value, "sum", node)
+    if not value.networks:
+        found.loss, found.count = False, True
+        of = value.counted.of if value.counted is not None else (value,)
+        kind = value.counted.kind if value.counted is not None else "some"
+        found.counted = Counted("each" if by_row else kind, of)
+    return found
+
+
+def _unreduced(value: Unknown) -> Unknown:
+    """A loss of which there is one number for each row still, whatever it is made of."""
+    terms = value.terms
+    if terms is not None:
+        terms = tuple(
+            replace(x, atom=replace(x.atom, reduction="none", attributes={}))
+            if x.atom.reduction == "unknown"
+            else x
+            for x in terms
+        )
+    return replace(value, reduction="none", terms=terms, attributes={})
+
+
+def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
+    """A mean over all elements, or, `over` dimensions behind rows and positions, one for each position."""
+    dimensions = over if isinstance(over, list | tuple) else [over]
+    of_features = bool(dimensions) and all(isinstance(d, int) and d >= 2 for d in dimensions)
+    if of_features and value.networks and value.reduction == "none":
+        return replace(value, attributes={})
+    return reduced(value, "mean", node)
+
+
+def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
+    """`value.mean()` or `value.sum()`: what that does to the loss's reduction."""
+    known = "none", "unknown"
+    picked = value.varies if value.varies.startswith(t.PICKED) else ""
+
+    def atom(old: Unknown) -> Unknown:
+        if old.reduction in known and (
+            old.reduction == "none" or reduction == "sum" or not old.loss
+        ):
+            return replace(old, reduction=reduction, loss=True, attributes={})
+        return old
+
+    def averaged(old: Term) -> Term:
+        fresh = atom(old.atom)
+        out = left_out(old) or ("" if picked else old.atom.varies)
+        if picked and reduction == "mean" and fresh is not old.atom:
+            # A mean over what was picked, of whatever that was made of.
+            fresh = replace(fresh, varies=picked)
+        if reduction == "mean" and _is_of_rows(old):
+            fresh = replace(fresh, varies="")
+        elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
+            # A mean over every element, those too that the loss or a mask makes 0.
+            fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
+        if reduction == "mean" and old.atom.reduction in known:
+            return replace(old, atom=fresh, symbols=_of_elements(old))
+        return replace(old, atom=fresh)
+
+    terms = tuple(averaged(x) for x in value.linear)
+    found = combined(value.text, terms, value, node=node)
+    found.loss = True
+    if reduction == "mean" and all(map(_is_of_rows, value.linear)):
+        found.varies = ""
+    found.reduction = terms[0].atom.reduction
+    if value.terms is None and value.reduction == "unknown" and not value.networks:
+        found.count = reduction == "sum"
+    found.total = value.total
+    if value.over == "gathered":
+        # The sum over what all ranks gave is their sum.
+        found.over = reduction
+    found.counted = value.counted
+    return found
+
+
+def own_counts(term: Term) -> str:
+    """What the rows of a term were divided by, each by a count of its own; "" where they were not."""
+    by_row = f"{t.ELEMENTS}1 / "
+    return next((s.removeprefix(by_row) for s in term.symbols if s.startswith(by_row)), "")
+
+
+def _is_of_rows(term: Term) -> bool:
+    """True where each row was divided by a count of its own, so that its elements count no more."""
+    return bool(own_counts(term))
+
+
+def _is_divided(term: Term) -> bool:
+    """True where something unknown divided already, which may be each row's own count."""
+    return any(symbol.startswith("/ ") for symbol in term.symbols)
+
+
+def _of_elements(term: Term) -> tuple[str, ...]:
+    """The unknown factors of a term of which the mean is taken now: they are weights of its elements."""
+    if term.ranks:
+        return term.symbols
+    return tuple(
+        f"{t.ELEMENTS}{s[2:]}" if s.startswith("* ") and names.is_elementwise(s[2:]) else s
+        for s in term.symbols
+    )
+
+
+class Tensors:
+    """The machine's arithmetic where at least one side is unknown."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        """`left op right` with an unknown side."""
+        found = self._linear(op, left, right, node)
+        counted = op == "%" and isinstance(left, Number)
+        if isinstance(found, Unknown) and (len(found.text) > _LONG or counted):
+            # Texts of sums would grow round by round, and no decision would ever be met again.
+            found.text = (
+                p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node)[:_LONG]
+            )
+        return found
+
+    def _linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        match op:
+            case "+" | "-":
+                return self._sum(op, left, right, node)
+            case "*":
+                if isinstance(left, Unknown) and not (
+                    isinstance(right, Unknown) and _gradient(right) and not _gradient(left)
+                ):
+                    return self._times(left, right, node)
+                return self._times(right, left, node)
+            case "/":
+                found = self._over(left, right, node)
+                if isinstance(found, Unknown) and found is not left and not _gradient(found):
+                    # The mean of a total is no total that runs on.
+                    found.total = ""
+                return found
+            case "//":
+                found = self._over(left, right, node)
+                if isinstance(found, Unknown):
+                    found.ranks = None
+                return found
+            case "@":
+                return derived(_shown(left, op, right), left, right, node=node)
+            case _:
+                return self._opaque(op, left, right, node)
+
+    def _opaque(self, op: str, left: Value, right: Value, node: p.Node) -> Unknown:
+        found = derived(_shown(left, op, right), left, right, node=node)
+        found.lost = any(isinstance(x, Unknown) and self.hides(x, True) for x in (left, right))
+        return found
+
+    def hides(self, value: Unknown, library: bool) -> bool:
+        """True when an operation on `value` may hide a factor that has to do with the window.
+
+        A function of torch cannot know the accumulation steps, so only a loss that was divided before matters there.
+        """
+        if value.lost:
+            return True
+        if not value.loss or not value.networks:
+            return False
+        steps = self.machine.scenario.steps
+        own = {Fraction(steps), Fraction(1, steps), Fraction(1, steps**2)}
+        return not library or any(x.factor is None or x.factor in own for x in value.linear)
+
+    def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
+        sign = Fraction(1 if op == "+" else -1)
+        if isinstance(left, Unknown) and isinstance(right, Unknown):
+            if len(left.linear) + len(right.linear) > MOST:
+                return derived(p.shown(node), left, right, node=node)
+            if not left.tensor and not right.tensor and not left.loss and not right.loss:
+                return Unknown(f"{left.text} {op} {right.text}")
+            terms = tuple(
+                replace(x, factor=None if x.factor is None else x.factor * sign)
+                for x in right.linear
+            )
+            # A constant beside a loss has no gradient; a count beside a count is a count.
+            found = combined(
+                f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node
+            )
+            found.total = left.total or right.total
+            if (
+                not found.total
+                and left.count
+                and left.batches
+                and not left.batches <= right.batches
+            ):
+                found.total = found.text
+            found.count = left.count and right.count
+            found.counted = both(left.counted, right.counted) if op == "+" else None
+            return found
+        known, other = (left, right) if isinstance(left, Unknown) else (right, left)
+        if not isinstance(known, Unknown) or not isinstance(other, Number):
+            return derived(_shown(left, op, right), left, right, node=node)
+        if not known.tensor and not known.loss:
+            return Unknown(_shown(left, op, right), count=known.count)
+        if isinstance(right, Unknown) and op == "-":
+            return scaled(known, Fraction(-1), "", node)
+        found = scaled(known, Fraction(1), "", node)
+        if other and found.counted is not None:
+            # One more or one less for each row: somebody has thought of what is counted.
+            found.counted = replace(found.counted, of=())
+        return found
+
+    def _times(self, value: Value, by: Value, node: p.Node) -> Value:
+        if not isinstance(value, Unknown):
+            return derived(_shown(value, "*", by), value, by, node=node)
+        if isinstance(by, Number):
+            if not value.tensor and not value.loss:
+                return Unknown(f"{value.text} * {by}", ranks=_multiple(value.ranks, by))
+            return scaled(value, _fraction(by), "", node)
+        if not isinstance(by, Unknown):
+            return derived(_shown(value, "*", by), value, by, node=node)
+        if not value.tensor and not value.loss and not by.tensor:
+            return Unknown(f"{value.text} * {by.text}")
+        if _gradient(value) and _gradient(by):
+            return self._opaque("*", value, by, node)
+        if by.ranks is not None:
+            return by_ranks(value, by.ranks, node)
+        if value.ranks is not None and by.tensor:
+            return by_ranks(by, value.ranks, node)
+        found = scaled(value, Fraction(1), f"* {by.text}", node)
+        found.batches = value.batches | by.batches
+        if by.batches and "mask" in by.text:
+            found.varies = f"`{by.text}`"
+        found.counted = area(value.counted, by.counted)
+        found.weighs = by.weighs
+        return found
+
+    def _over(self, value: Value, by: Value, node: p.Node) -> Value:
+        if not isinstance(value, Unknown):
+            if isinstance(by, Unknown) and by.ranks is not None and isinstance(value, Number):
+                return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
+            if isinstance(by, Unknown) and by.scaler is not None:
+                return derived(_shown(value, "/", by), by, node=node)
+            found = derived(_shown(value, "/", by), value, by, node=node)
+            found.per = by if isinstance(by, Unknown) and by.total else None
+            return found
+        if value.total and not _gradient(value):
+            self.read(value, False, node)
+        if isinstance(by, Number):
+            factor = _fraction(by)
+            if not value.tensor and not value.loss:
+                one = 1 / factor if factor else 0
+                return Unknown(f"{value.text} / {by}", ranks=_multiple(value.ranks, one))
+            return scaled(value, Fraction(1) / factor if factor else None, "", node)
+        if not isinstance(by, Unknown):
+            return derived(_shown(value, "/", by), value, by, node=node)
+        if not _gradient(value) and is_own_sum(value, by):
+            # Weights that make a mean of the sum of what they are multiplied by.
+            count = replace(by, text=p.render(node.right)) if isinstance(node, p.Binary) else by
+            return replace(value, weighs=count, attributes={})
+        if not value.tensor and not value.loss and not by.tensor:
+            return Unknown(f"{value.text} / {by.text}")
+        if by.ranks is not None and (share := _share(1, by.ranks)) is not None:
+            return by_ranks(value, share, node)
+        if by.batches and not _gradient(by):
+            own = by.counted.kind == "each" if by.counted is not None else not by.count
+            if own and _is_unreduced(value):
+                # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
+                return scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
+            return self.normalised(value, by, node)
+        if by.batches:
+            return self._opaque("/", value, by, node)
+        if is_masked(value, by):
+            return self.normalised(value, by, node)
+        if is_cut_from(value, by):
+            return self.normalised(value, by, node, of_window=True)
+        return scaled(value, Fraction(1), f"/ {by.text}", node)
+
+    def normalised(
+        self, value: Unknown, by: Unknown, node: p.Node, of_window: bool = False
+    ) -> Unknown:
+        """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
+        if by.total:
+            # A total by a total of as many micro-batches is their average, shown when all is over.
+            shown = bool(value.total) and value.batches >= by.batches
+            self.read(by, bool(value.networks or value.parameters) and not shown, node)
+        whole = _roots(by.batches)
+        own = _roots(value.batches)
+        wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
+        window = (
+            of_window
+            or bool(by.total)
+            or (own and len(whole) > len(own))
+            or (wider and whole <= own and own)
+        )
+        reduction = "window" if window else "mean"
+        masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
+        terms = tuple(
+            Term(
+                replace(
+                    x.atom,
+                    reduction=reduction,
+                    loss=True,
+                    varies=x.atom.varies or f"`{by.text}`",
+                    divisor=divisor(x, value, by, node),
+                    attributes={},
+                )
+                if reduction == "window" or x.atom.reduction != "mean"
+                else x.atom,
+                x.factor,
+                tuple(
+                    s
+                    for s in (x.symbols if x.atom.reduction == "mean" else _of_elements(x))
+                    if "mask" not in s and f"* {s[2:]}" not in masks and s != t.OVER_RANKS
+                ),
+                x.ranks,
+            )
+            for x in value.linear
+        )
+        found = combined(value.text, terms, value, node=node)
+        found.loss = True
+        found.reduction = reduction
+        found = self._undone(found, by, node)
+        found.per = by if by.total and not value.tensor else None
+        return found
+
+    def _undone(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+        """`value` without the factor that all of the count that divided it has."""
+        factor = shared_factor(by)
+        if factor is None:
+            return scaled(value, 1 / times(by), "", node) if times(by) != 1 else value
+        inverse = 1 / factor.factor if factor.factor else None
+        if len(factor.symbols) == abs(factor.ranks) == 1:
+            name = factor.symbols[0][2:]
+            power = Ranks(name, power=-factor.ranks)
+            return scaled(value, inverse, power.symbol, node, power.power)
+        return scaled(value, inverse, "/ …" if factor.symbols else "", node)
+
+    def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
+        """A running total is used."""
+        machine = self.machine
+        added = tuple(
+            sorted(
+                machine.state.ordinals[b.when]
+                for b in value.batches
+                if b.when in machine.state.ordinals
+            )
+        )
+        machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
+
+    def loss_of(
+        self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node
+    ) -> Unknown:
+        """A new loss made by a loss function."""
+        found = derived(text, *sources, node=node)
+        found.loss = True
+        found.reduction = reduction
+        found.varies = varies or found.varies
+        spans = "position" in p.shown(node)
+        if spans or any(isinstance(s, Unknown) and s.rows for s in sources):
+            # One label for each row: the mean is over rows, and these are as many in every micro-batch.
+            found.varies = ""
+        found.whole = next(
+            (s.whole for s in sources[1:] if isinstance(s, Unknown) and s.whole), None
+        )
+        return found
+
+    def _ends_by_size(self) -> bool:
+        """True where a guard ends windows, and not only those of which a count of micro-batches says so too."""
+        guards = self.machine.guards
+        match guards.deciding:
+            case p.If(test=p.Bool(op="and") as both):
+                counted = any(isinstance(n, p.Binary) and n.op == "%" for n in p.walk_expr(both))
+            case _:
+                counted = False
+        return not counted and guards.ends_windows()
+
+    def threshold(self, op: str, left: Value, right: Value) -> bool | None:
+        """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
+        if not isinstance(left, Unknown) or _gradient(left) or left.loss:
+            return None
+        if not left.total and not (left.count and left.batches and self._ends_by_size()):
+            return None
+        if isinstance(right, Unknown) and right.tensor:
+            return None
+        size = len(left.batches)
+        if isinstance(right, Number) and right <= 1:
+            # Is there anything left?
+            return {
+                ">": size > right,
+                ">=": size >= right,
+                "<": size < right,
+                "<=": size <= right,
+            }.get(op)
+        self.machine.state.asked = True
+        match op:
+            case ">=":
+                return size >= state_steps(self.machine)
+            case ">":
+                return size >= state_steps(self.machine)
+            case "<" | "<=":
+                return size < state_steps(self.machine)
+            case _:
+                return None
+
+
+def _is_unreduced(value: Unknown) -> bool:
+    return all(x.atom.reduction == "none" for x in value.linear)
+
+
+def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
+    factor = _fraction(by)
+    return None if ranks is None or factor is None else replace(ranks, factor=ranks.factor * factor)
+
+
+def _share(number: Number, ranks: Ranks) -> Ranks | None:
+    """A number divided by a multiple of the number of ranks."""
+    over = _fraction(number)
+    if over is None or not ranks.factor:
+        return None
+    return Ranks(ranks.name, over / ranks.factor, -ranks.power)
+
+
+def state_steps(machine: Machine) -> int:
+    """The accumulation steps that this run assumes."""
+    return machine.scenario.steps
+
+
+def _gradient(value: Unknown) -> bool:
+    return bool(value.networks) and not value.parameters
+
+
+def _roots(batches: frozenset[Batch]) -> frozenset[Batch]:
+    found: set[Batch] = set()
+    for batch in batches:
+        while batch.parent is not None:
+            batch = batch.parent
+        found.add(batch)
+    return frozenset(found)
+
+
+def _fraction(number: int | float | Fraction) -> Fraction | None:
+    try:
+        return Fraction(number)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _shown(left: Value, op: str, right: Value) -> str:
+    return f"{word(left)} {op} {word(right)}"

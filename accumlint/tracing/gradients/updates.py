@@ -1,0 +1,426 @@
+"""What happens to a gradient after its backward: unscaled, rescaled, clipped, applied, cleared, scheduled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import ir as p
+from accumlint.reading.program import Program
+from accumlint.tracing import trace as t
+from accumlint.tracing.calls.numeric import word
+from accumlint.tracing.gradients.tensors import scaled
+from accumlint.tracing.values import (
+    Bound,
+    Closure,
+    Number,
+    Object,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+
+# `grad * trainable_mask`, and not `grad / mask.sum()`.
+_PICKS = re.compile(r"^(?!.*(sum|count|num|len|/)).*mask", re.IGNORECASE)
+# `max_norm * scaler.get_scale()`, either way round.
+_TIMES_SCALE = re.compile(r"\* [\w.]+\.get_scale\(\)$|^[\w.]+\.get_scale\(\) \*")
+
+
+class Updating:
+    """Turns what optimizers, scalers and schedulers are asked to do into events."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def optimizer_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        match name:
+            case "step" | "step_and_update_lr" | "optimizer_step":
+                given = [*args, *kwargs.values()]
+                scaler = next(
+                    (a for a in given if isinstance(a, Object) and a.role == "scaler"), None
+                )
+                closure = args[0] if args else kwargs.get("closure")
+                if scaler is not None:
+                    # The scaler that it is given steps what it holds.
+                    closure = None
+                if closure is not None and not isinstance(closure, Unknown | Number):
+                    state = self.machine.state
+                    state.closures += 1
+                    self.machine.calling.apply(closure, [], {}, node)
+                    state.closures -= 1
+                if self.machine.engines.gate(base):
+                    by = scaler if scaler is not None and scaler.enabled else None
+                    self.step(base, node, by, gated=self.machine.engines.gated(base))
+                return True, None
+            case _ if names.is_clearing(name):
+                if self.machine.engines.gate(base):
+                    self.clear(base, node)
+                return True, None
+            case "backward":
+                self.machine.losses.backward(
+                    args[0] if args else None, "engine", node, kwargs, divided=1, subject=base.text
+                )
+                return True, None
+            case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
+                self.clip([base], "engine", node, base.text)
+                return True, Unknown("norm")
+            case "multiply_grads" | "scale_grads":
+                self.rescaled(base, "…", False, node)
+                return True, None
+            case (
+                "state_dict"
+                | "load_state_dict"
+                | "add_param_group"
+                | "train"
+                | "eval"
+                | "consolidate_state_dict"
+                | "get_lr"
+            ):
+                return True, Unknown(f"{base.text}.{name}()")
+            case _:
+                return False, None
+
+    def scaler_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        machine = self.machine
+        state = machine.state
+        thing = self.machine.things.thing(base)
+        # PyTorch names the parameter, and some pass it by its name.
+        args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
+        given = node.positional(0) if isinstance(node, p.Call) else None
+        if args and args[0] is None and given is not None:
+            args = [machine.members.used(given), *args[1:]]
+        optimizer = next((o for a in args for o in _optimizers_in(a)), None)
+        match name:
+            case "scale":
+                value = args[0] if args else None
+                if isinstance(value, list | tuple):
+                    value = next((v for v in value if isinstance(v, Unknown)), None)
+                if not isinstance(value, Unknown):
+                    return True, value
+                found = scaled(value, Fraction(1), "", node)
+                found.scaler = base
+                return True, found
+            case "unscale_":
+                pending = (
+                    state.ledger.pending_of(optimizer) if optimizer else state.ledger.pending()
+                )
+                if base.enabled:
+                    machine.emit(
+                        t.Unscale(
+                            *machine.stamp(node, base.text),
+                            thing,
+                            optimizer.thing if optimizer else None,
+                            pending,
+                        )
+                    )
+                state.ledger.unscale(optimizer)
+                return True, None
+            case "step":
+                target = optimizer
+                if target is None and args:
+                    shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
+                    target = self.machine.things.symbol("optimizer", shown, node)
+                if target is not None and self.machine.engines.gate(target):
+                    self.step(target, node, base if base.enabled else None, gated=False)
+                return True, None
+            case "update":
+                if base.enabled:
+                    machine.emit(t.Update(*machine.stamp(node, base.text), thing))
+                return True, None
+            case "get_scale":
+                scale = (base, len(state.events))
+                return True, Unknown(f"{base.text}.get_scale()", scale=scale)
+            case "state_dict" | "load_state_dict" | "is_enabled":
+                return True, Unknown(f"{base.text}.{name}()")
+            case _:
+                return False, None
+
+    def native_scaler(
+        self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Value:
+        """timm's `loss_scaler(loss, optimizer, clip_grad=…, update_grad=…)`: backward, and at the boundary the rest."""
+        loss = args[0]
+        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+        if isinstance(loss, Unknown):
+            loss = scaled(loss, Fraction(1), "", node)
+            loss.scaler = scaler
+        self.machine.losses.backward(loss, "scaler", node, kwargs, subject=scaler.text)
+        update = kwargs.get("update_grad", kwargs.get("need_update", True))
+        known = self.machine.guards.known_truth(update)
+        if known is False or not isinstance(optimizer, Object):
+            return Unknown("norm")
+        thing = self.machine.things.thing(scaler)
+        state = self.machine.state
+        pending = state.ledger.pending_of(optimizer)
+        self.machine.emit(
+            t.Unscale(*self.machine.stamp(node, scaler.text), thing, optimizer.thing, pending)
+        )
+        state.ledger.unscale(optimizer)
+        if kwargs.get("clip_grad") is not None:
+            self.machine.emit(
+                t.Clip(
+                    *self.machine.stamp(node, scaler.text),
+                    state.ledger.pending_of(optimizer),
+                    False,
+                    "torch",
+                )
+            )
+        self.step(optimizer, node, scaler, gated=False)
+        self.machine.emit(t.Update(*self.machine.stamp(node, scaler.text), thing))
+        return Unknown("norm")
+
+    def scheduler_method(
+        self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[bool, Value]:
+        if name in ("step", "step_update", "step_batch"):
+            machine = self.machine
+            gated = base.prepared or (
+                bool(machine.state.accumulating) and not self.machine.engines.unprepared(base)
+            )
+            accelerator = self.machine.engines.in_force()
+            if accelerator is not None and accelerator.free_schedulers:
+                gated = False
+            if gated and accelerator is not None and not accelerator.sync:
+                return True, None
+            # A framework calls a function for every micro-batch.
+            outside = not any(
+                isinstance(loop.node, p.Function)
+                or (
+                    loop.node in machine.relevance.backwards
+                    and not machine.rounds.holds_loop(loop.node)
+                )
+                for loop in machine.state.loops
+            )
+            machine.emit(
+                t.Schedule(
+                    *machine.stamp(node, base.text),
+                    self.machine.things.thing(base),
+                    gated,
+                    outside
+                    or bool(
+                        args
+                        and base.role == "scheduler"
+                        and name == "step"
+                        and isinstance(args[0], Unknown)
+                        and args[0].tensor
+                    ),
+                    bool(args or kwargs),
+                )
+            )
+            return True, None
+        if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
+            return True, Unknown(f"{base.text}.{name}()")
+        return False, None
+
+    def step(self, optimizer: Object, node: p.Node, scaler: Object | None, gated: bool) -> None:
+        machine = self.machine
+        ledger = machine.state.ledger
+        ledger.know(optimizer)
+        optimizer.used = True
+        # One whose networks never got a gradient goes by other names: what it applies is a guess.
+        owned = bool(optimizer.networks & ledger.met)
+        scaled_now = any(h.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by)
+        if scaler is not None:
+            # The scaler's step unscales what nobody has unscaled.
+            ledger.unscale(optimizer)
+        applied = ledger.apply(optimizer)
+        machine.emit(
+            t.Step(
+                *machine.stamp(node, _called(optimizer, node)), machine.things.thing(optimizer), applied,
+                self.machine.things.thing(scaler) if scaler is not None else None,
+                scaled_now and scaler is None, owned, gated,
+            )
+        )  # fmt: skip
+
+    def clear(self, optimizer: Object, node: p.Node) -> None:
+        machine = self.machine
+        machine.state.ledger.know(optimizer)
+        optimizer.used = True
+        wiped, applied = machine.state.ledger.clear(optimizer)
+        if machine.state.closures:
+            # A closure clears what its optimizer is about to work out anew.
+            return
+        machine.emit(
+            t.Clear(
+                *machine.stamp(node, _called(optimizer, node)),
+                self.machine.things.thing(optimizer),
+                wiped,
+                applied,
+            )
+        )
+
+    def wipe(self, model: Object, node: p.Node) -> None:
+        machine = self.machine
+        wiped, applied = machine.state.ledger.wipe(model.networks)
+        machine.emit(t.Clear(*machine.stamp(node, model.text), None, wiped, applied))
+
+    def clear_parameters(self, receiver: Value, node: p.Node) -> None:
+        machine = self.machine
+        if _of_some_parameters(machine.program, node):
+            return
+        networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
+        wiped, applied = machine.state.ledger.wipe(networks, with_owners=True)
+        text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
+        machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
+
+    def cleared_by_name(self, given: Iterable[Value], node: p.Node) -> None:
+        """`zero_grad(parameters)`: a function clears what it is given, or everything."""
+        things = [x for x in given if isinstance(x, Unknown | Object)]
+        optimizers = [x for x in things if isinstance(x, Object) and x.role == "optimizer"]
+        for optimizer in optimizers:
+            self.clear(optimizer, node)
+        for other in [x for x in things if x not in optimizers]:
+            self.clear_parameters(other, node)
+        if not things:
+            self.clear_parameters(None, node)
+
+    def rescaled(
+        self,
+        receiver: Value,
+        by: str,
+        reduced: bool,
+        node: p.Node,
+        factor: Fraction | None = None,
+        ranks: int = 0,
+    ) -> None:
+        machine = self.machine
+        if not reduced and _PICKS.search(by):
+            # Which elements of a gradient are kept changes nothing between the micro-batches.
+            return
+        networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
+        pending = machine.state.ledger.pending(networks)
+        text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
+        machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced, factor, ranks))
+
+    def multiplied(self, receiver: Value, op: str, by: Value, node: p.Node) -> None:
+        """Gradients times (or divided by) a value."""
+        if isinstance(by, Unknown) and by.per is not None and op == "*":
+            self.machine.tensors.read(by.per, True, node)
+        factor, ranks = None, 0
+        if isinstance(by, Number) and by:
+            factor = Fraction(by)
+        elif isinstance(by, Unknown) and by.ranks is not None:
+            factor, ranks = by.ranks.factor, by.ranks.power
+        if op == "/" and factor is not None:
+            factor, ranks = 1 / factor if factor else None, -ranks
+        self.rescaled(receiver, word(by), False, node, factor, ranks)
+
+    def replaced(self, receiver: Value, value: Value, node: p.Node) -> None:
+        """`p.grad = …`: a multiple of what it was, or something else."""
+        old = f"{receiver.text}.grad" if isinstance(receiver, Unknown | Object) else ""
+        terms = value.linear if isinstance(value, Unknown) else ()
+        if (
+            len(terms) == 1
+            and terms[0].atom.text == old
+            and len(terms[0].symbols) == abs(terms[0].ranks)
+        ):
+            self.rescaled(receiver, word(value), False, node, terms[0].factor, terms[0].ranks)
+        else:
+            self.rescaled(receiver, word(value), False, node)
+
+    def parameter_method(self, base: Unknown, name: str, args: list[Value], node: p.Node) -> Value:
+        """In-place arithmetic on a gradient."""
+        if name in ("zero_", "fill_"):
+            self.clear_parameters(base, node)
+        elif name == "norm" and ".grad" in base.text:
+            self.norm([base], node, base.text)
+        elif name in ("mul_", "div_", "copy_", "add_", "nan_to_num_"):
+            if "grad" in base.text and name != "nan_to_num_":
+                self.rescaled(base, "…", False, node)
+        return base
+
+    def norm(self, targets: Iterable[Value], node: p.Node, subject: str) -> None:
+        """The size of some networks' gradients is measured (of all, where none is known)."""
+        machine = self.machine
+        networks: set[str] = set()
+        for target in targets:
+            if isinstance(target, Unknown | Object):
+                networks |= target.networks
+        held = machine.state.ledger.seen(frozenset(networks))
+        machine.emit(t.Norm(*machine.stamp(node, subject), held))
+
+    def clip(self, targets: Iterable[Value], via: str, node: p.Node, subject: str) -> None:
+        machine = self.machine
+        ledger = machine.state.ledger
+        networks: set[str] = set()
+        bound_scaled = False
+        for target in targets:
+            if isinstance(target, Unknown | Object):
+                networks |= target.networks
+            # A bound that is multiplied by the scale meets gradients that are multiplied by it.
+            bound_scaled |= isinstance(target, Unknown) and _is_times_scale(target)
+        lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
+        pending = ledger.pending(frozenset(networks))
+        scaled_now = any(h.scaled for h in lying) and not bound_scaled
+        if via == "accelerator" and scaled_now:
+            ledger.unscale(None)
+            scaled_now = False
+        machine.emit(
+            t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, frozenset(networks))
+        )
+
+    def average(self, text: str, method: Value, base: Value, node: p.Node) -> bool:
+        """A running average of weights is updated; False where the call itself may decide not to."""
+        function = method.closure if isinstance(method, Bound) else method
+        if isinstance(function, Closure) and _may_skip(function.function):
+            return False
+        if self.machine.state.loops:
+            kind = base.thing.kind if isinstance(base, Object) and base.thing is not None else ""
+            self.machine.emit(
+                t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
+            )
+        return True
+
+
+def _called(optimizer: Object, node: p.Node) -> str:
+    """What an optimizer goes by where something is done with it; Lightning hands it out by a call of its own."""
+    if optimizer.text.endswith(".optimizers()") and isinstance(node, p.Call):
+        by = p.dotted(node.func.base) if isinstance(node.func, p.Attr) else ""
+        return by or optimizer.text
+    return optimizer.text
+
+
+def _optimizers_in(value: Value) -> Iterable[Object]:
+    """An optimizer, or the one that an object of the project's steps for it."""
+    if not isinstance(value, Object):
+        return ()
+    if value.role == "optimizer":
+        return (value,)
+    held = [v for v in value.attributes.values() if isinstance(v, Object) and v.role == "optimizer"]
+    return held if len(held) == 1 else ()
+
+
+def _of_some_parameters(program: Program, node: p.Node) -> bool:
+    """True where a loop over all parameters clears those alone that a test on their names picks."""
+    tests: list[str] = []
+    for outer in program.above(node):
+        if isinstance(outer, p.If):
+            tests.append(p.render(outer.test))
+        elif isinstance(outer, p.For):
+            named = "named_parameters" in p.render(outer.iterable)
+            return named and any("grad" not in test for test in tests)
+    return False
+
+
+def _is_times_scale(bound: Unknown) -> bool:
+    """True for a scaler's scale, or something times it."""
+    return bound.scale is not None or bool(_TIMES_SCALE.search(bound.text))
+
+
+def _may_skip(function: p.Function) -> bool:
+    """True when a function counts its calls, or returns early from some."""
+    tests = [n for n in p.walk(function.body) if isinstance(n, p.If)]
+    counted = (x for n in tests for x in p.walk_expr(n.test) if isinstance(x, p.Binary))
+    return any(x.op == "%" for x in counted) or any(
+        isinstance(s, p.Return) for n in tests for s in n.body
+    )

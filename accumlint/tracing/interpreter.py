@@ -1,0 +1,574 @@
+"""Executes a program abstractly: its statements and loops.
+
+What expressions, names and calls mean lies in modules of their own, which reach each other through the machine.
+Statements outside the slice are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from accumlint.reading import ir as p
+from accumlint.reading import names
+from accumlint.reading.gradient_slice import Relevance
+from accumlint.reading.program import Program
+from accumlint.reading.usage import clears
+from accumlint.tracing import trace as t
+from accumlint.tracing.attributes import Members
+from accumlint.tracing.calls.cross_file import Borders, Elsewhere
+from accumlint.tracing.calls.dispatch import Calling
+from accumlint.tracing.calls.functions import Invoking
+from accumlint.tracing.calls.opaque import Unfollowed
+from accumlint.tracing.control.exits import Leave, PythonError
+from accumlint.tracing.control.guards import Guards
+from accumlint.tracing.control.iteration import Iterating
+from accumlint.tracing.control.trip_counts import Rounds
+from accumlint.tracing.expressions import Expressions
+from accumlint.tracing.gradients.engines import Engines
+from accumlint.tracing.gradients.losses import Losses
+from accumlint.tracing.gradients.sync_contexts import Syncing
+from accumlint.tracing.gradients.tensors import Tensors
+from accumlint.tracing.gradients.updates import Updating
+from accumlint.tracing.name_resolution import Naming
+from accumlint.tracing.objects import Things
+from accumlint.tracing.state import MAX_NODES, Loop, Scenario, State
+from accumlint.tracing.values import (
+    MOST,
+    Batch,
+    ClassValue,
+    Closure,
+    Frame,
+    Home,
+    Stream,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+
+class Machine:
+    """One run of one program on one path."""
+
+    def __init__(
+        self,
+        program: Program,
+        relevance: Relevance,
+        scenario: Scenario,
+        chosen: dict[str, str],
+        until: float,
+        borders: Borders,
+    ) -> None:
+        self.program = program
+        self.relevance = relevance
+        self.scenario = scenario
+        self.chosen = chosen
+        self.until = until
+        self.state = State()
+        self.main = Home(program.source, Frame({}), relevance, None)
+        self.frame = self.main.frame
+        self.ceiling = MAX_NODES
+        self.symbols: dict[str, Value] = {}
+        self.entered: set[p.Function] = set()
+        self.captured: dict[p.Function, Closure] = {}
+        self.returned: Value = None
+        self._spoken: bool | None = None
+        # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
+        self.handlers: list[str] = []
+        self._statements: dict[type, Callable[[p.Node], str | None]] = {
+            p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
+            p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
+            p.Raise: self._raise, p.Delete: self._delete, p.Scope: self._scope, p.Import: self._import,
+            p.Function: self._function, p.Class: self._class,
+        }  # fmt: skip
+        # Python's side of the language …
+        self.expressions = Expressions(self)
+        self.eval = self.expressions.eval
+        self.guards = Guards(self, borders.weighing)
+        self.iterating = Iterating(self)
+        self.rounds = Rounds(self)
+        self.naming = Naming(self)
+        self.members = Members(self)
+        self.calling = Calling(self)
+        self.unfollowed = Unfollowed(self)
+        self.invoking = Invoking(self)
+        self.elsewhere = Elsewhere(self, borders)
+        # … and training's.
+        self.tensors = Tensors(self)
+        self.losses = Losses(self)
+        self.updating = Updating(self)
+        self.engines = Engines(self)
+        self.syncing = Syncing(self)
+        self.things = Things(self)
+
+    @property
+    def home(self) -> Home:
+        """The file whose code is being executed."""
+        return self.frame.home or self.main
+
+    @property
+    def ignores(self) -> bool:
+        """True where some labels are -100, which losses leave out: in this file, or where its data comes from."""
+        return self.relevance.ignores or self.program.data_ignores
+
+    # Places in time
+
+    def emit(self, event: t.Event) -> None:
+        if self.elsewhere.hears(event):
+            self.elsewhere.lead(event.node)
+            self.state.events.append(event)
+
+    def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
+        """The fields that every event begins with."""
+        return (node, len(self.state.events), self.state.current, self.state.epoch, subject)
+
+    def iteration(self) -> tuple[object, ...]:
+        """What tells this pass through the innermost loops from any other."""
+        return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
+
+    def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
+        """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two.
+
+        What a model takes of its input is a part of that, and no micro-batch of its own.
+        """
+        state = self.state
+        if state.inside and parent is not None:
+            return parent
+        state.serial += 1
+        here = (self.iteration(), source)
+        state.fetched[here] = number = state.fetched.get(here, 0) + 1
+        return Batch(state.serial, parent, (here[0], number))
+
+    def passed(self) -> int:
+        """How many passes over the data are over."""
+        return self.state.epoch - any(loop.loader for loop in self.state.loops)
+
+    def speaks_of_steps(self) -> bool:
+        """True when the program names the accumulation steps anywhere, or asks whether they are over."""
+        if self._spoken is None:
+            self._spoken = any(
+                names.is_steps(written) or "gradient_accumulation" in written
+                for node in self.program.nodes
+                for written in _written(node)
+            )
+        return self._spoken
+
+    def ordinal(self, key: object) -> int:
+        """The number of a micro-batch, given when it is first met."""
+        return self.state.ordinals.setdefault(key, len(self.state.ordinals) + 1)
+
+    def newest(self, batches: frozenset[Batch]) -> int:
+        """The number of the micro-batch that some data belongs to, 0 where it has none yet."""
+        latest = max(batches, key=lambda b: b.serial, default=None)
+        return self.state.ordinals.get(latest.when, 0) if latest is not None else 0
+
+    # Statements
+
+    def block(self, statements: tuple[p.Stmt, ...]) -> str | None:
+        kept = self.relevance.kept
+        for statement in statements:
+            if statement not in kept and not isinstance(
+                statement, p.Import | p.Function | p.Class | p.Scope
+            ):
+                continue
+            signal = self._statements[type(statement)](statement)
+            if signal is not None:
+                return signal
+        return None
+
+    def _assign(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Assign)
+        value = self.eval(node.value)
+        for target in node.targets:
+            self.bind(target, value, node)
+        return None
+
+    def bind(self, target: p.Expr, value: Value, node: p.Node) -> None:
+        match target:
+            case p.Name(id=name):
+                self.store(name, self.naming.named(name, name, value, node))
+                self.naming.assigned(target, value, node)
+            case p.Attr(base=base, name=name):
+                receiver = self.eval(base)
+                value = self.naming.named(name, p.dotted(target), value, node)
+                self.members.set_attribute(receiver, name, value, node, p.dotted(target))
+                self.naming.assigned(target, value, node)
+            case p.Item(base=base, index=index):
+                holder = self.eval(base)
+                self.naming.put(base, holder, value, node)
+                self.members.set_item(holder, self.eval(index), value)
+            case p.Sequence(items=items):
+                for item, part in zip(
+                    items, self.members.unpacked(value, items, node), strict=True
+                ):
+                    self.bind(item.value if isinstance(item, p.Star) else item, part, node)
+            case p.Star(value=inner):
+                self.bind(inner, value, node)
+            case _:
+                pass
+
+    def store(self, name: str, value: Value) -> None:
+        frame = self.frame
+        if name in frame.globals_:
+            self.home.frame.names[name] = value
+        elif name in frame.nonlocals:
+            outer = frame.outer
+            while outer is not None and name not in outer.names:
+                outer = outer.outer
+            (outer or frame).names[name] = value
+        else:
+            frame.names[name] = value
+
+    def _augment(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Augment)
+        old = self.eval(node.target)
+        value = self.eval(node.value)
+        target = p.dotted(node.target)
+        if isinstance(old, list) and node.op == "+":
+            if isinstance(value, list | tuple):
+                old.extend(value[:MOST])
+            return None
+        new = self.expressions.arithmetic(node.op, old, value, node)
+        if node.op in ("+", "-") and isinstance(new, Unknown):
+            new = self.naming.added(target, old, value, new, node)
+        self.naming.gradient_changed(node.target, old, node.op, value, node)
+        if isinstance(old, Unknown) and old.networks and not old.parameters:
+            # It works in place: what other names have of the same tensor changes, too.
+            same = [n for n, other in self.frame.names.items() if other is old]
+            self.frame.names.update(dict.fromkeys(same, new))
+        self.bind(node.target, new, node)
+        return None
+
+    def _do(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Do)
+        self.eval(node.value)
+        return None
+
+    def _if(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.If)
+        self.guards.goal = self.guards.goal_of(node)
+        self.guards.deciding = node
+        self.guards.supposed = False
+        value = self.eval(node.test)
+        self.guards.goal = self.guards.deciding = None
+        worked_out = not self.guards.supposed
+        if value is False and _sets_steps(node.body) and not self.guards.ends_windows(node):
+            # Whether anything is accumulated hangs on sizes that are only an example here.
+            value = Unknown(p.render(node.test))
+        if value and (missing := self.guards.missing(node)):
+            # Nobody knows what the data leaves in it, and without anything nothing is trained.
+            self.store(missing, Unknown(missing))
+            value = False
+        taken = self.guards.truth(value, node.test, node)
+        self.guards.leads_away(value, node, taken=taken)
+        if self.guards.ends_windows(node):
+            shut = value is False and worked_out and not self.guards.hangs_on_a_flag(node.test)
+            self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)
+        return self.block(node.body if taken else node.orelse)
+
+    def _for(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.For)
+        iterable = self.eval(node.iterable)
+        stream = self.stream(iterable, self._driver(node))
+        training = node in self.relevance.backwards
+        loop = Loop(node, 1, stream.loader and training, stream.rounds)
+        state = self.state
+        state.loops.append(loop)
+        begun = len(state.events)
+        if loop.loader:
+            state.epoch += 1
+        passed = 0
+
+        def body(item: Value) -> None:
+            nonlocal passed
+            passed += 1
+            self.bind(node.target, item, node)
+            signal = self.block(node.body)
+            # The next item is fetched before its round begins, and belongs to it.
+            loop.index = passed + 1
+            if signal == "break" and loop.loader and passed < self.scenario.steps:
+                # Nothing stops a training before its first window, unless something is wrong with the data.
+                signal = "break" if self.guards.is_exceptional else None
+            if signal in ("break", "return"):
+                raise Leave(signal)
+
+        signal: str | None = None
+        try:
+            stream.drive(body)
+        except Leave as leave:
+            signal = leave.signal
+        finally:
+            state.loops.pop()
+        if loop.loader and signal is None and self._is_epoch(loop, begun):
+            pending = state.ledger.pending()
+            self.emit(t.EpochEnd(*self.stamp(node, p.render(node.iterable)), pending, passed))
+        if signal == "return":
+            return signal
+        if signal is None and node.orelse:
+            return self.block(node.orelse)
+        return None
+
+    def _driver(self, node: p.For) -> p.Node:
+        """A loop that yields to a training loop goes on as long as that one asks."""
+        driver = self.frame.driver
+        if driver is not None and any(
+            isinstance(n, p.Yield) for n in p.walk(node.body, into_functions=False)
+        ):
+            return driver
+        return node
+
+    def _is_epoch(self, loop: Loop, begun: int) -> bool:
+        """True when this loop was the one over the data: nothing further out is one already."""
+        return not any(outer.loader for outer in self.state.loops)
+
+    def _while(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.While)
+        loop = Loop(node, 0, False)
+        self.state.loops.append(loop)
+        limit = self.rounds.taken(node)
+        begun = len(self.state.events)
+        try:
+            while True:
+                if loop.index == limit and limit < 24 and self.rounds.unfinished(node, begun):
+                    limit += 1
+                value = self.eval(node.test)
+                known = self.guards.known_truth(value)
+                if known is False:
+                    break
+                if known is None and loop.index >= limit:
+                    break
+                if loop.index >= (limit if self._far(node) else 400):
+                    self.state.cut = True
+                    break
+                if known is True and loop.index >= limit and not self._progresses(node):
+                    self.state.cut = True
+                    break
+                loop.index += 1
+                signal = self.block(node.body)
+                if signal == "break":
+                    return None
+                if signal == "return":
+                    return signal
+        finally:
+            self.state.loops.pop()
+        return self.block(node.orelse)
+
+    def _far(self, node: p.While) -> bool:
+        """True when the test compares a counter with a limit that nobody knows: it holds as long as one likes."""
+        if not isinstance(node.test, p.Compare) or len(node.test.rest) != 1:
+            return not isinstance(node.test, p.Const)
+        values = [self.eval(node.test.left), self.eval(node.test.rest[0][1])]
+        return any(isinstance(v, Unknown) for v in values)
+
+    def _progresses(self, node: p.While) -> bool:
+        """True when the test compares numbers, so that the loop ends by itself."""
+        return not isinstance(node.test, p.Const)
+
+    def _with(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.With)
+        return self._entered(node, 0)
+
+    def _entered(self, node: p.With, position: int) -> str | None:
+        if position == len(node.items):
+            return self.block(node.body)
+        expression, target = node.items[position]
+        context = self.syncing.context(self.eval(expression), expression)
+        if context.generator is not None:
+            signals: list[str | None] = []
+
+            def body(value: Value) -> None:
+                if target is not None:
+                    self.bind(target, value, node)
+                saved = self.frame
+                self.frame = here
+                try:
+                    signals.append(self._entered(node, position + 1))
+                finally:
+                    self.frame = saved
+
+            here = self.frame
+            self.invoking.run_generator(context.generator, context.args, context.kwargs, body, node)
+            return signals[0] if signals else self._entered(node, position + 1)
+        value = context.enter(expression) if context.enter is not None else None
+        if target is not None:
+            self.bind(target, value, node)
+        try:
+            return self._entered(node, position + 1)
+        finally:
+            if context.leave is not None:
+                context.leave(expression)
+
+    def _try(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Try)
+        try:
+            failing = self._failing(node)
+            if failing is not None:
+                return self.block(failing)
+            begun = len(self.state.events)
+            caught = len(self.handlers)
+            try:
+                self.handlers += (kind for kind, _, _ in node.handlers)
+                try:
+                    signal = self.block(node.body)
+                finally:
+                    del self.handlers[caught:]
+                if signal is None and (given_up := self._given_up(node, begun)) is not None:
+                    return self.block(given_up)
+                if signal is None:
+                    signal = self.block(node.orelse)
+                return signal
+            except PythonError as error:
+                for kind, name, body in node.handlers:
+                    if _catches(kind, error.kind):
+                        if name:
+                            self.store(name, Unknown(name))
+                        return self.block(body)
+                raise
+        finally:
+            if node.final:
+                self.block(node.final)
+
+    def _failing(self, node: p.Try) -> tuple[p.Stmt, ...] | None:
+        """The handler that gives a micro-batch up (out of memory), where the path is one on which that happens once.
+
+        A handler that clears takes what came before along; one that does not passes over the boundary.
+        """
+        if not self.state.loops or node not in self.relevance.backwards:
+            return None
+        return self._handler(node, self.state.loops[-1].node)
+
+    def _given_up(self, node: p.Try, begun: int) -> tuple[p.Stmt, ...] | None:
+        """The same for a forward that fails by itself, in the loop that goes backward and steps behind it."""
+        loop = self.state.loops[-1].node if self.state.loops else None
+        if loop not in self.relevance.stepping or node in self.relevance.backwards:
+            return None
+        if not any(isinstance(e, t.Forward) for e in self.state.events[begun:]):
+            return None
+        return self._handler(node, loop)
+
+    def _handler(self, node: p.Try, loop: p.Node) -> tuple[p.Stmt, ...] | None:
+        for kind, name, body in node.handlers:
+            jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
+            if jump is None or jump.kind != "continue":
+                continue
+            if not clears(body) and (loop not in self.relevance.stepping or "Stop" in kind):
+                # Data that has run out, or a loop that ends no window.
+                continue
+            if not self.guards.fails(node):
+                return None
+            self.emit(t.Skip(*self.stamp(jump, kind), f"except {kind}".strip(), jump.kind))
+            if name:
+                self.store(name, Unknown(name))
+            return body
+        return None
+
+    def _return(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Return)
+        self.returned = self.eval(node.value) if node.value is not None else None
+        return "return"
+
+    def _jump(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Jump)
+        return node.kind
+
+    def _raise(self, node: p.Node) -> str | None:
+        """Raises where a handler waits, or where this path is about something that goes wrong; else goes on.
+
+        A `raise` that is reached on any other path stands behind a condition that was misread; one that stands in a
+        loop without any condition ends it.
+        """
+        assert isinstance(node, p.Raise)
+        kind = node.exception.strip("()") or "Exception"
+        if self.handled(kind):
+            raise PythonError(kind, node)
+        self.guards.refused = self.guards.refused or self.guards.latest
+        loop = self.state.loops[-1].node if self.state.loops else None
+        unconditional = isinstance(loop, p.For | p.While) and node in loop.body
+        if unconditional or self.guards.is_exceptional:
+            raise PythonError(kind, node)
+        return None
+
+    def handled(self, kind: str) -> bool:
+        """True where a handler waits for an exception."""
+        return any(_catches(handler, kind) for handler in self.handlers)
+
+    def _delete(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Delete)
+        for target in node.targets:
+            if isinstance(target, p.Item) and isinstance(held := self.eval(target.base), list):
+                index = self.eval(target.index)
+                with suppress(IndexError, TypeError, ValueError):
+                    if isinstance(index, int | slice):
+                        del held[index]
+        return None
+
+    def _scope(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Scope)
+        (self.frame.globals_ if node.kind == "global" else self.frame.nonlocals).update(node.names)
+        return None
+
+    def _import(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Import)
+        for name, path in node.names:
+            self.store(name, self.naming.imported(path))
+        return None
+
+    def _function(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Function)
+        scope = self.frame if self.frame is not self.home.frame else None
+        closure = Closure(node, scope, self.frame.owner)
+        self.captured[node] = closure
+        self.store(node.name, closure)
+        return None
+
+    def _class(self, node: p.Node) -> str | None:
+        assert isinstance(node, p.Class)
+        scope = self.frame if self.frame is not self.home.frame else None
+        self.store(node.name, ClassValue(node, scope))
+        return None
+
+    # Iteration
+
+    def items(self, value: Value, limit: int = 64) -> list[Value]:
+        """All items of something that is not a training loop's data."""
+        found: list[Value] = []
+
+        def take(item: Value) -> None:
+            found.append(item)
+            if len(found) >= limit:
+                raise Leave("break")
+
+        with suppress(Leave):
+            self.stream(value, None).drive(take)
+        return found
+
+    def stream(self, value: Value, node: p.Node | None) -> Stream:
+        """What a loop at `node` goes through."""
+        return self.iterating.stream(value, node)
+
+
+def _catches(handler: str, kind: str) -> bool:
+    """True where an exception is one of those that a handler names ("" for all)."""
+    return not handler or kind in handler or handler.endswith("Exception")
+
+
+def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
+    """True when a block gives the accumulation steps a value that is worked out."""
+    return any(
+        isinstance(s, p.Assign)
+        and isinstance(s.value, p.Binary | p.Call)
+        and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
+        for s in block
+    )
+
+
+def _written(node: p.Node) -> tuple[str, ...]:
+    """The names in a node, and a text that may be one (a key, a command-line option)."""
+    match node:
+        case p.Name(id=name) | p.Attr(name=name):
+            return (name,)
+        case p.Const(value=str(text)) if len(text) < 50:
+            return (text.strip("-").replace("-", "_"),)
+        case p.Function(params=params):
+            return tuple(q.name for q in params)
+        case _:
+            return ()

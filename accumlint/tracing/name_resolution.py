@@ -1,0 +1,417 @@
+"""What a name means: what nobody bound, what is assigned to it, what reads like steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from accumlint.reading import frameworks, names
+from accumlint.reading import ir as p
+from accumlint.reading.program import Program
+from accumlint.reading.roles import Roles
+from accumlint.tracing import trace as t
+from accumlint.tracing.values import (
+    ClassValue,
+    Library,
+    Number,
+    Object,
+    Ranks,
+    Unknown,
+    Value,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from accumlint.tracing.interpreter import Machine
+
+_BUILTINS = frozenset(
+    {
+        "range", "enumerate", "zip", "len", "iter", "next", "list", "tuple", "dict", "set", "int", "float", "bool",
+        "str", "abs", "max", "min", "sum", "round", "print", "isinstance", "hasattr", "getattr", "setattr", "map",
+        "filter", "sorted", "reversed", "any", "all", "super", "type", "callable", "divmod", "pow", "object", "open",
+        "id", "repr", "vars", "delattr", "issubclass", "property", "exit", "quit", "input", "slice",
+    }
+)  # fmt: skip
+
+_OF_OPTIMIZERS = names.CLEARS | {
+    "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
+    "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
+}  # fmt: skip
+
+
+class Naming:
+    """The meaning of names for one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.locals_assigned: dict[str, object] = {}
+        self.totals: set[str] = set()
+        self._settings: dict[str, bool] = {}
+
+    def free(self, name: str, node: p.Node) -> Value:
+        """A name that nothing in reach has bound."""
+        if name == "__name__":
+            return "__main__"
+        if name in _BUILTINS:
+            return Library(name)
+        home = self.machine.home
+        if home.module is not None:
+            found = self.machine.elsewhere.bound(home, name)
+            return found[0] if found is not None else self.symbol(name, name, node)
+        if name in self.machine.program.classes and name not in self.machine.program.imports:
+            return ClassValue(self.machine.program.classes[name], None)
+        if name in self.machine.program.imports:
+            return self.imported(self.machine.program.imports[name])
+        whole = self.machine.elsewhere.starred(name)
+        return whole[0] if whole is not None else self.symbol(name, name, node)
+
+    def imported(self, path: str) -> Library:
+        """What the file that is being executed imports under a dotted path."""
+        return Library(path, self.machine.home.source.path)
+
+    def is_steps(self, name: str) -> bool:
+        """True for the accumulation steps; what is counted up is a counter, whatever its name."""
+        return self.roles.is_steps(name) and name not in self.machine.home.relevance.counters
+
+    @property
+    def roles(self) -> Roles:
+        """What the names of the file are that is being executed."""
+        return self.machine.home.relevance.roles
+
+    def is_epoch(self, text: str, name: str) -> bool:
+        """True for the number of the running epoch by name; what bounds a range is a number of epochs."""
+        relevance = self.machine.home.relevance
+        return (
+            names.is_epoch(name)
+            and not names.is_configuration(text)
+            and name not in relevance.bounds
+            and name not in relevance.counters
+        )
+
+    def symbol(self, text: str, name: str, node: p.Node, hint: object = None) -> Value:
+        """Something that comes from elsewhere, known by its name alone; the same text is the same thing."""
+        machine = self.machine
+        windows = self.roles.windows
+        # As written, too: a helper's `args` is its caller's `train_args`.
+        written = isinstance(node, p.Name | p.Attr) and p.dotted(node) in windows
+        # A flag (`accumulate_gradients=False`) is no number of steps, whatever its name says.
+        if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
+            if name in machine.home.source.held_to_one:
+                return 1
+            machine.state.asked = True
+            return machine.scenario.steps
+        if self.is_epoch(text, name):
+            return machine.passed()
+        if names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
+        if names.is_length(name) and self._is_of_a_loader(text, name):
+            return machine.iterating.length(Unknown("loader"))
+        if text in machine.symbols:
+            return machine.symbols[text]
+        value = self._symbol(text, name, node, hint)
+        machine.symbols[text] = value
+        return value
+
+    def _is_of_a_loader(self, text: str, name: str) -> bool:
+        """True for a loader's own length, and where one is told; what ends a range or is set may be any number."""
+        owner = text.removesuffix(name).rstrip(".").rpartition(".")[2]
+        if self.roles.of(owner) == "loader":
+            return True
+        bounds = self.machine.home.relevance.bounds
+        return name not in bounds and not names.is_configuration(text)
+
+    def _symbol(self, text: str, name: str, node: p.Node, hint: object) -> Value:
+        relevance = self.machine.home.relevance
+        role = "" if names.is_configuration(text) else self.role(name)
+        if role and not isinstance(hint, bool):
+            return self.machine.things.symbol(role, text, node)
+        if names.is_ranks(name):
+            return Unknown(text, ranks=Ranks(text))
+        if name in relevance.counters or names.is_start(name):
+            return self._beginning(text)
+        return Unknown(text, hint=hint)
+
+    def _beginning(self, counter: str) -> int:
+        """Where a counter begins that was set in a method which is not run: at the one number it is ever set to."""
+        values = self.machine.program.assigned.get(counter, ())
+        numbers = {v.value for v in values if isinstance(v, p.Const) and type(v.value) is int}
+        return numbers.pop() if len(numbers) == 1 else 0
+
+    def role(self, name: str) -> str:
+        """The role that a name suggests, and what the file does with it."""
+        if name in ("opt", "opts") and self._are_settings(name):
+            return ""
+        return self.roles.of(name)
+
+    def _are_settings(self, name: str) -> bool:
+        """True where a name that is short for optimizer or for options is asked for what no optimizer has."""
+        if name not in self._settings:
+            texts = (p.dotted(of).rpartition(".")[2] for of in asked(self.machine.program))
+            self._settings[name] = name in texts
+        return self._settings[name]
+
+    def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
+        """A value that is being given a name: the name may tell what it is."""
+        machine = self.machine
+        if isinstance(value, int) and names.is_start(name) and _is_taken_up(node):
+            # What comes after a checkpoint's epoch is the first one of a fresh run.
+            return 0
+        if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
+            computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
+            if (
+                computed
+                and not machine.state.asked
+                and machine.state.literal is None
+                and not machine.state.loops
+            ):
+                # The number comes from sizes that somebody may choose otherwise.
+                machine.state.asked = True
+                return machine.scenario.steps
+            if value == 1 and self._is_left_alone(path, node):
+                machine.state.asked = True
+                return machine.scenario.steps
+            # A loop's own number (`for micro_step in range(5)`) is none of the steps.
+            if value > 1 and not machine.state.asked and not isinstance(node, p.For):
+                machine.state.literal = value
+            return value
+        if isinstance(value, Object) and value.thing is not None and not value.used:
+            self.machine.things.rename(value, path)
+            return value
+        if not isinstance(value, Unknown):
+            return value
+        table = self._handed_back(name, value, node)
+        if table is not None:
+            return table
+        if names.is_ranks(name) and not value.tensor:
+            return Unknown(path, ranks=Ranks(path))
+        if value.batches and not value.networks and self._is_made_before(name, node):
+            # What it is made of was gone through while datasets were set up; it is none of their items.
+            return self.machine.things.symbol("loader", path, node)
+        if value.things and not value.batches:
+            back = next((x for x in value.things if x.text == path), None)
+            if back is not None and (
+                back.role == "engine" or sum(x.role == back.role for x in value.things) > 1
+            ):
+                return back
+            same = [x for x in value.things if x.role == self.role(name)]
+            if len(same) == 1 and (
+                same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
+            ):
+                return same[0]
+        windows = self.roles.windows
+        size = self.is_steps(name) or (
+            path in windows and (names.is_rounds(name) or not names.is_count(name))
+        )
+        if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
+            machine.state.asked = True
+            return machine.scenario.steps
+        if not value.tensor and names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
+        if value.networks and self.role(name) == "model" and self._is_built_anew(value):
+            return Unknown(path)
+        if not value.tensor and value.terms is None and value.hint is None and not value.loss:
+            role = self.role(name)
+            if (
+                not role
+                and (name in machine.home.relevance.counters or names.is_start(name))
+                and not value.count
+            ):
+                # A counter taken up from a checkpoint starts at nothing in a fresh run.
+                return _first(node)
+            given = [x for x in value.things if x.role == role == "model"]
+            if given and not names.is_another(name):
+                # What a helper makes of a model, or takes out of its wrapper, has its parameters.
+                networks = frozenset[str]().union(*(x.networks for x in given))
+                return Object(path, given[0].thing, networks=networks)
+            if role and not value.parameters and not value.count:
+                return self.machine.things.symbol(role, path, node)
+        elif (
+            value.networks
+            and not value.batches
+            and self.role(name) in ("model", "optimizer", "scheduler")
+        ):
+            role = self.role(name)
+            # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
+            if (
+                (role == "optimizer" or not value.parameters)
+                and not value.loss
+                and value.terms is None
+            ):
+                # One factory makes an optimizer for each network that it is given.
+                made = f"{role} of {value.text} {sorted(value.networks)}"
+                known = machine.symbols.get(made)
+                if known is None:
+                    known = self.machine.things.made(role, path, "", value.networks, node)
+                    machine.symbols[made] = known
+                return known
+        if self.roles.is_loss(name) and value.tensor and not value.loss:
+            value.loss = True
+            if value.left_out:
+                value.reduction, value.varies = "mean", value.left_out
+        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        if not value.tensor and from_call and not value.attributes and not value.count:
+            # What a call returned is known to the reader by the name that it got.
+            value.text = path
+        return value
+
+    def _is_built_anew(self, value: Unknown) -> bool:
+        """True for what a class makes of a model for one micro-batch: a copy, since a wrapper is built once."""
+        loops = self.machine.state.loops
+        callee = value.text.partition("(")[0].rpartition(".")[2]
+        return (
+            callee[:1].isupper()
+            and bool(loops)
+            and loops[-1].node in self.machine.relevance.backwards
+            and not self.machine.rounds.holds_loop(loops[-1].node)
+        )
+
+    def _is_left_alone(self, path: str, node: p.Node) -> bool:
+        """True for a setting that is written as a number here and nowhere else: what is 1 is left at it for now."""
+        machine = self.machine
+        if isinstance(node, p.Function):
+            # `train(loader, accumulation_steps=1)`: who else calls it may give another number.
+            given = [call.keyword(path) for call in machine.program.calls.get(node.name, ())]
+            return (
+                machine.home.module is None
+                and not machine.state.loops
+                and all(v is None or p.render(v) == "1" for v in given)
+            )
+        written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
+        here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
+        return written and here and not machine.state.loops
+
+    def _is_made_before(self, name: str, node: p.Node) -> bool:
+        """True for a loader by its name, that a call makes outside of all training loops."""
+        machine = self.machine
+        called = isinstance(node, p.Assign) and isinstance(node.value, p.Call)
+        training = any(x.node in machine.relevance.backwards for x in machine.state.loops)
+        return called and self.role(name) == "loader" and not training
+
+    def _handed_back(self, name: str, value: Unknown, node: p.Node) -> Unknown | None:
+        """`info = forward(model, batch, info)`: a table of settings that a helper may have put a loss into."""
+        if value.loss or not value.tensor:
+            return None
+        match node:
+            case p.Assign(targets=[p.Name()], value=p.Call(args=args)):
+                given = {p.dotted(a.value) for a in args}
+            case _:
+                return None
+        old = self.machine.frame.names.get(name)
+        if name not in given or not isinstance(old, Unknown):
+            return None
+        if old is value or old.tensor or not any(k.startswith("[") for k in old.attributes):
+            return None
+        kept = {k: v for k, v in old.attributes.items() if "loss" not in k}
+        return Unknown(old.text, attributes=kept, holds=value)
+
+    def assigned(self, target: p.Expr, value: Value, node: p.Node) -> None:
+        """Bookkeeping of running totals after an assignment."""
+        text = p.dotted(target)
+        if isinstance(node, p.Augment):
+            return
+        if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
+            if p.dotted(node.value.left) == text and isinstance(value, Unknown):
+                added = self.added(text, Unknown(text), value, value, node)
+                if added is not value:
+                    self.machine.store(text, added)
+                return
+        if isinstance(value, dict | Unknown):
+            for total in [x for x in self.totals if x.startswith(f"{text}[")]:
+                self.machine.emit(t.Reset(*self.machine.stamp(node, total), total))
+        if text in self.totals and isinstance(value, Number):
+            self.machine.emit(t.Reset(*self.machine.stamp(node, text), text))
+        self.locals_assigned[text] = self.machine.iteration()
+
+    def added(self, target: str, old: Value, value: Value, new: Unknown, node: p.Node) -> Value:
+        """`target += value`: a running total, unless it was begun in this very iteration."""
+        machine = self.machine
+        if not isinstance(value, Unknown) or not machine.state.loops:
+            return new
+        if self.locals_assigned.get(target) == machine.iteration():
+            return new
+        if not value.batches and not value.loss and not value.networks:
+            return new
+        if not isinstance(old, Number | Unknown):
+            return new
+        self.totals.add(target)
+        new.total = target
+        # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
+        rounds = {b.when for b in new.batches}
+        attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
+        unread = attached and (_is_part(value) or value.lost or not value.loss)
+        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, unread))
+        return new
+
+    def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
+        """`losses[i] = loss`, where `losses` is a tensor that was made before the loop."""
+        machine = self.machine
+        if (
+            not isinstance(holder, Unknown | Number)
+            or not isinstance(value, Unknown)
+            or not value.loss
+        ):
+            return
+        made = machine.program.assigned.get(p.dotted(target), ())
+        if machine.state.loops and made and all(map(_allocates, made)):
+            attached = bool(value.networks) and not machine.state.no_grad
+            machine.emit(t.Put(*machine.stamp(node, p.dotted(target)), attached))
+
+    def gradient_changed(
+        self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
+    ) -> None:
+        """`p.grad /= n`."""
+        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
+        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
+        if op in "*/" and (named or alias):
+            self.machine.updating.multiplied(old, op, value, node)
+
+    def modulus(self, right: int) -> None:
+        """A number's remainder was asked for: perhaps the window is written as a number."""
+        state = self.machine.state
+        if 1 < right <= 512 and state.loops and state.modulus is None:
+            state.modulus = right
+
+
+def asked(program: Program) -> Iterator[p.Expr]:
+    """What attributes are read of that optimizers do not have."""
+    for node in program.nodes:
+        match node:
+            case p.Attr(base=base, name=name) if name not in _OF_OPTIMIZERS:
+                yield base
+            case p.Call(func=p.Name(id="getattr"), args=[of, *_]):
+                yield of.value
+            case _:
+                pass
+
+
+def _first(node: p.Node) -> int:
+    """The first value of a counter that goes on from another number: `step = restored + 1` is 1 in a fresh run."""
+    match node:
+        case p.Assign(
+            value=p.Binary(op="+", left=p.Name() | p.Attr(), right=p.Const(value=int() as more))
+        ):
+            return more
+        case _:
+            return 0
+
+
+def _is_taken_up(node: p.Node) -> bool:
+    """`start = checkpoint["epoch"] + 1`."""
+    value = node.value if isinstance(node, p.Assign) else None
+    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
+
+
+def _is_part(value: Unknown) -> bool:
+    """True for one of several things that a call gave which was not followed, unless it is a model's own."""
+    call, found, _ = value.text.partition("(…)[")
+    return bool(found) and not any(f.subject == call for f in value.forwards)
+
+
+def _allocates(value: p.Expr) -> bool:
+    """`torch.zeros(…)`, and what moves it to a device."""
+    while isinstance(value, p.Call) and isinstance(value.func, p.Attr):
+        if p.dotted(value.func) in frameworks.ALLOCATING:
+            return value.keyword("requires_grad") is None
+        value = value.func.base
+    return False

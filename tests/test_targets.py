@@ -1,0 +1,125 @@
+"""Evidence of how many targets the micro-batches of a window count, and what ACC101 makes of it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from accumlint.check import check
+from accumlint.config import Settings
+from accumlint.inputs.discovery import Target
+from accumlint.reading.program import Source
+from accumlint.reading.targets import TABLE, Kind, gathered, weight
+
+SEEN = [
+    ("F.cross_entropy(logits.view(-1, size), y.view(-1))", {"flattened"}),
+    ("criterion(logits.transpose(1, 2), y)", {"flattened"}),
+    ("F.cross_entropy(logits, y)", set[str]()),
+    ("labels = tokens[:, 1:]", {"shifted"}),
+    ("first = rows[1:]", set[str]()),
+    ("model = AutoModelForCausalLM.from_pretrained(name)", {"language model"}),
+    ("loss = model(input_ids=x, labels=y).loss", {"given"}),
+    ("loss = model(pixel_values=x, labels=y).loss", set[str]()),
+    ("loss = model(input_ids, attention_mask=mask, labels=y).loss", {"given", "attention mask"}),
+    ("labels[:length] = -100", {"left out"}),
+    ("labels = [-100] * length", {"left out"}),
+    ("labels = torch.where(mask, tokens, -100)", {"left out"}),
+    ("IGNORE = -100\nlabels[0] = IGNORE", {"left out"}),
+    ("data = rows(path, ignored=IGNORE)\nIGNORE = -100", {"left out"}),
+    ("data = rows(path, -100)", set[str]()),
+    ("loss = CrossEntropyLoss(ignore_index=-100)", set[str]()),
+    ("loss = CrossEntropyLoss(ignore_index=tokenizer.pad_token_id)", {"ignored padding"}),
+    ("loss = CrossEntropyLoss(ignore_index=255)", {"own value"}),
+    ("labels = pad_sequence(rows, padding_value=-100)", {"padded", "padded labels"}),
+    ("batch = tokenizer(texts, padding=True, truncation=True)", {"padded", "truncated"}),
+    ("batch = tokenizer(texts, padding='max_length')", set[str]()),
+    ("convolution = nn.Conv1d(3, 8, 3, padding=1)", set[str]()),
+    ("collate = DataCollatorForSeq2Seq(tokenizer)", {"padded labels"}),
+    ("collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)", {"collator"}),
+    ("collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)", {"random mask"}),
+    ("text = tokenizer.apply_chat_template(rows)", {"chat"}),
+    ("count = (labels != -100).sum()", {"counted"}),
+    ("main = rank != -1", set[str]()),
+    ("data = SFTDataset(path)", {"tuning data"}),
+    ("total = total // size * size", {"blocks"}),
+    ("padded = (total + size - 1) // size * size", set[str]()),
+    ("i = torch.randint(len(data) - size, (rows,))", {"drawn"}),
+    ("model = AutoModelForSequenceClassification.from_pretrained(name)", {"classes"}),
+    ("pair = row['chosen'], row['rejected']", {"pairs"}),
+]
+
+
+@pytest.mark.parametrize(("code", "keys"), SEEN, ids=[code.partition("\n")[0] for code, _ in SEEN])
+def test_each_kind_of_evidence_is_seen(code: str, keys: set[str]) -> None:
+    source = Source("train.py", code)
+    found = {e.key for e in gathered([(source, ast.parse(code))])}
+    assert found - {"language model"} == keys - {"language model"}
+    assert ("language model" in keys) <= ("language model" in found)
+
+
+def test_every_row_of_the_table_has_an_example() -> None:
+    assert set().union(*(keys for _, keys in SEEN)) == set(TABLE)
+
+
+def test_a_kind_counts_once() -> None:
+    code = "labels[0] = -100\nlabels[1] = -100"
+    found = gathered([(Source("train.py", code), ast.parse(code))])
+    assert weight(found) == TABLE["left out"].weight
+    assert [e.node.lineno for e in found if isinstance(e.node, ast.stmt)] == [1]
+
+
+def test_rows_for_and_against_have_their_sign() -> None:
+    signs = {Kind.POSITION: 0, Kind.VARIES: 1, Kind.EQUAL: -1}
+    for key, row in TABLE.items():
+        assert (row.weight > 0) - (row.weight < 0) == signs[row.kind], key
+
+
+TRAIN = """
+def train(model, loader, optimizer, steps):
+    for i, batch in enumerate(loader):
+        loss = model(**batch).loss / steps
+        loss.backward()
+        if (i + 1) % steps == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+PADDED = """
+from transformers import AutoModelForCausalLM, DataCollatorForSeq2Seq
+from loop import train
+
+collate = DataCollatorForSeq2Seq(tokenizer)
+model = AutoModelForCausalLM.from_pretrained(name)
+train(model, DataLoader(rows, collate_fn=collate), optimizer, 4)
+"""
+BLOCKS = """
+from transformers import AutoModelForCausalLM
+from loop import train
+
+def group_texts(rows):
+    return rows
+
+model = AutoModelForCausalLM.from_pretrained(name)
+train(model, DataLoader(rows.map(group_texts)), optimizer, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("caller", "found"), [(PADDED, [("ACC101", "likely")]), (BLOCKS, []), ("", [])]
+)
+def test_what_imports_a_loop_tells_of_its_labels(
+    tmp_path: Path, caller: str, found: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "setup.cfg").touch()
+    (tmp_path / "loop.py").write_text(TRAIN, encoding="utf-8")
+    (tmp_path / "main.py").write_text(caller, encoding="utf-8")
+    file = str(tmp_path / "loop.py")
+    checked = next(check([Target("loop.py", file, Settings(tmp_path, select=("ACC101",)))]))
+    reports = checked.reports
+    assert [(r.code, r.confidence) for r in reports] == found
+    for report in reports:
+        assert {r.message for r in report.related} >= {
+            TABLE["padded labels"].says,
+            TABLE["language model"].says,
+        }
