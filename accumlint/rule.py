@@ -8,16 +8,10 @@ from enum import Enum
 from typing import ClassVar
 
 from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
 from accumlint.common.place import Place
 from accumlint.editing import Verb
-<<<<<<< HEAD
-from accumlint.frozen import frozen
-from accumlint.observed import Observed
-from accumlint.place import Place
-from accumlint.reading.parts import Node
-=======
 from accumlint.reading.ir import Node
->>>>>>> main
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Event, Trace, Window
 

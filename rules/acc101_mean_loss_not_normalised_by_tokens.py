@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-<<<<<<< HEAD
-from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
-=======
 from accumlint.reading.frameworks import COUNTED_LOSSES
 from accumlint.reading.ir import Call, dotted
 from accumlint.reading.program import Program
@@ -18,8 +15,7 @@ from accumlint.reading.targets import (
     leaves_labels_out,
     weight,
 )
-from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
->>>>>>> main
+from accumlint.rule import Confidence, Finding, Observed, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._weights import applied, divisions, steady_windows

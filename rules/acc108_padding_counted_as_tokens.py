@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-<<<<<<< HEAD
-from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
-=======
 from accumlint.reading.targets import leaves_labels_out
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
->>>>>>> main
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
 from ._windows import typical_windows

@@ -6,13 +6,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import Before, Delete, Move
-<<<<<<< HEAD
-from accumlint.reading.parts import Node
-from accumlint.rule import Applicability, Claim, Finding, Observed, Related, Rule, Severity, safe
-=======
 from accumlint.reading.ir import Node
-from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
->>>>>>> main
+from accumlint.rule import Applicability, Claim, Finding, Observed, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Clip, Trace, Unscale, Update, Window
 
 

@@ -23,12 +23,8 @@ from accumlint.reading.ir import (
     walk,
     walk_expr,
 )
-<<<<<<< HEAD
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
-=======
 from accumlint.reading.names import is_count, is_score
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
->>>>>>> main
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
 from ._boundaries import loop_of

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.parts import (
+from accumlint.editing import After, Before, Insert, Replace
+from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.ir import (
     Argument,
     Assign,
     Attr,
@@ -25,9 +27,6 @@ from accumlint.reading.parts import (
     render,
     walk,
 )
-
-from accumlint.editing import After, Before, Insert, Replace
-from accumlint.reading.frameworks import TRAINER_SWITCHES
 from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import (

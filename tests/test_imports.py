@@ -16,27 +16,7 @@ from accumlint.registry import packs
 
 # From the ground up: a file imports from its own floor and from those below.
 FLOORS = [
-<<<<<<< HEAD
-    {
-        "accumlint",
-        "accumlint.files",
-        "accumlint.frozen",
-        "accumlint.git",
-        "accumlint.place",
-        "accumlint.nesting",
-        "accumlint.observed",
-        "accumlint.source",
-        "accumlint.problem",
-        "accumlint.prefilter",
-        "accumlint.remembering",
-        "accumlint.writing",
-        "accumlint.progress",
-        "accumlint.spreading",
-        "accumlint.stack",
-    },
-=======
     {"accumlint", "accumlint.common", "accumlint.files"},
->>>>>>> main
     {"accumlint.reading"},
     {"accumlint.tracing", "accumlint.editing"},
     {"accumlint.rule"},
@@ -73,15 +53,9 @@ HEAVY = {
     "tomli": {"accumlint.config"},
     "lsprotocol": {"accumlint.server"},
     "pygls": {"accumlint.server"},
-<<<<<<< HEAD
-    "watchfiles": {"accumlint.commands"},
+    "watchfiles": {"accumlint.cli"},
     # Only in the processes that `confirm` and `run` start, and in tests that users write.
     "torch": {"accumlint.confirming", "accumlint.runtime", "accumlint.testing"},
-=======
-    "watchfiles": {"accumlint.cli"},
-    # Only in the processes that `confirm` starts, and in tests that users write.
-    "torch": {"accumlint.confirming", "accumlint.testing"},
->>>>>>> main
 }
 ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
 RULES = sorted((ROOT / "rules").glob("*.py"))

@@ -15,7 +15,7 @@ import pytest
 from conftest import Run
 from helpers import ROOT
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime import judging, records, reports
 from accumlint.runtime.answers import Answer
 

@@ -41,8 +41,8 @@ def outputs(
     """Formats with the files that they are written to, "" for standard output."""
     pairs = [value.partition("=") for value in values]
     for name, equals, file in pairs:
-        if name not in keys.FORMATS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(keys.FORMATS)}.")
+        if name not in setting_keys.FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(setting_keys.FORMATS)}.")
         if equals and not file:
             raise click.BadParameter(f"{name}= names no file.")
     return tuple((name, "" if file == "-" else file) for name, _, file in pairs)

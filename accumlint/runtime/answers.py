@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TypeAlias
 
-from accumlint.frozen import frozen
-from accumlint.observed import Observed
+from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
 from accumlint.runtime.records import Event, Spot, spot
 
 # Places with what happened there.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accumlint.frozen import frozen
-from accumlint.observed import Observed
+from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
 from accumlint.runtime import of_ranks, of_scaling, of_size, of_updates, of_windows
 from accumlint.runtime.answers import Answer, every
 from accumlint.runtime.ledger import Story, stories

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from accumlint.frozen import frozen
-from accumlint.problem import Misuse
+from accumlint.common.frozen import frozen
+from accumlint.common.problem import Misuse
 
 # What a process says that has seen all, and how long the others may take then.
 _STOPPED = b'"how": "stopped"'

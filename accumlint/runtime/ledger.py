@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 from accumlint.runtime import vectors
 from accumlint.runtime.records import Event, Record, Vector
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime.answers import Answer, right
 from accumlint.runtime.of_size import control
 from accumlint.runtime.records import Event, Spot, spot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime.answers import Answer, number, right
 from accumlint.runtime.ledger import Moment
 from accumlint.runtime.records import Event, Record, spot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime.answers import Answer, is_near, number, right, times
 from accumlint.runtime.records import Event, Spot, spot
 from accumlint.runtime.windows import Share, Window, Windows

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime.answers import Answer, right
 from accumlint.runtime.records import Event, Spot, spot
 from accumlint.runtime.windows import Windows

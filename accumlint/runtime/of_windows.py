@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accumlint.observed import Observed
+from accumlint.common.observed import Observed
 from accumlint.runtime.answers import Answer, Told, is_near, number, right
 from accumlint.runtime.ledger import Moment
 from accumlint.runtime.of_size import control, timeline

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 
 Event: TypeAlias = Mapping[str, Any]
 Vector: TypeAlias = "list[float]"

@@ -8,21 +8,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accumlint import check, packs, suppress
+from accumlint import check
+from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
+from accumlint.common.place import Place
 from accumlint.config import Options
-from accumlint.discovery import Target, find
-from accumlint.frozen import frozen
-from accumlint.observed import Observed
-from accumlint.place import Place
+from accumlint.diagnostics import suppression as suppress
+from accumlint.diagnostics.suppression_filter import selection, sifted
+from accumlint.files.source import UnreadableSource
+from accumlint.inputs.discovery import Target, find
+from accumlint.inputs.document import Text
+from accumlint.reading.enclosing import surroundings
 from accumlint.reading.program import Source
-from accumlint.reading.surroundings import surroundings
-from accumlint.report import Checked, File, Mark, Report
+from accumlint.registry import packs
+from accumlint.results.report import Checked, File, Mark, Report
 from accumlint.rule import Confidence, Rule
 from accumlint.runtime.answers import Answer
 from accumlint.runtime.records import Spot
-from accumlint.sifting import selection, sifted
-from accumlint.source import UnreadableSource
-from accumlint.text import Text
 
 BOTH = "`check` reports it, too"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from accumlint.frozen import frozen
+from accumlint.common.frozen import frozen
 from accumlint.runtime.ledger import Held, Microbatch, Moment, Story
 from accumlint.runtime.records import Event, Record
 

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from accumlint import keys, packs
-from accumlint.commands import options, output
+from accumlint.cli import options, output
+from accumlint.common.problem import Kind, Misuse, Problem
+from accumlint.config import setting_keys as keys
 from accumlint.config import typed
-from accumlint.problem import Kind, Misuse, Problem
+from accumlint.registry import packs
 from accumlint.reporting import reporter
-from accumlint.reporting.look import Look, printable, printable_path
 from accumlint.reporting.paths import repository
-from accumlint.reporting.words import count
+from accumlint.reporting.phrases import count
+from accumlint.reporting.terminal import Look, printable, printable_path
 
 if TYPE_CHECKING:
     from accumlint.runtime.reports import Joined
