@@ -1,4 +1,6 @@
 """Measures what watching costs: the time of a micro-batch with and without observers, for models of two sizes."""
+# pyright: reportUnknownMemberType=false
+# torch's own annotations are partial.
 
 from __future__ import annotations
 

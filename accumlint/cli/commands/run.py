@@ -157,7 +157,8 @@ def command(
     if failed and not judged.answers:
         raise Misuse(failed)
     found = reports.joined(judged.answers, asked, read=not no_check)
-    look = replace(look, root=repository(Path.cwd()), quiet=quiet)
+    # The summary of a check speaks of files and of what was read; a run has updates.
+    look = replace(look, root=repository(Path.cwd()), quiet=True)
     printed = tuple(name for name, file in outputs if not file) or (output_format or "full",)
     for name in printed:
         output.put(reporter(name)(found.checked, look))
@@ -166,7 +167,7 @@ def command(
         output.write(reporter(name)(found.checked, plain), file) for name, file in outputs if file
     ]
     if not quiet:
-        output.put(_told(judged.notes, found), sys.stderr)
+        output.put(_told(judged.notes, found, judged.updates), sys.stderr)
     if failed:
         output.tell(Problem(words[0] if words else module, failed, Kind.WARNING))
     findings = any(checked.reports for checked in found.checked) and not exit_zero
@@ -185,7 +186,9 @@ def _failure(code: int, updates: int, noted: bool, *, timed_out: bool) -> str:
     return "" if updates else "no optimizer stepped"
 
 
-def _told(notes: Sequence[str], found: Joined) -> Iterator[str]:
+def _told(notes: Sequence[str], found: Joined, updates: int) -> Iterator[str]:
+    number = sum(len(checked.reports) for checked in found.checked)
+    yield f"accumlint: {count(number, 'finding') if number else 'no finding'} in {count(updates, 'update')}"
     for note in notes:
         yield f"accumlint: {printable(note)}"
     for report, figures in found.refuted:
