@@ -208,6 +208,8 @@ def cause(found: Windows, window: Window) -> Spot:
     """The line to look at: where a backward is called, or the loss where a framework calls that."""
     event = found.backward(window.own[-1])
     framework = {"transformers", "lightning", "pytorch_lightning"} & set(event["through"])
+    if any(call.endswith(".manual_backward") for call in event["calls"]):
+        return spot(event)
     if framework and event["losses"] and "site-packages" not in event["losses"][0]["file"]:
         return spot(event["losses"][0])
     return spot(event)
