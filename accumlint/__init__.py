@@ -1,3 +1,24 @@
 """A linter for gradient-accumulation defects in PyTorch training code."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def watch(
+    *objects: Any,
+    updates: int = 6,
+    strict: bool = False,
+    log: Callable[[str], object] | None = None,
+) -> AbstractContextManager[Any]:
+    """A context in which the first updates of this process are watched: `with accumlint.watch(model, optimizer):`.
+
+    `objects` are models and optimizers that exist already; those that are made inside are seen anyway. Needs torch.
+    What is found goes to `log`, a line at a time, else to standard error; with `strict`, leaving the context raises it.
+    """
+    return import_module("accumlint.runtime.inprocess").Watching(objects, updates, strict, log)

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import ClassVar
 
 from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
 from accumlint.common.place import Place
 from accumlint.editing import Verb
 from accumlint.reading.ir import Node
@@ -208,7 +209,7 @@ class Rule:
 
     `fix` is the surest fix that the rule may offer, None without any. `hides` are the beginnings of the codes of which
     nothing can be found in the same window while this defect is there: its fix may bring them to light. `unmeasured`
-    says why no run can confirm the rule, "" where one can.
+    says why no run can confirm the rule, "" where one can. `observed` is what a script's own run shows of the defect.
 
     `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
     guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
@@ -226,6 +227,7 @@ class Rule:
     # A fixed text is held to the gradient's direction: its size is another rule's claim.
     of_direction: ClassVar[bool] = False
     symptom: ClassVar[Symptom | None] = None
+    observed: ClassVar[Observed | None] = None
     ranks: ClassVar[int] = 1
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False

@@ -15,7 +15,7 @@ from accumlint.reading.targets import (
     leaves_labels_out,
     weight,
 )
-from accumlint.rule import Confidence, Finding, Related, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Related, Rule, Severity, Symptom
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
 from ._weights import applied, divisions, steady_windows
@@ -113,6 +113,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     code = "ACC101"
     name = "mean-loss-not-normalised-by-tokens"
     severity = Severity.ERROR
+    observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -9,7 +9,17 @@ from accumlint.editing import Replace
 from accumlint.reading.ir import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
 from accumlint.reading.names import is_ranks
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Backward, Contribution, Trace, Window
 
 from ._dividing import divided, loss_of, window_sizes
@@ -102,6 +112,7 @@ class LossNotDivided(Rule):
     code = "ACC102"
     name = "loss-not-divided"
     severity = Severity.WARNING
+    observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE
     fix = Applicability.UNSAFE
 

@@ -21,7 +21,17 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.names import is_of_plugin
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import undivided
@@ -97,6 +107,7 @@ class DoubleDivision(Rule):
     code = "ACC103"
     name = "double-division"
     severity = Severity.WARNING
+    observed = Observed.DIVIDED_TWICE
     symptom = Symptom.SCALE
     fix = Applicability.UNSAFE
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from accumlint.editing import Replace
 from accumlint.reading.ir import Binary
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Backward, Trace, Window
 
 from ._dividing import divisions_of, window_sizes
@@ -82,6 +82,7 @@ class DivisorNotWindowSize(Rule):
     code = "ACC104"
     name = "divisor-not-window-size"
     severity = Severity.WARNING
+    observed = Observed.OTHER_DIVISOR
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

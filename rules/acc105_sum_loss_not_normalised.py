@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Trace
 
 from ._weights import applied, divisions, steady_windows
@@ -74,6 +74,7 @@ class SumLossNotNormalised(Rule):
     code = "ACC105"
     name = "sum-loss-not-normalised"
     severity = Severity.WARNING
+    observed = Observed.SUMMED
     symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Contribution, Trace, Window
 
 from ._ranks import averaged_by, averages_its_own_way, has_other_factors, is_sure
@@ -98,6 +98,7 @@ class TokenCountNotGlobal(Rule):
     code = "ACC106"
     name = "token-count-not-global"
     severity = Severity.WARNING
+    observed = Observed.COUNT_NOT_GLOBAL
     symptom = Symptom.WEIGHTS
     ranks = 2
 

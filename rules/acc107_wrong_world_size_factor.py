@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from accumlint.editing import Replace
 from accumlint.reading.ir import Binary, render
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, unsafe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
 from ._dividing import divisions_of, undivided
@@ -110,6 +120,7 @@ class WrongWorldSizeFactor(Rule):
     code = "ACC107"
     name = "wrong-world-size-factor"
     severity = Severity.WARNING
+    observed = Observed.WORLD_FACTOR
     symptom = Symptom.SCALE
     ranks = 2
     fix = Applicability.UNSAFE

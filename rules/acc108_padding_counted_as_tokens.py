@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.reading.targets import leaves_labels_out
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
 from ._windows import typical_windows
@@ -95,6 +95,7 @@ class PaddingCountedAsTokens(Rule):
     code = "ACC108"
     name = "padding-counted-as-tokens"
     severity = Severity.WARNING
+    observed = Observed.PADDING_COUNTED
     symptom = Symptom.SCALE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Insert, Move
 from accumlint.reading.ir import If
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Clip, Run, Step, Trace, Unscale
 
 from ._calls import argument_of, receiver_of
@@ -83,6 +83,7 @@ class ClipBeforeUnscale(Rule):
     code = "ACC201"
     name = "clip-before-unscale"
     severity = Severity.ERROR
+    observed = Observed.CLIPPED_SCALED
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 

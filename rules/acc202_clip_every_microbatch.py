@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 from accumlint.editing import Before, Guard, Move
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Finding,
+    Fix,
+    Observed,
+    Related,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+)
 from accumlint.tracing.trace import Backward, Clip, Run, Step, Trace, Window
 
 from ._calls import accelerators
@@ -85,6 +95,7 @@ class ClipEveryMicrobatch(Rule):
     code = "ACC202"
     name = "clip-every-microbatch"
     severity = Severity.ERROR
+    observed = Observed.CLIPPED_EARLY
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
     of_direction = True

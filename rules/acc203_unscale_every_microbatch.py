@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from accumlint.editing import Before, Delete, Move
 from accumlint.reading.ir import Node
-from accumlint.rule import Applicability, Claim, Finding, Related, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Finding, Observed, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Clip, Trace, Unscale, Update, Window
 
 
@@ -87,6 +87,7 @@ class UnscaleEveryMicrobatch(Rule):
     code = "ACC203"
     name = "unscale-every-microbatch"
     severity = Severity.ERROR
+    observed = Observed.UNSCALED_EARLY
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 

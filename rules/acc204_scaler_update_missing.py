@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from accumlint.editing import After, Insert
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Run, Step, Trace, Update, Window
 
 from ._calls import receiver_of, taken
@@ -79,6 +79,7 @@ class ScalerUpdateMissing(Rule):
     code = "ACC204"
     name = "scaler-update-missing"
     severity = Severity.WARNING
+    observed = Observed.UPDATE_MISSING
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 

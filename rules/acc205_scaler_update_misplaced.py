@@ -11,6 +11,7 @@ from accumlint.rule import (
     Claim,
     Confidence,
     Finding,
+    Observed,
     Related,
     Rule,
     Severity,
@@ -95,6 +96,7 @@ class ScalerUpdateMisplaced(Rule):
     code = "ACC205"
     name = "scaler-update-misplaced"
     severity = Severity.ERROR
+    observed = Observed.UPDATE_MISPLACED
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
 

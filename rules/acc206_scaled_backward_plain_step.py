@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Insert, Replace, Verb
-from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Finding,
+    Fix,
+    Observed,
+    Related,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+)
 from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update
 
 from ._calls import receiver_of, takes_nothing
@@ -78,6 +88,7 @@ class ScaledBackwardPlainStep(Rule):
     code = "ACC206"
     name = "scaled-backward-plain-step"
     severity = Severity.ERROR
+    observed = Observed.STEPPED_SCALED
     symptom = Symptom.SCALE
     fix = Applicability.SAFE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import Before, Move
-from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Trace
 
 from ._clips import follows_step, idle_clips
@@ -78,6 +78,7 @@ class ClipMisplaced(Rule):
     code = "ACC208"
     name = "clip-misplaced"
     severity = Severity.WARNING
+    observed = Observed.CLIPPED_LATE
     symptom = Symptom.CLIPPED
     fix = Applicability.SAFE
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import After
 from accumlint.reading.ir import Call, If, Node, dotted, walk_expr
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Clear, Run, SkippedStep, Step, Trace
 
 from ._calls import taken
@@ -87,6 +87,7 @@ class StepSkipKeepsGradients(Rule):
     code = "ACC209"
     name = "step-skip-keeps-gradients"
     severity = Severity.ERROR
+    observed = Observed.KEPT_AFTER_SKIP
     symptom = Symptom.STUCK
     exceptional = True
     fix = Applicability.SAFE

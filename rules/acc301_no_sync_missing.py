@@ -7,7 +7,17 @@ from collections.abc import Iterator
 
 from accumlint.reading.ir import Attr, If, Node, render, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    unsafe,
+)
 from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
@@ -112,6 +122,7 @@ class NoSyncMissing(Rule):
     code = "ACC301"
     name = "no-sync-missing"
     severity = Severity.INFO
+    observed = Observed.REDUCED_EACH_TIME
     claim = Claim.COMMUNICATION
     ranks = 2
     fix = Applicability.UNSAFE

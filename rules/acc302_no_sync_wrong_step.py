@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Replace
 from accumlint.reading.ir import Choice, Function, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Forward, SyncFlag, Trace, Window
 
 from ._boundaries import boundary_tests, mentions
@@ -93,6 +93,7 @@ class NoSyncWrongStep(Rule):
     code = "ACC302"
     name = "no-sync-wrong-step"
     severity = Severity.ERROR
+    observed = Observed.UNSYNCED
     claim = Claim.RANKS
     ranks = 2
     fix = Applicability.SAFE

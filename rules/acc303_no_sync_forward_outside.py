@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Move
 from accumlint.reading.ir import Call, Expr, Node, With, dotted, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, NoSync, Trace
 
 
@@ -83,6 +83,7 @@ class NoSyncForwardOutside(Rule):
     code = "ACC303"
     name = "no-sync-forward-outside"
     severity = Severity.INFO
+    observed = Observed.ARMED_FORWARD
     claim = Claim.COMMUNICATION
     ranks = 2
     fix = Applicability.SAFE

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Move
 from accumlint.reading.ir import Node, With
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Contribution, Forward, SyncFlag, Trace
 
 from ._ranks import unshared
@@ -81,6 +81,7 @@ class SyncFlagAfterForward(Rule):
     code = "ACC304"
     name = "sync-flag-after-forward"
     severity = Severity.ERROR
+    observed = Observed.FLAG_LATE
     claim = Claim.RANKS
     ranks = 2
     fix = Applicability.SAFE

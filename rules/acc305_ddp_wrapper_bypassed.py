@@ -19,7 +19,17 @@ from accumlint.reading.ir import (
     walk_expr,
 )
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    unsafe,
+)
 from accumlint.tracing.trace import Run, Trace, Window
 
 from ._ranks import forward_of, reduced_by_hand, unshared
@@ -102,6 +112,7 @@ class DdpWrapperBypassed(Rule):
     code = "ACC305"
     name = "ddp-wrapper-bypassed"
     severity = Severity.ERROR
+    observed = Observed.BYPASSED
     claim = Claim.RANKS
     ranks = 2
     fix = Applicability.UNSAFE

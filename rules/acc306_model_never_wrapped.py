@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from accumlint.reading.ir import Assign, Attr, Call, Import, Name, Star, dotted, render
 from accumlint.reading.program import Program
-from accumlint.rule import Claim, Confidence, Finding, Related, Rule, Severity
+from accumlint.rule import Claim, Confidence, Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Forward, Run, Trace, Window
 
 from ._ranks import reduced_by_hand
@@ -109,6 +109,7 @@ class ModelNeverWrapped(Rule):
     code = "ACC306"
     name = "model-never-wrapped"
     severity = Severity.ERROR
+    observed = Observed.UNWRAPPED
     claim = Claim.RANKS
     ranks = 2
 

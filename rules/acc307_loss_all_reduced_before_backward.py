@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from accumlint.reading.ir import Binary, Call, dotted
 from accumlint.reading.program import Program
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.rule import Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Backward, Contribution, Event, Reduce, Rescale, Run, Trace
 
 from ._ranks import averaged_by, averages_its_own_way, due_ranks, has_other_factors
@@ -98,6 +98,7 @@ class LossAllReducedBeforeBackward(Rule):
     code = "ACC307"
     name = "loss-all-reduced-before-backward"
     severity = Severity.ERROR
+    observed = Observed.LOSS_REDUCED
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Confidence, Finding, Rule, Severity
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
 from ._ranks import averaged_by, due_ranks, has_other_factors
@@ -86,6 +86,7 @@ class GradientAllReduceUnscaled(Rule):
     code = "ACC308"
     name = "gradient-all-reduce-unscaled"
     severity = Severity.ERROR
+    observed = Observed.GRADIENT_SUMMED
     ranks = 2
 
     def check(self, trace: Trace) -> Iterator[Finding]:

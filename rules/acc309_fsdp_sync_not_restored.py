@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Replace
 from accumlint.reading.ir import Call, Const, Node, Unary
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Related, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Related, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Run, SyncFlag, Trace, Window
 
 from ._boundaries import boundary_tests
@@ -86,6 +86,7 @@ class FsdpSyncNotRestored(Rule):
     code = "ACC309"
     name = "fsdp-sync-not-restored"
     severity = Severity.ERROR
+    observed = Observed.SHARDS_UNSYNCED
     ranks = 2
     fix = Applicability.SAFE
 

@@ -20,7 +20,7 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Run, Step, Trace
 
 from ._boundaries import is_counted_by_the_caller
@@ -92,6 +92,7 @@ class ZeroGradMissing(Rule):
     code = "ACC401"
     name = "zero-grad-missing"
     severity = Severity.ERROR
+    observed = Observed.NEVER_CLEARED
     fix = Applicability.SAFE
     # Where everything piles up, nothing is said of a window's own gradient.
     hides = ("ACC1", "ACC2", "ACC3", "ACC5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Delete, Insert
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, EpochEnd, Rescale, Trace, Window
 
 from ._calls import ends_of_update, receiver_of, taken
@@ -77,6 +77,7 @@ class ZeroGradInsideWindow(Rule):
     code = "ACC402"
     name = "zero-grad-inside-window"
     severity = Severity.ERROR
+    observed = Observed.CLEARED_INSIDE
     fix = Applicability.SAFE
     # A window of one micro-batch needs no division, no last step of an epoch and no `no_sync`.
     hides = ("ACC1", "ACC2", "ACC3", "ACC5")

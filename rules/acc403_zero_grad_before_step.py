@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import After
 from accumlint.reading.ir import Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Clear, Rescale, Step, Trace
 
 from ._calls import ends_of_update, taken
@@ -70,6 +70,7 @@ class ZeroGradBeforeStep(Rule):
     code = "ACC403"
     name = "zero-grad-before-step"
     severity = Severity.ERROR
+    observed = Observed.CLEARED_BEFORE_STEP
     fix = Applicability.SAFE
     # Where nothing is applied, nothing is said of what it would be.
     hides = ("ACC1", "ACC2", "ACC3", "ACC5")

@@ -24,7 +24,7 @@ from accumlint.reading.ir import (
     walk_expr,
 )
 from accumlint.reading.names import is_count, is_score
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, safe
+from accumlint.rule import Applicability, Claim, Confidence, Finding, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Add, EpochEnd, Put, Reset, Run, Step, Trace
 
 from ._boundaries import loop_of
@@ -93,6 +93,7 @@ class RunningTotalAttached(Rule):
     code = "ACC405"
     name = "running-total-attached"
     severity = Severity.INFO
+    observed = Observed.TOTAL_ATTACHED
     claim = Claim.MEMORY
     fix = Applicability.SAFE
 

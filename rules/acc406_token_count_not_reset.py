@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from accumlint.editing import After, Insert
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, safe
 from accumlint.tracing.trace import Backward, Clear, Forward, Read, Trace, Window
 
 from ._calls import ends_of_update
@@ -83,6 +83,7 @@ class TokenCountNotReset(Rule):
     code = "ACC406"
     name = "token-count-not-reset"
     severity = Severity.ERROR
+    observed = Observed.COUNT_RUNS_ON
     fix = Applicability.SAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

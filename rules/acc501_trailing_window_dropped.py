@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Applicability, Finding, Rule, Severity, Symptom, unsafe
+from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, unsafe
 from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
 
 from ._trailing import own_lengths
@@ -81,6 +81,7 @@ class TrailingWindowDropped(Rule):
     code = "ACC501"
     name = "trailing-window-dropped"
     severity = Severity.WARNING
+    observed = Observed.LEFT_OVER
     symptom = Symptom.LEFT
     fix = Applicability.UNSAFE
 

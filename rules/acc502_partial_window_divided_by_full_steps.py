@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from accumlint.rule import Applicability, Confidence, Finding, Rule, Severity, Symptom, unsafe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Backward, EpochEnd, Rescale, Run, Trace, Window
 
 from ._trailing import own_lengths
@@ -71,6 +80,7 @@ class PartialWindowDividedByFullSteps(Rule):
     code = "ACC502"
     name = "partial-window-divided-by-full-steps"
     severity = Severity.INFO
+    observed = Observed.PARTIAL_DIVIDED
     symptom = Symptom.PARTIAL
     fix = Applicability.UNSAFE
 

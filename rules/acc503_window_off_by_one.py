@@ -25,7 +25,7 @@ from accumlint.reading.ir import (
     walk_expr,
 )
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 
 from ._boundaries import boundary_of, remainders
@@ -99,6 +99,7 @@ class WindowOffByOne(Rule):
     code = "ACC503"
     name = "window-off-by-one"
     severity = Severity.ERROR
+    observed = Observed.OFF_BY_ONE
     symptom = Symptom.SIZES
     fix = Applicability.SAFE
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.editing import After, Move
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
 from ._boundaries import (
@@ -79,6 +79,7 @@ class StepEveryMicrobatch(Rule):
     code = "ACC504"
     name = "step-every-microbatch"
     severity = Severity.ERROR
+    observed = Observed.STEPPED_EACH_TIME
     symptom = Symptom.STEPS
     fix = Applicability.SAFE
     # A window of one micro-batch needs no division, no last step of an epoch and no `no_sync`.

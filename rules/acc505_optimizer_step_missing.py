@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from accumlint.reading.ir import Attr, Call, If, Node, dotted, render, walk
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
-from accumlint.rule import Finding, Rule, Severity, Symptom
+from accumlint.rule import Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Clear, Contribution, Event, Run, Step, Trace
 
 # `step_and_update_lr` and the like are a step, too.
@@ -75,6 +75,7 @@ class OptimizerStepMissing(Rule):
     code = "ACC505"
     name = "optimizer-step-missing"
     severity = Severity.ERROR
+    observed = Observed.NEVER_STEPPED
     symptom = Symptom.MISSED
 
     def check(self, trace: Trace) -> Iterator[Finding]:

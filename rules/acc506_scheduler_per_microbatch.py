@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Fix, Rule, Severity, safe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    safe,
+)
 from accumlint.tracing.trace import Schedule, Trace, Window
 
 from ._calls import accelerators, ends_of_update, taken
@@ -91,6 +101,7 @@ class SchedulerPerMicrobatch(Rule):
     code = "ACC506"
     name = "scheduler-per-microbatch"
     severity = Severity.WARNING
+    observed = Observed.SCHEDULED_EACH_TIME
     claim = Claim.SCHEDULE
     fix = Applicability.SAFE
 

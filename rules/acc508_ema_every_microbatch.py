@@ -14,6 +14,7 @@ from accumlint.rule import (
     Confidence,
     Finding,
     Fix,
+    Observed,
     Rule,
     Severity,
     Symptom,
@@ -91,6 +92,7 @@ class EmaEveryMicrobatch(Rule):
     code = "ACC508"
     name = "ema-every-microbatch"
     severity = Severity.WARNING
+    observed = Observed.AVERAGED_EACH_TIME
     claim = Claim.SCHEDULE
     symptom = Symptom.AVERAGES
     fix = Applicability.UNSAFE

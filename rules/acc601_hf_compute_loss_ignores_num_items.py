@@ -34,6 +34,7 @@ from accumlint.rule import (
     Confidence,
     Finding,
     Fix,
+    Observed,
     Rule,
     Severity,
     Symptom,
@@ -149,6 +150,7 @@ class HfComputeLossIgnoresNumItems(Rule):
     code = "ACC601"
     name = "hf-compute-loss-ignores-num-items"
     severity = Severity.ERROR
+    observed = Observed.TRAINER_UNDIVIDED
     symptom = Symptom.SCALE
     fix = Applicability.SAFE
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.editing import Replace
 from accumlint.reading.ir import Attr, Call, Function, If, dotted, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Backward, Trace
 
 from ._calls import accelerators
@@ -76,6 +76,7 @@ class AccelerateBackwardBypassed(Rule):
     code = "ACC602"
     name = "accelerate-backward-bypassed"
     severity = Severity.ERROR
+    observed = Observed.PAST_ACCELERATE
     symptom = Symptom.SCALE
     fix = Applicability.SAFE
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from accumlint.reading.ir import Attr, Call, Name, dotted, render
 from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Rule, Severity, Symptom
+from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Accumulate, Backward, Event, Forward, Run, Step, Thing, Trace
 
 
@@ -86,6 +86,7 @@ class AccelerateAccumulateMisused(Rule):
     code = "ACC603"
     name = "accelerate-accumulate-misused"
     severity = Severity.ERROR
+    observed = Observed.ACCUMULATE_UNUSED
     symptom = Symptom.MISSED
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.rule import Finding, Related, Rule, Severity
+from accumlint.rule import Finding, Observed, Related, Rule, Severity
 from accumlint.tracing.trace import Trace
 
 from ._weights import mean
@@ -75,6 +75,7 @@ class AccelerateObjectUnprepared(Rule):
     code = "ACC604"
     name = "accelerate-object-unprepared"
     severity = Severity.WARNING
+    observed = Observed.UNPREPARED
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

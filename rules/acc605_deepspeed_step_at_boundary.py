@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from accumlint.editing import Before, Move
 from accumlint.reading.ir import Attr, Call, Node, render, walk_expr
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+)
 from accumlint.tracing.trace import Backward, EngineCall, Run, Thing, Trace
 
 from ._boundaries import guard_of
@@ -73,6 +83,7 @@ class DeepspeedStepAtBoundary(Rule):
     code = "ACC605"
     name = "deepspeed-step-at-boundary"
     severity = Severity.ERROR
+    observed = Observed.ENGINE_BOUNDARY
     symptom = Symptom.MISSED
     fix = Applicability.SAFE
 

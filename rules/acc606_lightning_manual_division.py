@@ -24,7 +24,7 @@ from accumlint.reading.ir import (
     walk_expr,
 )
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity, unsafe
+from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
 
 from ._weights import applied, divisions, expected, is_scale_free, steady_windows
@@ -86,6 +86,7 @@ class LightningManualDivision(Rule):
     code = "ACC606"
     name = "lightning-manual-division"
     severity = Severity.WARNING
+    observed = Observed.LIGHTNING_DIVIDED
     fix = Applicability.UNSAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:

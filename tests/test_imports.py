@@ -27,7 +27,7 @@ FLOORS = [
     {"accumlint.check"},
     {"accumlint.fixing"},
     {"accumlint.reporting", "accumlint.drawing"},
-    {"accumlint.confirming"},
+    {"accumlint.confirming", "accumlint.runtime"},
     {"accumlint.testing"},
     {"accumlint.server"},
     {"accumlint.cli"},
@@ -54,8 +54,8 @@ HEAVY = {
     "lsprotocol": {"accumlint.server"},
     "pygls": {"accumlint.server"},
     "watchfiles": {"accumlint.cli"},
-    # Only in the processes that `confirm` starts, and in tests that users write.
-    "torch": {"accumlint.confirming", "accumlint.testing"},
+    # Only in the processes that `confirm` and `run` start, and in tests that users write.
+    "torch": {"accumlint.confirming", "accumlint.runtime", "accumlint.testing"},
 }
 ENGINE = sorted((ROOT / "accumlint").rglob("*.py"))
 RULES = sorted((ROOT / "rules").glob("*.py"))

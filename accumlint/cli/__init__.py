@@ -20,6 +20,7 @@ COMMANDS = (
     "check",
     "trace",
     "confirm",
+    "run",
     "baseline",
     "rule",
     "rules",

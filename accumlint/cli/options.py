@@ -35,6 +35,19 @@ def formats_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]
     return [name for name in setting_keys.FORMATS if name.startswith(begun)]
 
 
+def outputs(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Formats with the files that they are written to, "" for standard output."""
+    pairs = [value.partition("=") for value in values]
+    for name, equals, file in pairs:
+        if name not in setting_keys.FORMATS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(setting_keys.FORMATS)}.")
+        if equals and not file:
+            raise click.BadParameter(f"{name}= names no file.")
+    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+
+
 def _configs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> Configs:
     """The file of settings that is named, and the settings that are typed."""
     files = [value for value in values if os.path.isfile(value)]

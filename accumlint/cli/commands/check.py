@@ -24,19 +24,6 @@ if TYPE_CHECKING:
     from accumlint.inputs.cache import Cache
 
 
-def _outputs(
-    _: click.Context, __: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """Formats with the files that they are written to, "" for standard output."""
-    pairs = [value.partition("=") for value in values]
-    for name, equals, file in pairs:
-        if name not in setting_keys.FORMATS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(setting_keys.FORMATS)}.")
-        if equals and not file:
-            raise click.BadParameter(f"{name}= names no file.")
-    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
-
-
 class _Check(click.Command):
     """The command `check`, whose option `--add-ignore` takes a reason behind `=` only: what follows it is a path."""
 
@@ -93,7 +80,7 @@ class _Check(click.Command):
     "outputs",
     multiple=True,
     metavar="FORMAT[=FILE]",
-    callback=_outputs,
+    callback=options.outputs,
     shell_complete=options.formats_like,
     help="Print findings in this format, or write them to FILE; may be repeated.",
 )

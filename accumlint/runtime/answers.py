@@ -1,0 +1,76 @@
+"""What a run says about one question: wrong with its place and figures, or right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TypeAlias
+
+from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
+from accumlint.runtime.records import Event, Spot, spot
+
+# Places with what happened there.
+Told: TypeAlias = "tuple[tuple[Spot, str], ...]"
+
+
+@frozen
+class Answer:
+    """One observation. `figures` says what was measured where it is right; the rest is told where it is wrong.
+
+    `factor` is how many times too large something is. `severity` "" stands for the rule's own. `spots` are places of
+    the loop that was asked about.
+    """
+
+    observed: Observed
+    wrong: bool
+    figures: str
+    spots: tuple[Spot, ...] = ()
+    message: str = ""
+    applied: str = ""
+    expected: str = ""
+    window: Told = ()
+    related: Told = ()
+    confidence: str = "certain"
+    severity: str = ""
+    factor: float = 1.0
+
+    @property
+    def place(self) -> Spot:
+        """Where it happens."""
+        return self.spots[0]
+
+
+def right(observed: Observed, figures: str, *events: Event) -> Answer:
+    """What was measured, and is as it should be."""
+    return Answer(observed, False, figures, tuple(spot(event) for event in events))
+
+
+def is_near(value: float, wanted: float) -> bool:
+    """Equal within two per cent."""
+    return wanted != 0 and abs(value / wanted - 1) < 0.02
+
+
+def number(value: float) -> str:
+    """A number as people write it: 1/4, 3, 0.137."""
+    close = Fraction(value).limit_denominator(64)
+    if close and abs(float(close) / value - 1) < 1e-4:
+        return str(close)
+    return f"{value:.3g}"
+
+
+def times(value: float) -> str:
+    """A factor in words: "4 times too large", "1/4 of what it should be"."""
+    return (
+        f"{number(value)} times too large" if value > 1 else f"{number(value)} of what it should be"
+    )
+
+
+def every(answers: Iterator[Answer]) -> list[Answer]:
+    """The answers, what is wrong once for each observation and place."""
+    seen: dict[tuple[Observed, bool, object], Answer] = {}
+    for answer in answers:
+        seen.setdefault(
+            (answer.observed, answer.wrong, answer.place if answer.wrong else 0), answer
+        )
+    return list(seen.values())

@@ -1,0 +1,1 @@
+"""What observes torch in a process of the user's: standard library and torch only."""

@@ -1,0 +1,106 @@
+"""Looks at the graph of what goes backward: which losses it comes from, and what was multiplied on the way."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+# What a node's own dictionary holds for us.
+MARK = "accumlint"
+_SCALES = {"MulBackward0": "*", "DivBackward0": "/"}
+_THROUGH = (
+    "Add", "Sub", "Neg", "ToCopy", "View", "Alias", "Squeeze", "Unsqueeze", "Clone", "Sum", "Mul", "Div", "Reshape",
+    "UnsafeView", "Stack", "Cat", "Select", "Where", "Index", "Mean", "MaskedFill", "Slice", "Expand", "Masked",
+)  # fmt: skip
+_MOST = 300
+
+
+class Path(NamedTuple):
+    """A way from what goes backward to a node; `factors` are ("*" or "/", the number or tensor) on it."""
+
+    node: Any
+    factors: tuple[tuple[str, Any], ...]
+
+
+# Torch's losses, which somebody may have called past our observers.
+_LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")
+
+
+def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
+    """The ways to the losses of a graph, marked ones or torch's own; and, without any, to its outermost means."""
+    if root.grad_fn is None:
+        return [], []
+    marked: list[Path] = []
+    means: list[Path] = []
+    visited = 0
+    waiting = [(Path(root.grad_fn, ()), False)]
+    seen: set[Any] = set()
+    while waiting and visited < _MOST:
+        (node, factors), below = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        visited += 1
+        if MARK in node.metadata:
+            marked.append(Path(node, factors))
+            continue
+        name = node.name()
+        if name.startswith(_LOSSES):
+            marked.append(Path(node, factors))
+            continue
+        if name.startswith("Mean") and not below:
+            means.append(Path(node, factors))
+            below = True
+        if not name.startswith(_THROUGH):
+            continue
+        here = (*factors, *_factor(node, name))
+        waiting += ((Path(child, here), below) for child, _ in node.next_functions)
+    return marked, [] if marked else means
+
+
+def _factor(node: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """What a node multiplies by: a number, None for what has several elements."""
+    if name not in _SCALES:
+        return
+    other = _saved(node, "other", None)
+    if isinstance(other, torch.Tensor):
+        yield _SCALES[name], other.detach() if other.numel() == 1 else None
+    elif isinstance(other, int | float):
+        yield _SCALES[name], float(other)
+
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def told(node: Any) -> dict[str, Any]:
+    """The reduction of a loss and the numbers of its targets, as far as its node has them."""
+    name = node.name()
+    if name.startswith("Mean"):
+        number = _saved(node, "self_sym_numel", 0)
+        return {"loss": "mean", "reduction": "mean", "targets": number, "total": number, "rows": 0}
+    reduction = _REDUCTIONS[int(_saved(node, "reduction", 1))]
+    target = _saved(node, "target", None)
+    found = {"loss": name.partition("Backward")[0], "reduction": reduction, "rows": 0}
+    if not isinstance(target, torch.Tensor):
+        return {**found, "targets": 0, "total": 0}
+    if not name.startswith("NllLoss"):
+        number = max(target.numel(), _saved(node, "self", target).numel())
+        return {**found, "targets": number, "total": number}
+    ignored = int(_saved(node, "ignore_index", 2**64 - 100))
+    # Saved without its sign.
+    valid = target != (ignored - 2**64 if ignored >= 2**63 else ignored)
+    found |= {"targets": valid.sum(), "total": target.numel()}
+    weight = _saved(node, "weight", None)
+    return found if weight is None else {**found, "weighted": weight[target[valid]].sum()}
+
+
+def _saved(node: Any, name: str, usual: Any) -> Any:
+    """What a node saved for its backward, `usual` where it did not or has freed it."""
+    try:
+        return getattr(node, f"_saved_{name}")
+    except (RuntimeError, AttributeError):
+        return usual

@@ -1,0 +1,79 @@
+"""Calls observers once the modules that they observe have been imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+# Where the observer of a module stands.
+_OBSERVERS = {
+    "torch": ("torches", "observe"),
+    "torch.distributed.fsdp": ("ranks", "observe_fsdp"),
+    "diffusers.training_utils": ("averages", "observe_diffusers"),
+    "timm.utils.model_ema": ("averages", "observe_timm"),
+    "ema_pytorch.ema_pytorch": ("averages", "observe_ema_pytorch"),
+    "torch_ema.ema": ("averages", "observe_torch_ema"),
+}
+
+
+def watch(*, torch: bool = True) -> None:
+    """Has the observers called: now for what is imported already, later for the rest; without torch's own if asked."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for name in _OBSERVERS:
+        if name in sys.modules and (torch or name != "torch"):
+            _call(name)
+
+
+def _call(name: str) -> None:
+    module, function = _OBSERVERS[name]
+    observe: Callable[[Any], None] = getattr(
+        import_module(f"accumlint.runtime.child.{module}"), function
+    )
+    observe(sys.modules[name])
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules to observe as Python would, and has their observers called afterwards."""
+
+    def __init__(self) -> None:
+        self._finding: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _OBSERVERS or fullname in self._finding:
+            return None
+        self._finding.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._finding.discard(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(importlib.abc.Loader):
+    """Another loader, after which a module is observed."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _call(module.__name__)

@@ -1,0 +1,116 @@
+"""Some elements of some parameters of an optimizer: what flows into them, and what lies in their `.grad`."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+
+class Sample:
+    """The elements of one optimizer's parameters that are noted."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: int, elements: int) -> None:
+        self._most = parameters
+        self._elements = elements
+        self.parameters: list[torch.Tensor] = []
+        self._flows: list[torch.Tensor | None] = []
+        self._handles: list[Any] = []
+        self.sharded = False
+        self.settle(optimizer)
+
+    def settle(self, optimizer: torch.optim.Optimizer) -> None:
+        """Chooses the parameters, anew where those chosen are no longer the optimizer's."""
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        known = {id(p) for p in held}
+        if self.parameters and all(id(p) in known for p in self.parameters):
+            for at, p in enumerate(self.parameters):
+                self._hook(at, p)
+            return
+        trained = [p for p in held if p.requires_grad and p.numel()]
+        count = min(self._most, len(trained))
+        chosen = [trained[i * (len(trained) - 1) // max(count - 1, 1)] for i in range(count)]
+        for handle in filter(None, self._handles):
+            handle.remove()
+        self.parameters = chosen
+        self._flows = [None] * count
+        self._handles = [None] * count
+        self.sharded = any(hasattr(p, "device_mesh") for p in chosen)
+        for at, p in enumerate(chosen):
+            self._hook(at, p)
+
+    def release(self) -> None:
+        """Notes nothing any more."""
+        for handle in filter(None, self._handles):
+            handle.remove()
+
+    def _hook(self, at: int, parameter: torch.Tensor) -> None:
+        """Has what flows into a parameter noted, as soon as it takes part in training."""
+        if self._handles[at] is not None or not parameter.requires_grad or self.sharded:
+            return
+        # A parameter outlives no sample by its hook.
+        mine = weakref.ref(self)
+
+        def flowing(gradient: torch.Tensor) -> None:
+            sample = mine()
+            if sample is not None and not gradient.is_sparse:
+                taken = sample.take(gradient)
+                before = sample._flows[at]
+                sample._flows[at] = taken if before is None else before + taken
+
+        # A saved model says nothing about it.
+        flowing.__torch_unserializable__ = True  # pyright: ignore[reportFunctionMemberAccess]
+        self._handles[at] = parameter.register_hook(flowing)
+
+    def take(self, gradient: torch.Tensor) -> torch.Tensor:
+        """The elements of a gradient that are noted, as a copy."""
+        local: torch.Tensor = gradient.to_local() if hasattr(gradient, "to_local") else gradient  # pyright: ignore[reportAttributeAccessIssue]
+        flat = local.detach().reshape(-1)
+        step = max(flat.numel() // self._elements, 1)
+        kept = flat[::step][: self._elements]
+        return kept.to(torch.float64 if kept.dtype == torch.float64 else torch.float32, copy=True)
+
+    def flowed(self) -> torch.Tensor | None:
+        """What has flowed in since this was last asked, None where nothing has."""
+        flows = self._flows
+        self._flows = [None for _ in flows]
+        return self._joined(flows)
+
+    def lying(self) -> torch.Tensor | None:
+        """What lies in `.grad`, None where nothing does."""
+        grads = [p.grad for p in self.parameters]
+        kept = [None if g is None or g.is_sparse else self.take(g) for g in grads]
+        return self._joined(kept)
+
+    def _joined(self, parts: list[torch.Tensor | None]) -> torch.Tensor | None:
+        if all(part is None for part in parts):
+            return None
+        sizes = [self._size(p) for p in self.parameters]
+        filled = [
+            torch.zeros(size) if part is None else part.cpu()
+            for part, size in zip(parts, sizes, strict=True)
+        ]
+        return torch.cat([part.double() for part in filled])
+
+    def _size(self, parameter: torch.Tensor) -> int:
+        local: torch.Tensor = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # pyright: ignore[reportAttributeAccessIssue]
+        number = local.numel()
+        return len(range(0, number, max(number // self._elements, 1))[: self._elements])
+
+    @property
+    def precise(self) -> bool:
+        """Whether the gradients hold as many digits as float32 does."""
+        return all(p.dtype in (torch.float32, torch.float64) for p in self.parameters)
+
+    @property
+    def storages(self) -> set[int]:
+        """Where the gradients lie that are noted."""
+        grads = [p.grad for p in self.parameters]
+        return {
+            g.untyped_storage().data_ptr()
+            for g in grads
+            if g is not None and not g.is_sparse and not hasattr(g, "to_local")
+        }

@@ -1,0 +1,190 @@
+"""Optimizers, observed: steps, clears, clipping, schedules."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from accumlint.runtime.child import totals
+from accumlint.runtime.child.backwards import GRAPHS
+from accumlint.runtime.child.recorder import Event, Recorder
+
+
+def observe(recorder: Recorder) -> None:
+    """Has optimizers and what stands around them observed."""
+    _observe_building(recorder)
+    _observe_steps(recorder)
+    _observe_clears(recorder)
+    _observe_schedules(recorder)
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        clip = _clipping(recorder, getattr(nn.utils, name))
+        recorder.patches.put(nn.utils, name, clip, everywhere=True)
+
+
+def _observe_building(recorder: Recorder) -> None:
+    original = Optimizer.__init__
+
+    @functools.wraps(original)
+    def building(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if recorder.watches:
+            recorder.number(self)
+
+    recorder.patches.put(Optimizer, "__init__", building)
+
+
+def _observe_steps(recorder: Recorder) -> None:
+    open_: list[Event] = []
+
+    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not recorder.watches:
+            return
+        number = recorder.number(optimizer)
+        event = recorder.note("step", optimizer=number, backwards=recorder.backwards)
+        with recorder.aside():
+            for known, sample in recorder.sampled():
+                if known == number:
+                    event["applied"] = sample.lying()
+        scale = getattr(optimizer, "grad_scale", None)
+        event["scale"] = scale if isinstance(scale, torch.Tensor) else None
+        event["rate"] = float(optimizer.param_groups[0].get("lr", 0.0))
+        open_.append(event)
+
+    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not open_ or not recorder.watches:
+            return
+        event = open_.pop()
+        if recorder.backwards > event["backwards"]:
+            # The step ran a closure that went backward: only now is there what it applied.
+            event["closure"] = recorder.backwards - event["backwards"]
+            recorder.events.remove(event)
+            recorder.events.append(event)
+            with recorder.aside():
+                for known, sample in recorder.sampled():
+                    if known == event["optimizer"]:
+                        event["applied"] = sample.lying()
+        event["held"] = GRAPHS.count()
+        if event["held"] > 1:
+            event["totals"] = totals.found()
+        recorder.stepped(event["optimizer"])
+
+    recorder.patches.undo_by(register_optimizer_step_pre_hook(before).remove)
+    recorder.patches.undo_by(register_optimizer_step_post_hook(after).remove)
+
+
+def _observe_clears(recorder: Recorder) -> None:
+    def observed(original: Any) -> Any:
+        @functools.wraps(original)
+        def clear(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not recorder.watches or recorder.backward is not None:
+                return original(self, *args, **kwargs)
+            with recorder.aside():
+                result = original(self, *args, **kwargs)
+            recorder.note("clear", gradients=dict(_lying(recorder, self)))
+            return result
+
+        return clear
+
+    for owner in (Optimizer, nn.Module):
+        recorder.patches.put(owner, "zero_grad", observed(owner.zero_grad))
+
+
+def _lying(recorder: Recorder, owner: Any) -> Iterator[tuple[str, Any]]:
+    """What lies in the sampled gradients of a model or an optimizer."""
+    with recorder.aside():
+        if isinstance(owner, nn.Module):
+            its = {id(p) for p in owner.parameters()}
+        else:
+            its = {id(p) for group in owner.param_groups for p in group["params"]}
+        for number, sample in recorder.sampled():
+            if any(id(p) in its for p in sample.parameters):
+                yield str(number), sample.lying()
+
+
+def _clipping(recorder: Recorder, original: Any) -> Any:
+    by_value = "value" in original.__name__
+
+    @functools.wraps(original)
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recorder.watches:
+            return original(parameters, *args, **kwargs)
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        its = {id(p) for p in params}
+        with recorder.aside():
+            touched = [
+                (number, sample)
+                for number, sample in recorder.sampled()
+                if any(id(p) in its for p in sample.parameters)
+            ]
+            before = {str(number): sample.lying() for number, sample in touched}
+            norm = original(params, *args, **kwargs)
+            after = {str(number): sample.lying() for number, sample in touched}
+        limit = kwargs.get("clip_value" if by_value else "max_norm", args[0] if args else math.inf)
+        recorder.note(
+            "clip", by_value=by_value, limit=float(limit), before=before, after=after,
+            norm=None if by_value or not isinstance(norm, torch.Tensor) or hasattr(norm, "to_local") else norm.detach(),
+        )  # fmt: skip
+        return norm
+
+    return clip
+
+
+# What a schedule's length is called.
+_LENGTHS = ("total_steps", "T_max", "total_iters")
+
+
+def _observe_schedules(recorder: Recorder) -> None:
+    scheduler = lr_scheduler.LRScheduler
+    building = scheduler.__init__
+    depth = [0]
+
+    @functools.wraps(building)
+    def build(self: Any, *args: Any, **kwargs: Any) -> None:
+        depth[0] += 1
+        try:
+            building(self, *args, **kwargs)
+        finally:
+            depth[0] -= 1
+
+    def observed(original: Any) -> Any:
+        @functools.wraps(original)
+        def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if depth[0] == 0 and recorder.watches:
+                optimizer = getattr(self, "optimizer", None)
+                known = [at for at, held in enumerate(recorder.optimizers) if held() is optimizer]
+                lengths = [getattr(self, name, None) for name in _LENGTHS]
+                recorder.note(
+                    "schedule", optimizer=known[0] if known else None, name=type(self).__name__,
+                    length=next((int(n) for n in lengths if isinstance(n, int)), 0),
+                )  # fmt: skip
+            depth[0] += 1
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                depth[0] -= 1
+
+        return step
+
+    recorder.patches.put(scheduler, "__init__", build)
+    own = [kind for kind in vars(lr_scheduler).values() if isinstance(kind, type)]
+    for kind in own:
+        if (
+            issubclass(kind, scheduler)
+            and "step" in vars(kind)
+            and kind is not lr_scheduler.ReduceLROnPlateau
+        ):
+            recorder.patches.put(kind, "step", observed(kind.step))

@@ -1,0 +1,48 @@
+"""Installs the observers once torch has been imported."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from typing import Any
+
+from accumlint.runtime.child.recorder import Asked, Recorder
+
+_RECORDERS: list[Recorder] = []
+
+
+def recorder() -> Recorder | None:
+    """What records in this process, None where nothing does."""
+    return _RECORDERS[0] if _RECORDERS else None
+
+
+def observe(_: Any) -> None:
+    """Has torch observed as the environment asks for."""
+    start(Asked(**json.loads(os.environ["ACCUMLINT_RUN"])))
+
+
+def start(asked: Asked) -> Recorder:
+    """Has torch observed from now on."""
+    from accumlint.runtime.child import (
+        averages,
+        backwards,
+        criteria,
+        importing,
+        loaders,
+        ranks,
+        scalers,
+        steps,
+    )
+
+    if _RECORDERS:
+        raise RuntimeError("torch is observed already")
+    made = Recorder(asked)
+    _RECORDERS.append(made)
+    for part in (criteria, backwards, steps, scalers, loaders, ranks, averages):
+        part.observe(made)
+    importing.watch(torch=False)
+    atexit.register(made.finish, "ended")
+    made.patches.undo_by(lambda: atexit.unregister(made.finish))
+    made.patches.undo_by(_RECORDERS.clear)
+    return made

@@ -1,0 +1,139 @@
+"""Starts the user's command with torch observed, and waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from accumlint.common.frozen import frozen
+from accumlint.common.problem import Misuse
+
+# What a process says that has seen all, and how long the others may take then.
+_STOPPED = b'"how": "stopped"'
+_GRACE = 30.0
+_PULSE = 0.1
+
+
+@frozen
+class Watch:
+    """What to watch for: see the recorder's `Asked`, which this becomes."""
+
+    windows: int = 6
+    patience: int = 256
+    parameters: int = 8
+    keep_going: bool = False
+
+
+@frozen
+class Ended:
+    """How a command ended: its exit code, the seconds it took, and whether it was told to stop."""
+
+    code: int
+    seconds: float
+    timed_out: bool = False
+
+
+def command(words: Sequence[str], module: str, ranks: int) -> list[str]:
+    """What to execute for a script or a module and its arguments, or for a command line of the user's own.
+
+    Raises:
+        Misuse: where there is nothing to execute.
+    """
+    if module:
+        return _with_python(["-m", module, *words], ["--module", module, *words], ranks)
+    if not words:
+        raise Misuse("run wants a script: accumlint run -- train.py --lr 0.1")
+    first, *arguments = words
+    if first.endswith(".py"):
+        if not os.path.isfile(first):
+            raise Misuse(f"{first}: there is no such file")
+        return _with_python([first, *arguments], [first, *arguments], ranks)
+    found = shutil.which(first)
+    if found is None:
+        raise Misuse(f"{first}: neither a Python script nor a command")
+    if ranks > 1:
+        raise Misuse("--nproc-per-node is for scripts; a command such as torchrun has its own")
+    return [found, *arguments]
+
+
+def _with_python(alone: list[str], together: list[str], ranks: int) -> list[str]:
+    if find_spec("torch") is None:
+        raise Misuse(
+            "torch is not installed here; name the Python that has it: accumlint run -- python train.py"
+        )
+    if ranks == 1:
+        return [sys.executable, *alone]
+    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *meeting,
+        f"--nproc-per-node={ranks}",
+        *together,
+    ]
+
+
+def environment(watch: Watch, folder: Path) -> dict[str, str]:
+    """The user's environment, in which Python observes torch."""
+    boot = str(Path(__file__).parent / "boot")
+    asked = {
+        "folder": str(folder), "windows": watch.windows, "patience": watch.patience,
+        "parameters": watch.parameters, "stop": not watch.keep_going,
+    }  # fmt: skip
+    path = os.pathsep.join(filter(None, (boot, os.environ.get("PYTHONPATH", ""))))
+    return {**os.environ, "PYTHONPATH": path, "ACCUMLINT_RUN": json.dumps(asked)}
+
+
+def launch(words: Sequence[str], watch: Watch, folder: Path, timeout: float | None) -> Ended:
+    """Runs a command until it ends or every process has seen enough; what it prints goes to standard error.
+
+    Raises:
+        Misuse: where it cannot be started.
+    """
+    begun = time.monotonic()
+    try:
+        process = subprocess.Popen(words, env=environment(watch, folder), stdout=2)
+    except OSError as problem:
+        raise Misuse(f"{words[0]}: cannot be started: {problem.strerror}") from None
+    stopped = timed_out = False
+    deadline = begun + timeout if timeout else float("inf")
+    try:
+        while process.poll() is None:
+            time.sleep(_PULSE)
+            if not stopped and any(map(_is_stopped, folder.glob("*.jsonl"))):
+                stopped = True
+                deadline = min(deadline, time.monotonic() + _GRACE)
+            if time.monotonic() > deadline:
+                timed_out = not stopped
+                _end(process)
+    except KeyboardInterrupt:
+        # It has been interrupted, too; what was seen by then is judged.
+        _end(process)
+        timed_out = True
+    return Ended(process.returncode, time.monotonic() - begun, timed_out)
+
+
+def _is_stopped(file: Path) -> bool:
+    with contextlib.suppress(OSError), file.open("rb") as stream:
+        stream.seek(0, os.SEEK_END)
+        stream.seek(max(stream.tell() - 256, 0))
+        return _STOPPED in stream.read()
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,78 @@
+"""Reads what the processes of a run noted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from accumlint.common.frozen import frozen
+
+Event: TypeAlias = Mapping[str, Any]
+Vector: TypeAlias = "list[float]"
+# In one file and line of the user's.
+Spot: TypeAlias = "tuple[str, int]"
+
+
+@frozen
+class Record:
+    """The events of one process, in order."""
+
+    process: Event
+    events: tuple[Event, ...]
+
+    @property
+    def rank(self) -> int:
+        return int(self.process["rank"])
+
+    @property
+    def world(self) -> int:
+        return int(self.process["world"])
+
+    @cached_property
+    def backwards(self) -> Mapping[int, Event]:
+        """The backward passes by number."""
+        return {event["number"]: event for event in self.of("backward")}
+
+    @property
+    def ended(self) -> str:
+        """How the watching came to an end: "stopped", "ended", or "" where the process was cut off."""
+        return next((event["how"] for event in self.of("end")), "")
+
+    def of(self, kind: str) -> Iterator[Event]:
+        """The events of one kind."""
+        return (event for event in self.events if event["kind"] == kind)
+
+
+def read(folder: Path) -> list[Record]:
+    """The records of the processes that trained, by rank."""
+    found = [record for file in sorted(folder.glob("*.jsonl")) if (record := _of_file(file))]
+    return trained(found)
+
+
+def trained(records: Iterable[Record]) -> list[Record]:
+    """Those among some records that hold a backward or a step, by rank."""
+    kept = [
+        record
+        for record in records
+        if any(event["kind"] in ("backward", "step") for event in record.events)
+    ]
+    return sorted(kept, key=lambda record: record.rank)
+
+
+def _of_file(file: Path) -> Record | None:
+    events: list[Event] = []
+    # A process that was killed may have been writing the last line.
+    with contextlib.suppress(ValueError):
+        events += map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    if not events or events[0].get("kind") != "process":
+        return None
+    return Record(events[0], tuple(events[1:]))
+
+
+def spot(event: Event) -> Spot:
+    """Where an event happened."""
+    return event["file"], int(event["line"])

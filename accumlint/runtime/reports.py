@@ -1,0 +1,201 @@
+"""What a run says as reports like those of `check`, joined with what `check` says of the same files."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from accumlint import check
+from accumlint.common.frozen import frozen
+from accumlint.common.observed import Observed
+from accumlint.common.place import Place
+from accumlint.config import Options
+from accumlint.diagnostics import suppression as suppress
+from accumlint.diagnostics.suppression_filter import selection, sifted
+from accumlint.files.source import UnreadableSource
+from accumlint.inputs.discovery import Target, find
+from accumlint.inputs.document import Text
+from accumlint.reading.enclosing import surroundings
+from accumlint.reading.program import Source
+from accumlint.registry import packs
+from accumlint.results.report import Checked, File, Mark, Report
+from accumlint.rule import Confidence, Rule
+from accumlint.runtime.answers import Answer
+from accumlint.runtime.records import Spot
+
+BOTH = "`check` reports it, too"
+
+
+@frozen
+class Joined:
+    """The findings of a run by file; `refuted` are those of `check` that the run measured to be no defect."""
+
+    checked: tuple[Checked, ...]
+    refuted: tuple[tuple[Report, str], ...]
+    unasked: tuple[Report, ...]
+
+
+def joined(answers: Sequence[Answer], options: Options, *, read: bool) -> Joined:
+    """The answers as reports; with `read`, joined with the findings of `check` in the files where they stand."""
+    files = dict.fromkeys(spot[0] for answer in answers for spot in answer.spots if spot[0])
+    checked: list[Checked] = []
+    refuted: list[tuple[Report, str]] = []
+    unasked: list[Report] = []
+    for file in files:
+        target = _target(file, options)
+        if target is None:
+            continue
+        known = _known(target) if read else Checked(target.shown)
+        mine = [answer for answer in answers if answer.wrong and answer.place[0] == file]
+        data = Path(target.file).read_bytes()
+        found = _reports(mine, target, known, Text(data.decode("utf-8", "replace")))
+        kept, silenced = sifted(found, data, target)
+        checked.append(Checked(target.shown, kept, silenced))
+        said = {report.code for report, _ in found}
+        for report in known.reports:
+            if report.code not in said:
+                figures = _refutes(report, answers, file)
+                refuted += [(report, figures)] if figures else []
+                unasked += [] if figures else [report]
+    return Joined(tuple(checked), tuple(refuted), tuple(unasked))
+
+
+def _target(file: str, options: Options) -> Target | None:
+    shown = os.path.relpath(file)
+    if shown.startswith(os.pardir):
+        shown = file
+    targets, _ = find((shown,), options)
+    return targets[0] if targets else None
+
+
+def _known(target: Target) -> Checked:
+    """What `check` says of a file."""
+    return next(iter(check.check([target])))
+
+
+def lines(answers: Sequence[Answer]) -> Iterator[str]:
+    """What is wrong, a line each, for those who have no reports."""
+    by_kind = rules()
+    for answer in answers:
+        rule = by_kind.get(answer.observed)
+        if answer.wrong and rule is not None and answer.confidence != Confidence.POSSIBLE.value:
+            file, line = answer.place
+            yield f"{file}:{line}: {rule.code} {rule.name}: {answer.message}"
+
+
+def rules() -> Mapping[Observed, Rule]:
+    """The rule of each observation."""
+    return {rule.observed: rule for rule in packs.everything() if rule.observed is not None}
+
+
+def _reports(
+    answers: Sequence[Answer], target: Target, known: Checked, text: Text
+) -> list[tuple[Report, list[suppress.Match]]]:
+    suppressions = suppress.read(text.text)
+    selected = set(selection(target.settings).rules)
+    least = Confidence(target.settings.min_confidence).rank
+    by_kind = rules()
+    found: list[tuple[Report, list[suppress.Match]]] = []
+    for answer in answers:
+        rule = by_kind.get(answer.observed)
+        if rule is None or rule not in selected or Confidence(answer.confidence).rank < least:
+            continue
+        report = _report(answer, rule, target, text)
+        report = _with(report, [r for r in known.reports if r.code == report.code])
+        found.append((report, suppressions.silencing(rule.code, rule.name, report.mark.place.line)))
+    return found
+
+
+def _report(answer: Answer, rule: Rule, target: Target, text: Text) -> Report:
+    line = answer.place[1]
+    scope, statement, loop = _around(target, text, line)
+    return Report(
+        shown=target.shown, file=target.file, code=rule.code, name=rule.name, message=answer.message,
+        severity=answer.severity or rule.severity.value, confidence=answer.confidence,
+        mark=_mark(answer.place, "", target, text), applied=answer.applied, expected=answer.expected,
+        timeline=tuple(_mark(spot, told, target, text) for spot, told in answer.window if _is_there(spot)),
+        related=tuple(_mark(spot, told, target, text) for spot, told in answer.related if _is_there(spot)),
+        scope=scope, statement=statement, loop=loop,
+    )  # fmt: skip
+
+
+def _is_there(spot: Spot) -> bool:
+    return os.path.isfile(spot[0])
+
+
+def _mark(spot: Spot, message: str, target: Target, text: Text) -> Mark:
+    file, line = spot
+    if file == target.file:
+        rows = text.rows
+        elsewhere = None
+    else:
+        rows = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
+        elsewhere = File(os.path.relpath(file), file)
+    row = rows[line - 1] if 0 < line <= len(rows) else ""
+    first = len(row) - len(row.lstrip()) + 1
+    return Mark(
+        Place(line, first, line, max(len(row.rstrip()), first) + 1),
+        row,
+        message,
+        elsewhere=elsewhere,
+    )
+
+
+def _around(target: Target, text: Text, line: int) -> tuple[str, str, Place | None]:
+    """The function, the statement and the loop around a line, as `check` tells them."""
+    source = Source(target.file, text.text)
+    try:
+        tree = source.tree
+    except UnreadableSource:
+        return "", "", None
+    statements = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    if not statements:
+        return "", "", None
+    nearest = min(statements, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+    around = surroundings(source, nearest)
+    return around.scope, around.statement, Place(around.first, 1, around.last, 1)
+
+
+def _with(report: Report, others: Sequence[Report]) -> Report:
+    """A report with what `check` says about the same defect, the nearest if there are several."""
+    if not others:
+        return report
+    line = report.mark.place.line
+    near = min(others, key=lambda other: abs(other.mark.place.line - line))
+    related = (*report.related, replace(near.mark, message=BOTH))
+    return replace(report, related=related, fix=near.fix)
+
+
+def _refutes(report: Report, answers: Sequence[Answer], file: str) -> str:
+    """The figures that say that a finding of `check` is none, "" where the run does not say so."""
+    around = report.loop
+    return next(
+        (
+            answer.figures
+            for answer in _rights(report.code, answers)
+            if _touches(answer, file, around)
+        ),
+        "",
+    )
+
+
+def _rights(code: str, answers: Sequence[Answer]) -> Iterator[Answer]:
+    kinds = {kind for kind, rule in rules().items() if rule.code == code}
+    # What is wrong in one loop and right in another refutes nothing.
+    wrong = {answer.observed for answer in answers if answer.wrong}
+    return (a for a in answers if not a.wrong and a.observed in kinds - wrong)
+
+
+def _touches(answer: Answer, file: str, around: Place | None) -> bool:
+    if around is None:
+        return any(spot[0] == file for spot in answer.spots)
+    return any(
+        spot[0] == file and around.line <= spot[1] <= around.end_line for spot in answer.spots
+    )

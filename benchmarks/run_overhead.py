@@ -1,0 +1,96 @@
+"""Measures what watching costs: the time of a micro-batch with and without observers, for models of two sizes."""
+# pyright: reportUnknownMemberType=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from statistics import median
+
+# Width and layers, and how many micro-batches are timed.
+MODELS = {"10 M": (912, 12, 48), "100 M": (2040, 24, 16)}
+
+
+def train(width: int, layers: int, microbatches: int) -> list[float]:
+    """Seconds of each micro-batch: forward, backward, and every fourth time a step."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    inputs, labels = torch.randn(64, width), torch.randint(0, width, (64,))
+    seconds: list[float] = []
+    for step in range(microbatches + 4):
+        begun = time.perf_counter()
+        loss = nn.functional.cross_entropy(model(inputs), labels) / 4
+        loss.backward()
+        if step % 4 == 3:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        seconds.append(time.perf_counter() - begun)
+    # The first window imports what torch needs for a step.
+    return seconds[4:]
+
+
+def measured(name: str, watched: str) -> float:
+    """The median of the windows' seconds per micro-batch: bare, watched, or after the watching is over."""
+    environment = {**os.environ}
+    with tempfile.TemporaryDirectory() as folder:
+        if watched != "bare":
+            import accumlint
+
+            boot = os.path.join(os.path.dirname(accumlint.__file__), "runtime", "boot")
+            asked = {
+                "folder": folder,
+                "windows": 10_000 if watched == "watched" else 1,
+                "patience": 0,
+                "stop": False,
+            }
+            environment |= {"PYTHONPATH": boot, "ACCUMLINT_RUN": json.dumps(asked)}
+        ran = subprocess.run(
+            [sys.executable, __file__, "--one", name], env=environment, capture_output=True, text=True, check=True
+        )  # fmt: skip
+    seconds: list[float] = json.loads(ran.stdout)
+    windows = [sum(seconds[at : at + 4]) / 4 for at in range(0, len(seconds), 4)]
+    return median(windows)
+
+
+def main() -> None:
+    """Prints a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", choices=MODELS, help="time one model and print the seconds")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(train(*MODELS[options.one])))
+        return
+    print(
+        "| parameters | ms per micro-batch | watched | after the watching |\n| --- | --- | --- | --- |"
+    )
+    for name in MODELS:
+        # Side by side, as other work on the machine changes with time.
+        rounds = [
+            {way: measured(name, way) for way in ("bare", "watched", "over")}
+            for _ in range(options.rounds)
+        ]
+        bare, watched, over = (
+            median(one[way] for one in rounds) * 1000 for way in ("bare", "watched", "over")
+        )
+        print(
+            f"| {name} | {bare:.1f} | {watched:.1f} ({watched / bare - 1:+.1%}) | {over:.1f} ({over / bare - 1:+.1%}) |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""`accumlint run` finds the defects of scripts that it watches, with their factors, and nothing in right ones."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from helpers import ROOT
+
+from accumlint.common.observed import Observed
+from accumlint.runtime import judging, records, reports
+from accumlint.runtime.answers import Answer
+
+ZOO = ROOT / "fixtures" / "run"
+ZOO_RUNNER = ROOT / "tests" / "zoo.py"
+_MARKER = re.compile(r"  # error: ([A-Z0-9, ]+)$")
+# How many times too large the gradient is.
+FACTORS = {
+    "plain/bad_undivided": 4,
+    "plain/bad_compiled_undivided": 4,
+    "plain/bad_own_loss_undivided": 4,
+    "plain/bad_divided_twice": 1 / 4,
+    "plain/bad_other_divisor": 1 / 2,
+    "plain/bad_summed": 8,
+    "scaler/bad_undivided": 4,
+    "ddp/bad_undivided": 4,
+    "ddp/bad_world_factor": 2,
+    "ddp/bad_loss_reduced": 1 / 2,
+    "ddp/bad_gradient_summed": 2,
+    "ddp/bad_tokens_not_times_world": 1 / 2,
+    "fsdp/bad_undivided": 4,
+    "accelerate/bad_bypassed": 4,
+    "accelerate/bad_undivided_two_ranks": 4,
+    "accelerate/bad_divided_twice": 1 / 4,
+    "transformers/bad_num_items_ignored": 4,
+    "lightning/bad_divided_by_hand": 1 / 4,
+    "lightning/bad_manual_undivided": 4,
+    "fabric/bad_undivided": 4,
+    "deepspeed/bad_step_at_boundary": 4,
+    "deepspeed/bad_divided_twice": 1 / 4,
+}
+_OF_SIZE = ("ACC102", "ACC103", "ACC104", "ACC105", "ACC107", "ACC307", "ACC308", "ACC6")
+
+
+def expected(script: Path) -> set[tuple[int, str]]:
+    """Line and code of each marker."""
+    rows = enumerate(script.read_text().splitlines(), 1)
+    found = ((line, match) for line, row in rows if (match := _MARKER.search(row)))
+    return {(line, code) for line, match in found for code in match[1].split(", ")}
+
+
+def ranks(script: Path) -> int:
+    return 2 if script.parent.name in ("ddp", "fsdp") or "two_ranks" in script.stem else 1
+
+
+def wrong(folder: Path) -> list[tuple[str, Answer]]:
+    """The codes and answers of a run that are reported without being asked for."""
+    by_kind = reports.rules()
+    judged = judging.judge(records.read(folder))
+    return [(by_kind[a.observed].code, a) for a in judged.wrong if a.confidence != "possible"]
+
+
+def faults(script: Path, folder: Path) -> list[str]:
+    """What a run says that it should not say, and the other way round."""
+    answers = wrong(folder)
+    found = {(answer.place[1], code) for code, answer in answers}
+    told = [f"{answer.place}: {code} {answer.message}" for code, answer in answers]
+    name = f"{script.parent.name}/{script.stem}"
+    sizes = [answer.factor for code, answer in answers if code.startswith(_OF_SIZE)]
+    factor = FACTORS.get(name)
+    if factor is not None and not any(abs(size / factor - 1) < 0.02 for size in sizes):
+        told.append(f"factor {factor} is not among {sizes}")
+        return [name, *told]
+    return [] if found == expected(script) else [name, *told]
+
+
+def watched(scripts: list[Path], folder: Path) -> list[list[str]]:
+    """Runs scripts in processes forked from one that has imported torch; gives the faults of each that has some."""
+    order = [(str(s), str(folder / s.parent.name / s.stem), ranks(s)) for s in scripts]
+    subprocess.run(
+        [sys.executable, ZOO_RUNNER], input=json.dumps(order), text=True, check=True, timeout=550
+    )
+    found = [faults(s, Path(made)) for s, (_, made, _) in zip(scripts, order, strict=True)]
+    return [fault for fault in found if fault]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "group",
+    ["plain", "scaler", "ddp", *(pytest.param(g, marks=pytest.mark.long) for g in ("fsdp", "accelerate"))],
+)  # fmt: skip
+def test_defects_are_found_with_their_factor_and_right_scripts_stay_silent(
+    group: str, tmp_path: Path
+) -> None:
+    scripts = sorted((ZOO / group).glob("*.py"))
+    assert len(scripts) > 3
+    assert watched(scripts, tmp_path) == []
+
+
+@pytest.mark.torch
+@pytest.mark.long
+@pytest.mark.parametrize("group", ["transformers", "lightning", "fabric", "deepspeed"])
+def test_frameworks_are_watched_as_they_are(group: str, tmp_path: Path, run: Run) -> None:
+    if find_spec("lightning" if group == "fabric" else group) is None:
+        pytest.skip(f"{group} is not installed")
+    for script in sorted((ZOO / group).glob("*.py")):
+        out = tmp_path / f"{script.stem}.json"
+        # DeepSpeed wants a launcher even for one rank.
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node=1"]
+        start = [sys.executable, *launcher] if group == "deepspeed" else []
+        many = ["--nproc-per-node=2"] if ranks(script) == 2 else []
+        run("run", *many, "--no-check", f"--output=json={out}", "--", *start, str(script))
+        found = json.loads(out.read_text())
+        assert {(f["location"]["row"], f["code"]) for f in found} == expected(script), script.stem
+        factor = FACTORS.get(f"{group}/{script.stem}")
+        if factor is not None:
+            sizes = " ".join(f["expected"] for f in found)
+            said = {4: "add up to 4 ", 1 / 4: "add up to 1/4 "}[factor]
+            assert said in sizes, script.stem
+
+
+@pytest.mark.torch
+def test_the_unevenness_of_targets_is_that_of_their_counts(tmp_path: Path) -> None:
+    script = ZOO / "plain" / "bad_tokens_mean.py"
+    subprocess.run(
+        [sys.executable, ZOO_RUNNER], input=json.dumps([(str(script), str(tmp_path), 1)]), text=True, check=True
+    )  # fmt: skip
+    made = runpy.run_path(str(script))
+    counts = [int((labels != -100).sum()) for _, labels in made["make_loader"]()]
+    windows = [counts[at : at + 4] for at in range(0, len(counts), 4)]
+    [(code, answer)] = wrong(tmp_path)
+    assert code == "ACC101"
+    assert answer.factor == pytest.approx(max(max(w) / min(w) for w in windows), rel=0.02)
+
+
+def test_each_observation_is_one_rule_s() -> None:
+    assert set(reports.rules()) == set(Observed)
+
+
+@pytest.mark.torch
+def test_a_finding_carries_the_line_its_figures_and_what_check_says(
+    tmp_path: Path, run: Run
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text((ZOO / "plain" / "bad_undivided.py").read_text())
+    ran = run("run", "--output-format", "json", "--", "train.py")
+    assert ran.code == 1, ran.err
+    [finding] = json.loads(ran.out)
+    assert (finding["code"], finding["confidence"]) == ("ACC102", "certain")
+    assert "applies 1 g1 + 1 g2 + 1 g3 + 1 g4" in finding["applied"]
+    assert "the large batch is 1/4 g1" in finding["expected"]
+    assert "control" in finding["expected"]
+    assert [mark["message"] for mark in finding["related"]] == [reports.BOTH]
+    assert len(finding["window"]) == 5
+    assert "7 updates of 4 micro-batches" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--", "absent.py"], "absent.py: there is no such file"),
+        (["--", "no-such-command", "x"], "neither a Python script nor a command"),
+        ([], "run wants a script"),
+        (["--", "fails.py"], "failed with exit code 3 before torch went backward"),
+        (["--", "idle.py"], "ended before torch went backward"),
+    ],
+)
+def test_what_cannot_be_watched_is_told_in_one_line(
+    tmp_path: Path, run: Run, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "fails.py").write_text("raise SystemExit(3)\n")
+    (tmp_path / "idle.py").write_text("print('nothing to train')\n")
+    ran = run("run", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err.splitlines()[-1]
+
+
+LINES = """\
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
+
+
+def train(model, optimizer, divisor, updates=6):
+    for step in range(4 * updates):
+        loss = cross_entropy(model(torch.randn(8, 4)), torch.randint(0, 3, (8,)))
+        (loss / divisor).backward()
+        if step % 4 == 3:
+            clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.torch
+def test_a_watch_sees_the_updates_of_its_own_process_and_leaves_torch_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    import accumlint
+
+    file = tmp_path / "train_watched.py"
+    file.write_text(LINES)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    # The functions are bound before anything is watched.
+    train = import_module("train_watched").train
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = torch.autograd.backward, torch.nn.functional.cross_entropy
+    told: list[str] = []
+    with accumlint.watch(model, optimizer, log=told.append) as right:
+        train(model, optimizer, 4)
+    assert right.findings == ()
+    assert told[0] == "SGD: 6 updates of 4 micro-batches on 1 rank"
+    with pytest.raises(Exception, match="ACC102") as raised:  # noqa: SIM117
+        with accumlint.watch(model, optimizer, strict=True, log=told.append):
+            train(model, optimizer, 1, updates=8)
+    assert str(raised.value).startswith(f"{file}:10: ACC102 loss-not-divided")
+    assert (torch.autograd.backward, torch.nn.functional.cross_entropy) == before
+
+
+@pytest.mark.torch
+def test_a_watch_that_fails_tells_it_and_lets_the_training_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import accumlint
+    from accumlint.runtime import inprocess
+
+    def broken(*_: object) -> None:
+        raise ValueError("out of order")
+
+    monkeypatch.setattr(inprocess, "start", broken)
+    told: list[str] = []
+    with accumlint.watch(strict=True, log=told.append):
+        pass
+    assert told == ["cannot watch any more: ValueError: out of order"]
