@@ -15,9 +15,19 @@ from accumlint.reading.targets import (
     leaves_labels_out,
     weight,
 )
-from accumlint.rule import Confidence, Finding, Observed, Related, Rule, Severity, Symptom
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Observed,
+    Related,
+    Rule,
+    Severity,
+    Symptom,
+)
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
+from ._token_sums import token_sums
 from ._weights import applied, divisions, steady_windows
 
 
@@ -44,9 +54,9 @@ class MeanLossNotNormalisedByTokens(Rule):
             optimizer.zero_grad()
             for _ in range(accumulation_steps):
                 source, target = next(batches)
-                labels = target.masked_fill(target == PAD, -100)
-                logits = model(source)
-                loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+                labels = target.masked_fill(target == PAD, -100).flatten()
+                logits = model(source).flatten(0, 1)
+                loss = F.cross_entropy(logits, labels, ignore_index=-100)
                 (loss / accumulation_steps).backward()  # error: ACC101
             optimizer.step()
     ```
@@ -62,22 +72,27 @@ class MeanLossNotNormalisedByTokens(Rule):
     def train(model, loader, optimizer, accumulation_steps):
         batches = iter(loader)
         for _ in range(len(loader) // accumulation_steps):
-            window = [next(batches) for _ in range(accumulation_steps)]
-            tokens = sum((target != PAD).sum() for _, target in window)
             optimizer.zero_grad()
-            for source, target in window:
-                labels = target.masked_fill(target == PAD, -100)
-                logits = model(source)
-                loss = F.cross_entropy(
-                    logits.flatten(0, 1), labels.flatten(), ignore_index=-100, reduction="sum"
-                )
-                (loss / tokens).backward()
+            tokens = 0
+            for _ in range(accumulation_steps):
+                source, target = next(batches)
+                labels = target.masked_fill(target == PAD, -100).flatten()
+                logits = model(source).flatten(0, 1)
+                loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
+                tokens += (labels != -100).sum()
+                loss.backward()
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad /= tokens
             optimizer.step()
     ```
 
-    Dividing the gradients is as good when the count is known only afterwards: let the summed losses go backward,
-    count, and divide every `p.grad` by the count before clipping and stepping (after `unscale_` with a GradScaler).
-    On several ranks the count is that of all ranks, over the world size under DDP, which averages.
+    Counting before the window is as good: collect its micro-batches, count their targets, and divide each summed loss
+    by that count. Clip after the division, and divide after `unscale_` with a GradScaler. On several ranks the count
+    is that of all ranks, over the world size under DDP, which averages: `p.grad *= world_size / tokens`.
+    A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
+    ACC106.
 
     When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are
     means over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window.
@@ -93,8 +108,9 @@ class MeanLossNotNormalisedByTokens(Rule):
     is all that is known: `accumlint confirm --run` then measures how much the counts differ on the real data. Class
     weights make the count differ by a little, and the finding a warning.
 
-    When the fix is not offered: always, since the count of a window must be known before its first backward. The
-    suggestion is the window of the good example.
+    When the fix is not offered: unless one function holds all of a window whose only loss is `F.cross_entropy` with a
+    plain backward (none through a GradScaler, Accelerate or Fabric), without class weights, and no name is `tokens`
+    yet. It is unsafe, since what is logged of the loss is a sum afterwards; log it over the count.
 
     Measured (N = 4, relative error, cosine and length of the first applied gradient): 1.01, .50, 1.01 on 10/1000
     tokens; .13, .992, .99 on 64/512/128/256; .017, .9999, 1.00 on 400 to 600; 1e-16 on equal counts and for the good
@@ -115,6 +131,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     severity = Severity.ERROR
     observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in weighted_the_same(trace):
@@ -142,6 +159,7 @@ class MeanLossNotNormalisedByTokens(Rule):
                 related=[Related(e.part, e.row.says) for e in evidence],
                 applied=applied(window),
                 expected=by_counts(window),
+                fixes=token_sums(trace, window),
             )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from accumlint.cache import KEY, TAG
 from conftest import Run
 from helpers import LOOP
 
 from accumlint import config
+from accumlint.inputs.cache import KEY, TAG
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="makes links and pipes as Unix does"

@@ -25,6 +25,7 @@ SEEN = [
     ("loss = model(input_ids, attention_mask=mask, labels=y).loss", {"given", "attention mask"}),
     ("labels[:length] = -100", {"left out"}),
     ("labels = [-100] * length", {"left out"}),
+    ("rows = logits[labels != -100]", {"left out", "counted"}),
     ("labels = torch.where(mask, tokens, -100)", {"left out"}),
     ("IGNORE = -100\nlabels[0] = IGNORE", {"left out"}),
     ("data = rows(path, ignored=IGNORE)\nIGNORE = -100", {"left out"}),

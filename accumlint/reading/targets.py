@@ -205,6 +205,8 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
         case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]):
             if {_text(left), _text(right)} & (ignored - {"0", "1", "-1"}):
                 yield "counted"
+        case ast.Subscript(slice=ast.Compare(comparators=[value])) if _text(value) == "-100":
+            yield "left out"
         case ast.Subscript(slice=ast.Tuple(elts=[_, *elts])) if any(map(_drops_one, elts)):
             yield "shifted"
         case ast.keyword(arg="packing", value=ast.Constant(value=True)):
