@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
-from accumlint.reading.ir import Call, dotted
+from accumlint.reading.ir import Call, dotted, render
 from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,
@@ -29,6 +29,9 @@ from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Tr
 
 from ._token_sums import token_sums
 from ._weights import applied, divisions, steady_windows
+
+# Evidence that a file writes labels of positions itself.
+_OF_LABELS = ("left out", "padded labels", "random mask")
 
 
 class MeanLossNotNormalisedByTokens(Rule):
@@ -198,7 +201,7 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not any(e.row.kind is Kind.POSITION or (e.own and e.row.weight >= STRONG) for e in evidence):
+    if not any(e.row.kind is Kind.POSITION or (e.own and e.key in _OF_LABELS) for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:
@@ -255,13 +258,18 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
 def is_entropy(program: Program, call: Call) -> bool:
     """True for `F.cross_entropy(…)` and for the call of a criterion that the file makes as one, with their own mean.
 
-    What an `ignore_index` leaves out is known to the trace.
+    What an `ignore_index` leaves out is known to the trace, but for padding whose value is seen in another file only.
     """
     named = dotted(call.func)
-    made = [value for value in program.assigned.get(named, ()) if isinstance(value, Call)]
-    return any(
-        dotted(c.func).rpartition(".")[2] in COUNTED_LOSSES
-        and c.keyword("reduction") is None
-        and c.keyword("ignore_index") is None
-        for c in (call, *made)
+    made = (value for value in program.assigned.get(named, ()) if isinstance(value, Call))
+    return any(_means(c) for c in (call, *made))
+
+
+def _means(call: Call) -> bool:
+    """True for a cross-entropy that is a mean over all targets, or all but padding."""
+    ignored = call.keyword("ignore_index")
+    return (
+        dotted(call.func).rpartition(".")[2] in COUNTED_LOSSES
+        and call.keyword("reduction") is None
+        and (ignored is None or "pad" in render(ignored))
     )
