@@ -11,6 +11,7 @@ import pytest
 from documents import everything, read
 
 from accumlint.confirming.reports.html_report import page
+from accumlint.confirming.reports.sentences import besides
 from accumlint.confirming.result import Confirmation, Control, Moment
 from accumlint.confirming.symptoms.microbatch_outcomes import fates, holding, story
 
@@ -167,3 +168,23 @@ def test_the_setup_file_is_given_as_it_is() -> None:
     setup = "def setup():\n\treturn dict(\n        a=1 < 2,\n    )"
     (pre,) = read(page([replace(confirmed.UNBOUND, setup=setup)])).all("pre")
     assert pre.children[0].words == [setup]
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, None),
+        ({"applied": float("nan"), "error": float("nan")}, "not finite at update 1,"),
+        ({"reference": 0.0, "error": float("nan")}, "gradient is zero at update 1,"),
+        (
+            {"reference": 1e-17, "error": 1e16},
+            "is 1e+16 because the large batch's gradient is only",
+        ),
+        ({"applied": 1e15, "error": 1e16}, "update 1 applies is 1e+15 long"),
+    ],
+)
+def test_a_figure_that_is_none_is_told(changed: dict[str, float], told: str | None) -> None:
+    done = replace(confirmed.PASS, updates=(replace(confirmed.UPDATE, **changed),))
+    said = [line for line in besides(done) if line not in set(besides(confirmed.PASS))]
+    assert len(said) == (told is not None)
+    assert told is None or told in said[0].replace("1.0e", "1e")

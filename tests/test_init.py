@@ -98,5 +98,19 @@ def test_a_file_that_cannot_be_extended_stays(run: Run, tmp_path: Path, text: st
     assert (tmp_path / HOOKS).read_text() == text
 
 
+def test_the_hook_goes_where_pre_commit_reads_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    inner = tmp_path / "src" / "train"
+    inner.mkdir(parents=True)
+    monkeypatch.chdir(inner)
+    ran = run("init", "--pre-commit")
+    assert (ran.code, ran.err) == (0, "")
+    assert f"Wrote ../../{HOOKS}; " in ran.out
+    assert hook_entries(tmp_path / HOOKS) == [("local", ["accumlint"])]
+    assert set(files(inner)) == {"accumlint.toml"}
+
+
 def files(folder: Path) -> dict[str, str]:
     return {file.name: file.read_bytes().decode() for file in folder.iterdir()}

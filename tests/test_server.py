@@ -150,10 +150,18 @@ def test_a_session(tmp_path: Path) -> None:
         editor.type(uri, 2, "def (")
         editor.type(uri, 3, silenced)
         assert await editor.findings() == (uri, [])
-        editor.type(uri, 4, "def (")
-        assert await editor.findings() == (uri, [])
+        editor.type(uri, 4, PLAIN)
+        assert len((await editor.findings())[1]) == 1
+        # A text that cannot be read takes no finding away, and offers no edit of an earlier text.
+        for version, half in enumerate((f"{PLAIN}\ndef (", f"{PLAIN}\ndef f("), 5):
+            editor.type(uri, version, half)
+            _, (unread, kept) = await editor.findings()
+            assert unread.message.startswith("not checked: ")
+            assert unread.range.start.line == PLAIN.count("\n") + 1
+            assert (kept.code, kept.range) == (found.code, found.range)
+            assert await editor.actions(uri, LINE) == {}
 
-        editor.type(uri, 5, PLAIN)
+        editor.type(uri, 7, PLAIN)
         assert len((await editor.findings())[1]) == 1
         (tmp_path / "accumlint.toml").write_text('ignore = ["ACC1"]')
         saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))

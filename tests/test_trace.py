@@ -137,6 +137,14 @@ STORIES = [
 ]
 
 
+@pytest.mark.parametrize("called", ["", "\n\ntrain(model, loader, optimizer)\n"])
+def test_a_loop_is_told_by_its_function_wherever_the_run_starts(
+    run: Run, tmp_path: Path, called: str
+) -> None:
+    (tmp_path / "train.py").write_text(TAIL + called)
+    assert run("trace", "train.py").out.startswith("train()  train.py:")
+
+
 def test_rows_that_a_model_takes_are_no_micro_batches(run: Run, tmp_path: Path) -> None:
     write(tmp_path, ROW_BY_ROW, "net.py")
     write(tmp_path, ROWS)

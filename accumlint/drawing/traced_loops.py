@@ -109,13 +109,10 @@ class _Reader:
             return mark_of(node, message, self.program, self.text, self.target)
 
         score = diagram_builder.score(trace.main, place, codes)
-        function = trace.entry.function
         lines = sorted({beat.line for beat in score.beats if beat.line})
         return Loop(
             shown=self.target.shown,
-            name=(f"{function.owner}.{function.name}" if function.owner else function.name)
-            if function
-            else "",
+            name=self._function(trace),
             where=f"{lines[0]}-{lines[-1]}" if lines else "",
             setting=_setting(trace),
             score=score,
@@ -126,6 +123,19 @@ class _Reader:
             found=tuple(self._said(finding) for finding in found),
             rows=tuple(self._rows(lines)),
         )
+
+    def _function(self, trace: Trace) -> str:
+        """The function that holds the loop, "" for the file itself, wherever the run started."""
+        from accumlint.tracing import trace as t
+
+        function = trace.entry.function
+        if function:
+            return f"{function.owner}.{function.name}" if function.owner else function.name
+        # An epoch ends at its loop; a backward call may stand in a function that the loop calls.
+        events = (*trace.main.of(t.EpochEnd), *trace.main.of(t.Backward), *trace.main.of(t.Step))
+        own = (event.node for event in events if self.program.source.holds(event.node))
+        node = next(own, None)
+        return self.program.surroundings(node).scope if node else ""
 
     def _said(self, finding: Finding) -> Found:
         mark = mark_of(finding.node, "", self.program, self.text, self.target)

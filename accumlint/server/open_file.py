@@ -24,13 +24,17 @@ _ASKED = Options(include_tests=True)
 
 @frozen
 class Opened:
-    """A file or a notebook that is open. `cells` are the URIs of a notebook's code cells, in their order."""
+    """A file or a notebook that is open. `cells` are the URIs of a notebook's code cells, in their order.
+
+    `is_stale`: `checked` is of an earlier text.
+    """
 
     uri: str
     path: str
     data: bytes
     cells: tuple[str, ...] = ()
     checked: Checked = field(default_factory=lambda: Checked(""))
+    is_stale: bool = False
 
     @property
     def uris(self) -> tuple[str, ...]:

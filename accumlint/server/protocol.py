@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from lsprotocol import types
 
 from accumlint.common.place import Place
+from accumlint.common.problem import Problem
 from accumlint.registry import packs
 from accumlint.reporting.markdown import text
 from accumlint.reporting.rule_pages import page
@@ -26,6 +27,12 @@ Ranges = Callable[[str, Place], types.Range]
 def diagnostics(opened: Opened, uri: str, ranges: Ranges) -> list[types.Diagnostic]:
     """The findings in one document."""
     return [_diagnostic(opened, report, ranges) for report in opened.reports(uri)]
+
+
+def unread(problem: Problem, range_: types.Range) -> types.Diagnostic:
+    """What kept a text from being read, so that the findings beside it are of an earlier text."""
+    message = f"not checked: {problem.message}"
+    return types.Diagnostic(range_, message, types.DiagnosticSeverity.Error, source="accumlint")
 
 
 def hover(reports: Iterable[Report], range_: types.Range) -> types.Hover:

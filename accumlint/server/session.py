@@ -16,7 +16,7 @@ from pygls.workspace import ServerTextPosition, ServerTextRange
 
 from accumlint import __version__, config
 from accumlint.common.place import Place
-from accumlint.common.problem import Misuse
+from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.results import baseline
 from accumlint.results.report import Checked, Report
 from accumlint.server import protocol
@@ -99,6 +99,9 @@ class Session(LanguageServer):
     async def _check(self, uri: str) -> None:
         await asyncio.sleep(PAUSE if uri in self.opened else 0)
         opened = self._read(uri)
+        # What was found last stays in sight until there is something newer, but no edit is made of it.
+        if before := self.opened.get(uri):
+            opened = replace(opened, checked=before.checked, is_stale=True)
         self.opened[uri] = opened
         try:
             checked = await asyncio.get_running_loop().run_in_executor(self._checks, opened.check)
@@ -111,8 +114,10 @@ class Session(LanguageServer):
             log = types.LogMessageParams(types.MessageType.Error, traceback.format_exc())
             self.window_log_message(log)
             return
-        self.opened[uri] = replace(opened, checked=checked)
-        self._publish(self.opened[uri])
+        unread = next((p for p in checked.problems if p.kind is Kind.UNREADABLE), None)
+        if unread is None:
+            self.opened[uri] = opened = replace(opened, checked=checked, is_stale=False)
+        self._publish(opened, unread)
 
     def _read(self, uri: str) -> Opened:
         """A document or a notebook as it is now."""
@@ -124,9 +129,15 @@ class Session(LanguageServer):
         texts = [(cell, self.workspace.get_text_document(cell).source) for cell in code]
         return notebook(uri, path, texts)
 
-    def _publish(self, opened: Opened) -> None:
-        for uri in opened.uris:
+    def _publish(self, opened: Opened, unread: Problem | None = None) -> None:
+        """Sends the findings, and in front of them what kept the text from being read."""
+        for number, uri in enumerate(opened.uris):
             found = protocol.diagnostics(opened, uri, self.range)
+            if unread and number == 0:
+                line = 1 if opened.cells else unread.line or 1
+                found.insert(
+                    0, protocol.unread(unread, self.range(uri, Place(line, 1, line + 1, 1)))
+                )
             self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found))
 
     def _say(self, message: str) -> None:
@@ -181,7 +192,9 @@ def session() -> Session:
     )
     def _(params: types.CodeActionParams) -> Iterable[types.CodeAction]:
         opened, found = server.at(params.text_document.uri, params.range)
-        return list(protocol.actions(opened, found, server.range)) if opened else []
+        if opened is None or opened.is_stale:
+            return []
+        return list(protocol.actions(opened, found, server.range))
 
     return server
 

@@ -42,13 +42,14 @@ _REPO = re.compile(r"^( *)- repo:", re.MULTILINE)
 def command(pre_commit: bool) -> None:
     """Writes settings to start from into the current folder, and changes nothing that is there.
 
-    They go to the end of pyproject.toml, or else into an accumlint.toml.
+    They go to the end of pyproject.toml, or else into an accumlint.toml. The hook goes to the root of the git
+    repository around the folder, since pre-commit reads no other file.
     """
     folder = Path.cwd()
     try:
         click.echo(_settle(folder))
         if pre_commit:
-            click.echo(_hook(folder / HOOKS))
+            click.echo(_hook(_repository(folder) / HOOKS))
     except OSError as problem:
         raise Misuse(f"cannot write here: {problem.strerror or problem}") from None
     except UnicodeDecodeError as problem:
@@ -73,20 +74,27 @@ def _settle(folder: Path) -> str:
     return "Wrote accumlint.toml"
 
 
+def _repository(folder: Path) -> Path:
+    """The root of the git repository around a folder; the folder itself where there is none."""
+    homes = (home for home in (folder, *folder.parents) if os.path.lexists(home / ".git"))
+    return next(homes, folder)
+
+
 def _hook(file: Path) -> str:
     """Makes sure that pre-commit runs accumlint, and says how that came."""
+    shown = os.path.relpath(file)
     if not os.path.lexists(file):
         put(str(file), f"repos:\n{_indented(HOOK, '  ')}".encode())
-        return f"Wrote {HOOKS}; `pre-commit install` turns it on"
+        return f"Wrote {shown}; `pre-commit install` turns it on"
     text = _text(file)
     if re.search(r"id: *accumlint\b", text):
-        return f"{HOOKS} has the hook already, and stays as it is"
+        return f"{shown} has the hook already, and stays as it is"
     repo = _REPO.search(text)
     if repo is None or _TOP_LEVEL.findall(text)[-1:] != ["repos"]:
         click.echo(HOOK)
-        raise Misuse(f"{HOOKS} does not end with its repos; put the lines above among them")
+        raise Misuse(f"{shown} does not end with its repos; put the lines above among them")
     _append(file, _indented(HOOK, repo[1]))
-    return f"Added the hook to {HOOKS}"
+    return f"Added the hook to {shown}"
 
 
 def _text(file: Path) -> str:

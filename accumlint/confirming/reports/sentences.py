@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from accumlint.confirming.finding_verdicts import worst
 from accumlint.confirming.reports.text_columns import figure
 from accumlint.confirming.result import Confirmation, Pass, Regime
+from accumlint.results.diagram import ranges
 
+# Relative errors above it come from a reference near zero or from a gradient that overflows.
+_HUGE = 1e6
 _REGIMES = {
     Regime.EQUAL: "equal target counts",
     Regime.RAGGED: "differing target counts",
@@ -42,7 +46,8 @@ def exception(done: Pass) -> str:
 
 
 def besides(done: Pass) -> Iterator[str]:
-    """What the updates of a pass do not tell: running totals, the scale, a threshold of ours."""
+    """What the figures of the updates do not tell by themselves, running totals, the scale, a threshold of ours."""
+    yield from _odd(done)
     for total in done.totals:
         graph = f", keeping {total.nodes} graph nodes" if total.nodes else ""
         yield f"`{total.name}` is {figure(total.value)} at update {total.update}{graph}"
@@ -50,6 +55,27 @@ def besides(done: Pass) -> Iterator[str]:
         yield f"The scale after each update is {', '.join(map(figure, done.scales))}"
     if done.pressure:
         yield f"The clipping threshold was set to {figure(done.pressure)}, so that it acts"
+
+
+def _odd(done: Pass) -> Iterator[str]:
+    """Why figures are not numbers, or larger than gradients are."""
+    infinite, empty = list[int](), list[int]()
+    for update in done.updates:
+        if not (math.isfinite(update.applied) and math.isfinite(update.reference)):
+            infinite.append(update.number)
+        elif not update.reference:
+            empty.append(update.number)
+        elif update.error > _HUGE:
+            yield (
+                f"The error of update {update.number} is {figure(update.error)} because the large batch's "
+                f"gradient is only {figure(update.reference)} long"
+                if update.reference < 1 / _HUGE
+                else f"The gradient that update {update.number} applies is {figure(update.applied)} long"
+            )
+    if infinite:
+        yield f"A gradient is not finite at update {ranges(infinite)}, so that nothing is compared there"
+    if empty:
+        yield f"The large batch's gradient is zero at update {ranges(empty)}, so that there is no relative error"
 
 
 def controlled(one: Confirmation) -> str:
