@@ -103,3 +103,12 @@ def test_the_command_counts_labels(
         capture_output=True,
     )
     assert json.loads(figures.read_text()) == ({"ACC102": expected} if expected else {})
+
+
+def test_the_samples_of_the_page_are_those_of_the_data() -> None:
+    picture = ROOT / "docs" / "samples.svg"
+    before = picture.read_text(encoding="utf-8")
+    command = [sys.executable, str(ROOT / "benchmarks" / "samples.py")]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert table in (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    assert picture.read_text(encoding="utf-8") == before
