@@ -24,7 +24,7 @@ def test_the_task_finds_the_problems(run: Run, tmp_path: Any) -> None:
     (found,) = filter(None, (re.match(pattern["regexp"], line) for line in lines))
     place = found[pattern["file"]], int(found[pattern["line"]]), found[pattern["code"]]
     assert (command, *place) == ("accumlint", "train.py", FLAGGED, "ACC102")
-    source = (ROOT / "accumlint" / "commands" / "watching.py").read_text(encoding="utf-8")
+    source = (ROOT / "accumlint" / "cli" / "watch_mode.py").read_text(encoding="utf-8")
     for mark in ("beginsPattern", "endsPattern"):
         assert matcher["background"][mark].strip("^$") in source
 

@@ -44,6 +44,7 @@ UNCALLED = "no loop of its file calls its step"
 EXCEPTIONS = {
     "acc102/bad_loss_that_calls_the_network": "its loss has no gradient at the stand-in's outputs",
     "acc102/bad_loss_that_calls_the_network.fixed": "its loss has no gradient at the stand-in's outputs",
+    "acc405/bad_value_beside_the_loss": "the stub of its model gives a table beside the loss",
     "acc303/bad_comment_names_fsdp": "the trainer that wraps its model is not there",
     "acc101/good_blocks_through_a_collator": OTHER_DATA,
     "acc101/good_batch_by_keywords": OTHER_DATA,

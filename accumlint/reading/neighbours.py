@@ -7,11 +7,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
+from accumlint.files.regular import contents
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Definition, Module, Project
 
 # Larger projects are not searched for the files that import one.
 _MOST_FILES = 2000
+# Longer files are no callers of a loop.
+_LARGEST = 256 * 1024
 # How many definitions of other files are looked at.
 _MOST_DEFINITIONS = 300
 _IMPORTS = re.compile(
@@ -110,8 +113,7 @@ def _index(top: str) -> dict[str, list[str]]:
                 return {}
             whole = os.path.join(folder, file)
             try:
-                with open(whole, encoding="utf-8", errors="replace") as handle:
-                    text = handle.read(200_000)
+                text = contents(whole, _LARGEST, follow=False).decode("utf-8", "replace")
             except OSError:
                 continue
             words = {
