@@ -124,3 +124,13 @@ def test_what_imports_a_loop_tells_of_its_labels(
             TABLE["padded labels"].says,
             TABLE["language model"].says,
         }
+
+
+def test_a_folder_that_is_too_large_is_not_searched_for_callers(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").touch()
+    (tmp_path / "loop.py").write_text(TRAIN, encoding="utf-8")
+    (tmp_path / "main.py").write_text(PADDED, encoding="utf-8")
+    for number in range(501):
+        (tmp_path / f"data{number}").mkdir()
+    target = Target("loop.py", str(tmp_path / "loop.py"), Settings(tmp_path, select=("ACC101",)))
+    assert next(check([target])).reports == ()

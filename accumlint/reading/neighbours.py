@@ -12,7 +12,7 @@ from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Definition, Module, Project
 
 # Larger projects are not searched for the files that import one.
-_MOST_FILES = 2000
+_MOST_FILES, _MOST_FOLDERS = 2000, 500
 # Longer files are no callers of a loop.
 _LARGEST = 256 * 1024
 # How many definitions of other files are looked at.
@@ -103,7 +103,9 @@ def _index(top: str) -> dict[str, list[str]]:
     """The files below a folder by the words of their imports."""
     found: dict[str, list[str]] = {}
     count = 0
-    for folder, folders, files in os.walk(top):
+    for number, (folder, folders, files) in enumerate(os.walk(top)):
+        if number > _MOST_FOLDERS:
+            return {}
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         for file in sorted(files):
             if not file.endswith(".py") or file.startswith(("test_", "conftest")):
