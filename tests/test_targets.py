@@ -120,6 +120,7 @@ def test_what_imports_a_loop_tells_of_its_labels(
     reports = checked.reports
     assert [(r.code, r.confidence) for r in reports] == found
     for report in reports:
+        assert {r.place.line for r in report.related if r.elsewhere} == {2, 5}
         assert {r.message for r in report.related} >= {
             TABLE["padded labels"].says,
             TABLE["language model"].says,

@@ -91,7 +91,7 @@ class Source:
 
     def place(self, node: ast.AST) -> Place:
         """Where a node of this file's tree stands; all of it for a node without a place."""
-        if not isinstance(node, ast.expr | ast.stmt | ast.pattern):
+        if not isinstance(node, ast.expr | ast.stmt | ast.pattern | ast.alias | ast.keyword):
             return Place(1, 1, len(self.lines), len(self.lines[-1]) + 1)
         last = node.end_lineno or node.lineno
         return Place(
