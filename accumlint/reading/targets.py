@@ -2,7 +2,7 @@
 
 It is looked for where a loss and its labels come from: in the checked file, in what it imports from its project and in
 the files that import it. Each row of `TABLE` is one kind of evidence and counts once, however often it is seen.
-`benchmarks/evidence.py` fits the weights to labelled loops.
+The weights are set by hand.
 """
 
 from __future__ import annotations

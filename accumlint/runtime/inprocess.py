@@ -89,7 +89,7 @@ class Watching:
         """The user's training goes on whatever happens in here."""
         try:
             act()
-        except Exception as problem:  # noqa: BLE001
+        except Exception as problem:  # noqa: BLE001 (the training goes on whatever happens in here)
             self._log(f"cannot watch any more: {type(problem).__name__}: {problem}")
 
 

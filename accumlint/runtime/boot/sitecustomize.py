@@ -39,7 +39,6 @@ def _go_on() -> None:
 if os.environ.get("ACCUMLINT_RUN"):
     try:
         _observe()
-    # The user's process must start whatever happens here.
-    except Exception as problem:  # noqa: BLE001
+    except Exception as problem:  # noqa: BLE001 (the user's process starts whatever happens here)
         print(f"accumlint: cannot observe this process: {problem}", file=sys.stderr)
 _go_on()
