@@ -26,13 +26,16 @@ def placed(
     """
     taken: set[tuple[str, Node]] = set()
     for finding in findings:
-        spot = program.spot(finding.node) if leads else None
-        if spot is None or spot.source is program.source:
+        if program.source.holds(finding.node):
             yield finding
             continue
         lead = leads.get(finding.node)
+        if lead is None:
+            # A caller's, whose own check tells it.
+            continue
+        spot = program.spot(finding.node)
         code = finding.rule.code
-        if lead is None or (code, spot.place.line, spot.place.column) in known(spot.source):
+        if (code, spot.place.line, spot.place.column) in known(spot.source):
             continue
         if (code, lead) not in taken:
             taken.add((code, lead))

@@ -103,6 +103,9 @@ class Source:
 
     def _column(self, line: int, offset: int) -> int:
         """The column of an offset that Python counts in bytes."""
+        if line > len(self.lines):
+            # A place of another file.
+            return offset + 1
         held = self.lines[line - 1]
         return offset + 1 if held.isascii() else len(held.encode()[:offset].decode()) + 1
 

@@ -6,6 +6,7 @@ touch a gradient or make something that does. All of it is kept for the run.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from accumlint.common.frozen import frozen
 from accumlint.common.memo import Memory
 from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, UnreadableSource, decode
-from accumlint.reading import frameworks, names
+from accumlint.reading import frameworks, names, pruning
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, relevance
 from accumlint.reading.imports import Imports
@@ -45,8 +46,6 @@ _MAKING = (
     | frameworks.SCALERS
     | {"Accelerator", "Fabric", "initialize"}
 )
-# Classes whose objects are known well enough by what they are called.
-_BY_NAME = ("optimizer", "scheduler", "loader")
 # One of them stands in every file that holds any of the words above.
 _HINTS = (
     "oss", "ptim", "backward", "step", "grad", "no_sync", "Loader", "Scaler", "cale", "Accelerator", "Fabric",
@@ -97,16 +96,32 @@ class Module:
             return Outline({}, {}, ())
 
     @cached_property
-    def parts(self) -> dict[str, p.Stmt | None]:
-        """The definitions that were read, by name."""
+    def _silent(self) -> frozenset[ast.AST]:
+        """What is left out of a long file: it has no say in training."""
+        lines = self.source.lines
+        if len(lines) <= pruning.LONG:
+            return frozenset()
+        return pruning.silent(self.source.tree, lines)
+
+    @cached_property
+    def _lowered(self) -> dict[ast.stmt, tuple[p.Stmt, ...]]:
         return {}
+
+    def statements(self, tree: ast.stmt) -> tuple[p.Stmt, ...]:
+        """A statement of its top level, lowered once for all who ask for it."""
+        if tree not in self._lowered:
+            self._lowered[tree] = lowered([tree], self.source, self._silent - {tree})
+        return self._lowered[tree]
+
+    @property
+    def body(self) -> tuple[p.Stmt, ...]:
+        """All of its statements."""
+        said = (statement for statement in self.source.tree.body if statement not in self._silent)
+        return tuple(found for statement in said for found in self.statements(statement))
 
     def part(self, name: str) -> p.Stmt | None:
         """The statement that binds `name`; None where it is nothing that runs."""
-        if name not in self.parts:
-            found = lowered([self.outline.blocks[name].tree], self.source)
-            self.parts[name] = found[0] if found else None
-        return self.parts[name]
+        return next(iter(self.statements(self.outline.blocks[name].tree)), None)
 
 
 @frozen
@@ -158,7 +173,7 @@ class Excerpt:
 
     @cached_property
     def is_eventful(self) -> bool:
-        """True when a function changes gradients or how they are reduced, or a class's method goes backward."""
+        """True when a function changes gradients or how they are reduced, or a class's method goes backward or steps."""
         match self.statement:
             case p.Function(name=name) as function:
                 if key(function) in self.relevance.reaching_backward:
@@ -170,7 +185,7 @@ class Excerpt:
                 reduces = self.definition.reduces_gradients
                 return strong and (steps or reduces or not frameworks.is_harmless(name))
             case p.Class(name=name, methods=methods):
-                reaching = self.relevance.reaching_backward
+                reaching = self.relevance.reaching_backward | self.relevance.reaching_step
                 return name in reaching or any(key(m) in reaching for m in methods.values())
             case _:
                 return False
@@ -296,8 +311,6 @@ class Project:
     def _follow(self, definition: Definition, further: int) -> Excerpt | None:
         if definition.attributes or not definition.name:
             return None
-        if definition.block.is_class and names.role_of(definition.name) in _BY_NAME:
-            return None
         if not self.is_strong(definition, further) and not self.is_telling(definition):
             return None
         excerpt = self._excerpt(definition, further)
@@ -338,7 +351,8 @@ class Project:
                 strong = self.is_strong(definition, further)
                 excerpt = self.follow(definition, further) if strong else None
                 if excerpt is not None and excerpt.is_eventful:
-                    found[excerpt] = found.get(excerpt, _NONE) | _callees(prefix, bound, excerpt)
+                    callees = _callees(prefix, bound, excerpt, source)
+                    found[excerpt] = found.get(excerpt, _NONE) | callees
 
         def through(reaching: Callable[[Relevance], frozenset[str]]) -> frozenset[str]:
             return frozenset(
@@ -376,22 +390,34 @@ def joined(own: Relevance, excerpts: Iterable[Excerpt]) -> Relevance:
     return own
 
 
-def _callees(prefix: str, bound: str, excerpt: Excerpt) -> frozenset[tuple[str, str]]:
-    """What calls that lead into an excerpt look like from outside, and inside it."""
+def _callees(
+    prefix: str, bound: str, excerpt: Excerpt, source: Source
+) -> frozenset[tuple[str, str]]:
+    """What calls in `source` that lead into an excerpt look like from outside, and inside it."""
     match excerpt.statement:
         case p.Function(name=name):
             return frozenset({(prefix + (name if prefix else bound), name)})
         case p.Class(name=name) as cls:
+            made = prefix + (name if prefix else bound)
+            asked = _asked_of_objects(name if prefix else bound, source)
             methods = {
                 key(m)
                 for c in (cls, *_bases(cls, excerpt))
                 for m in c.methods.values()
-                if m.name not in _EVERYBODY_S
+                if m.name not in _EVERYBODY_S or m.name in asked
             }
-            made = prefix + (name if prefix else bound)
             return frozenset({(made, name), *((method, method) for method in methods)})
         case _:
             return frozenset()
+
+
+def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
+    """The methods that a file calls of what it makes of a class, under the name that it gives it."""
+    text = source.text
+    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*{re.escape(made)}\(", text)
+    return frozenset(
+        name for of in set(receivers) for name in re.findall(rf"\b{re.escape(of)}\.(\w+)\(", text)
+    )
 
 
 def _bases(cls: p.Class, excerpt: Excerpt) -> Iterator[p.Class]:

@@ -1,5 +1,6 @@
 """Executes a program abstractly and records what happens to the gradients."""
 
-from accumlint.tracing.exploration import Exploration, explore
+from accumlint.tracing.callers import explore
+from accumlint.tracing.exploration import Exploration
 
 __all__ = ["Exploration", "explore"]

@@ -80,13 +80,19 @@ class Exploration:
 
 
 def explore(
-    program: Program, project: Project, budget: Budget | float | None = None
+    program: Program,
+    project: Project,
+    budget: Budget | float | None = None,
+    *,
+    by_calls: bool = False,
 ) -> Exploration:
-    """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds."""
+    """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds.
+
+    A file that only tells a trainer how is not followed through its imports, unless `by_calls`.
+    """
     if not isinstance(budget, Budget):
         budget = Budget() if budget is None else Budget(seconds=budget)
-    if not prefilter.may_loop(program.text):
-        # What only tells a trainer how need not be followed through its imports.
+    if not by_calls and not prefilter.may_loop(program.text):
         return Exploration((), (), "", {})
     own, excerpts = project.slice_of(program)
     slice_ = joined(own, excerpts)

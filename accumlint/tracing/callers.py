@@ -1,0 +1,154 @@
+"""Reads what a file leaves open through the files of its project that use it.
+
+A helper goes backward for a loop that stands in another file, a trainer is given its optimizer by a script: the runs
+that start there come through the file, and show what its own cannot.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Set
+from dataclasses import replace
+
+from accumlint import reading
+from accumlint.reading import ir as p
+from accumlint.reading.neighbours import importers
+from accumlint.reading.program import Program
+from accumlint.reading.project import Module, Project
+from accumlint.tracing import exploration as alone
+from accumlint.tracing import trace as t
+from accumlint.tracing.budget import Budget
+from accumlint.tracing.exploration import Exploration
+
+# How many files away from the checked one its callers are looked for, and how many of them are run.
+_FARTHEST = 2
+_MOST = 6
+_NOTHING = Exploration((), (), "", {})
+
+
+def explore(
+    program: Program, project: Project, budget: Budget | float | None = None
+) -> Exploration:
+    """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds.
+
+    Traces from the files that use it are added where they go through a backward of it that its own runs left without
+    a step, and take the place of those runs.
+    """
+    found = alone.explore(program, project, budget)
+    left = _unfinished(program, found)
+    if not left:
+        return found
+    loops = _has_loop(program)
+    for caller in _callers(program.path, project):
+        further = _of_caller(caller, project)
+        added = tuple(filter(None, (_through(traces, left) for traces in further.traces)))
+        if not loops:
+            # The defect is told where the loop stands.
+            added = tuple(tuple(replace(one, told=False) for one in traces) for traces in added)
+        if not added:
+            continue
+        sources = (caller.source, *_program(caller, project).others)
+        known = {source.path for source in program.others} | {program.path}
+        program.others.extend(source for source in sources if source.path not in known)
+        reached = {e.node.at for traces in added for trace in traces for e in _backwards(trace)}
+        kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
+        found = replace(
+            found,
+            traces=(*kept, *added),
+            untraced=tuple((n, why) for n, why in found.untraced if n.at not in reached),
+            steps=found.steps + further.steps,
+        )
+        left -= reached
+        if not left:
+            break
+    return found
+
+
+def _unfinished(program: Program, found: Exploration) -> Set[object]:
+    """The backward calls of a file from which no run of its own comes to a step."""
+    whole = {
+        e.node.at
+        for traces in found.traces
+        for trace in traces
+        if trace.main.windows
+        for e in trace.main.of(t.Backward)
+        if not e.lost
+    }
+    return {
+        node.at
+        for node in program.of(p.Call)
+        if isinstance(node.func, p.Attr)
+        and node.func.name in ("backward", "manual_backward")
+        and node.at not in whole
+    }
+
+
+def _has_loop(program: Program) -> bool:
+    """True where a loop of the file goes backward, by itself or by way of the file's functions."""
+    calls = {f.name: {name.rpartition(".")[2] for name in f.calls} for f in program.functions}
+    going, size = {"backward", "manual_backward"}, 0
+    while size < len(going):
+        size = len(going)
+        going |= {name for name, called in calls.items() if going & called}
+    return any(
+        isinstance(inner, p.Call) and p.dotted(inner.func).rpartition(".")[2] in going
+        for loop in (*program.of(p.For), *program.of(p.While))
+        for inner in p.walk(loop.body)
+    )
+
+
+def _callers(path: str, project: Project) -> Iterator[Module]:
+    """The files that use one, the nearest first; a package's face is looked through."""
+    seen, ring, run = {path}, [path], 0
+    for _ in range(_FARTHEST):
+        waiting, ring = ring, []
+        while waiting:
+            for module in importers(waiting.pop(0), project):
+                if module.path in seen:
+                    continue
+                seen.add(module.path)
+                if os.path.basename(module.path) == "__init__.py":
+                    waiting.append(module.path)
+                    continue
+                ring.append(module.path)
+                if run < _MOST:
+                    run += 1
+                    yield module
+
+
+def _program(module: Module, project: Project) -> Program:
+    return project.memory.once(
+        ("program", module.path),
+        lambda: reading.read(module.text, module.path, project),
+        Program(module.source, ()),
+    )
+
+
+def _of_caller(module: Module, project: Project) -> Exploration:
+    """What the runs of a caller show, whatever led to it."""
+    return project.memory.once(
+        ("explored", module.path),
+        lambda: alone.explore(_program(module, project), project, Budget(), by_calls=True),
+        _NOTHING,
+    )
+
+
+def _through(traces: tuple[t.Trace, ...], left: Set[object]) -> tuple[t.Trace, ...]:
+    """The paths that go through one of some backward calls, and come to a step."""
+    return tuple(
+        trace
+        for trace in traces
+        if trace.main.windows and any(e.node.at in left for e in _backwards(trace))
+    )
+
+
+def _backwards(trace: t.Trace) -> Iterator[t.Backward]:
+    for run in trace.runs:
+        yield from run.of(t.Backward)
+
+
+def _is_replaced(traces: tuple[t.Trace, ...], reached: Set[object]) -> bool:
+    """True for runs without a step whose backward calls are all gone through by others that have one."""
+    return not any(run.windows for trace in traces for run in trace.runs) and all(
+        e.node.at in reached for trace in traces for e in _backwards(trace)
+    )
