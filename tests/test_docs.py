@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 import pytest
@@ -42,6 +43,26 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 BLOCKS = [pytest.param(language, text, id=where) for where, language, text in blocks()]
+
+
+def test_the_architecture_names_what_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
+    named = re.findall(r"`(accumlint\.[\w.]+)`", page)
+    named += [f"accumlint.{name}" for name in re.findall(r'class="f"[^>]*>([\w.]+)<', picture)]
+    assert len(named) > 20
+    # torch's own part is found, not imported.
+    absent = [name for name in named if not (".harness." in name or located(name))]
+    assert not absent
+
+
+def located(name: str) -> bool:
+    """True for the name of a module, or of something that its module holds."""
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 @pytest.mark.parametrize(("language", "text"), BLOCKS)

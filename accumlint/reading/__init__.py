@@ -8,8 +8,9 @@ from accumlint.files.source import UnreadableSource
 from accumlint.reading import pruning
 from accumlint.reading.lowering import lowered
 from accumlint.reading.neighbours import neighbours
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
 from accumlint.reading.project import Project
+from accumlint.reading.syntax import Source
 
 __all__ = ["UnreadableSource", "read"]
 

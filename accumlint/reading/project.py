@@ -22,7 +22,8 @@ from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, rel
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
+from accumlint.reading.syntax import Source
 
 _LONGEST = 1024 * 1024
 # How many files away from the checked one something is still looked for.
