@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -137,6 +138,22 @@ def shown() -> Iterator[tuple[str, str, str]]:
 )
 def test_what_is_shown_is_printed(arguments: str, said: str) -> None:
     assert printed(arguments) == said
+
+
+# A package or a tag of ours: neither exists before the first release.
+_RELEASED = re.compile(r"pip install (?:-\S+ )*'?accumlint\b|accumlint@v\d|accumlint==\d|rev: v\d")
+
+
+def test_what_needs_a_release_is_marked() -> None:
+    unmarked: list[str] = []
+    for file in [*DOCS, *sorted((ROOT / "docs" / "ci").iterdir())]:
+        paragraphs = file.read_text(encoding="utf-8").split("\n\n")
+        for before, paragraph in pairwise(["", *paragraphs]):
+            # A block is introduced by the paragraph before it.
+            told = before + paragraph if paragraph.startswith("```") else paragraph
+            if _RELEASED.search(paragraph) and "once released" not in told.lower():
+                unmarked.append(f"{file.name}: {paragraph}")
+    assert unmarked == []
 
 
 def test_the_examples_of_a_rule_work(tmp_path: Path) -> None:
