@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from accumlint.diagnostics.coverage import Site
     from accumlint.diagnostics.location import Known
     from accumlint.inputs.cache import Cache
-    from accumlint.reading.program import Program, Source
+    from accumlint.reading.program import Program
     from accumlint.reading.project import Project
+    from accumlint.reading.syntax import Source
     from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Rule
     from accumlint.tracing import Exploration

@@ -89,6 +89,7 @@ def assert_large_batch_equivalent(
 
     from accumlint.confirming.harness.recording.large_batch import LargeBatch
     from accumlint.confirming.harness.recording.notes import Settings
+    from accumlint.confirming.harness.recording.torch_hooks import watching
 
     models = [model] if isinstance(model, nn.Module) else list(model)
     parameters = [p for one in models for p in one.parameters()]
@@ -108,7 +109,7 @@ def assert_large_batch_equivalent(
     )
     recorder = LargeBatch(counted, settings, counted.batches, reference)
     recorder.models.extend(models)
-    with recorder.watching():
+    with watching(recorder):
         if loop:
             train_step(counted)
         else:

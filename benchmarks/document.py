@@ -8,15 +8,21 @@ from pathlib import Path
 
 def put(file: Path, mark: str, page: str) -> None:
     """Replaces what stands between the marks."""
-    before, after = around(file, mark)
+    file.write_text(filled(file, mark, page), encoding="utf-8")
+
+
+def filled(file: Path, mark: str, page: str, text: str | None = None) -> str:
+    """The file's text (or the one given in its place) with the page between the marks."""
+    before, after = around(file, mark, text)
     begin, end = _marks(mark)
-    file.write_text(f"{before}{begin}\n{page}\n{end}{after}", encoding="utf-8")
+    return f"{before}{begin}\n{page}\n{end}{after}"
 
 
-def around(file: Path, mark: str) -> tuple[str, str]:
+def around(file: Path, mark: str, text: str | None = None) -> tuple[str, str]:
     """What stands before and behind the marks; ends the program where there are none."""
     begin, end = _marks(mark)
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    if text is None:
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
     before, begun, rest = text.partition(begin)
     _, ended, after = rest.partition(end)
     if not begun or not ended:

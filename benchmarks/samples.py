@@ -1,16 +1,20 @@
-"""Makes the table and the plot of `docs/accuracy.md` from the samples in `docs/data/samples.toml`.
+"""Makes the tables of `docs/accuracy.md` and `docs/samples.md`, and their plot, from the measurements in `docs/data`.
 
     python benchmarks/samples.py
 
-prints the table and writes `docs/samples.svg`.
+writes them; with `--check` it writes nothing and fails where a file differs from its data.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from document import filled
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,6 +30,27 @@ _STYLE = (
 )
 
 
+# Kinds of missed defects, as the data calls them.
+KINDS = {
+    "shown": "losses and norms logged through a helper, a meter, a table or a return value; no gradient changes",
+    "targets": "a mean over a varying number of targets whose labels are masked, padded or counted out of sight",
+    "loss": "the loss passes through a call that cannot be followed, or is multiplied by something unknown",
+    "other file": "the deciding fact stands in another file: a caller, a base class, a table, an engine",
+    "reduction": "reductions by a wrapper or a helper out of sight: DDP put on elsewhere, `.module`, a buffer",
+    "window": "windows whose size or end is decided out of sight, counted in samples, or shortened by a NaN guard",
+    "gradients": "clears, clips, `unscale_` and graphs in helpers, under a flag or of one of several optimizers",
+    "framework": "contracts that depend on a configuration, an engine or a Trainer's own step",
+    "schedule": "schedules of other libraries, or whose length is counted in micro-batches out of sight",
+}
+REST = {
+    "not read": "the loop is not read",
+    "opt-in": "only an opt-in rule reports it",
+    "no rule": "there is no rule",
+    "hidden": "a worse finding hides it",
+    "other": "other causes",
+}
+
+
 @dataclass(frozen=True)
 class Sample:
     """Files of repositories that the linter had not seen; pairs and triples as the data file says."""
@@ -37,6 +62,7 @@ class Sample:
     all: tuple[int, int]
     findings: tuple[int, int, int] | None
     silent: tuple[int, int] | None
+    row: Mapping[str, Any]
 
     @property
     def recall(self) -> float:
@@ -52,9 +78,13 @@ class Sample:
         return right / (right + wrong)
 
 
+def _data(name: str) -> dict[str, Any]:
+    return tomllib.loads((DOCS / "data" / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def samples() -> list[Sample]:
     """The samples, the oldest first."""
-    rows = tomllib.loads((DOCS / "data" / "samples.toml").read_text(encoding="utf-8"))["sample"]
+    rows = _data("samples")["sample"]
     return [
         Sample(
             row["name"],
@@ -64,6 +94,7 @@ def samples() -> list[Sample]:
             tuple(row["all"]),
             tuple(row["findings"]) if "findings" in row else None,
             tuple(row["silent"]) if "silent" in row else None,
+            row,
         )
         for row in rows
     ]
@@ -118,10 +149,95 @@ def plot(rows: Sequence[Sample]) -> str:
     return "\n".join([*parts, "</svg>\n"])
 
 
-def main() -> None:
+def missed(rows: Sequence[Sample]) -> Iterator[str]:
+    """What was missed, by kind, the most frequent first."""
+    counts = Counter[str]()
+    for row in rows:
+        for count, kind, _ in row.row.get("missed", ()):
+            counts[kind] += count
+    assert set(counts) <= {*KINDS, *REST}, "a kind that has no sentence"
+    yield "| missed | cause |"
+    yield "| --- | --- |"
+    for kind in sorted(KINDS, key=lambda kind: -counts[kind]):
+        yield f"| {counts[kind]} | {KINDS[kind]} |"
+    rest = "; ".join(f"{sentence} ({counts[kind]})" for kind, sentence in REST.items())
+    yield f"| {sum(counts[kind] for kind in REST)} | {rest} |"
+
+
+def details(rows: Sequence[Sample]) -> Iterator[str]:
+    """Each sample alone and in its projects, before and after mechanisms were changed."""
+    keys = ("projects", "later", "later_projects")
+    yield "| sample | alone | in the projects | later, alone | later, in the projects | labels changed |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in rows:
+        told = [_found(row.row.get(key, {})) for key in keys]
+        if "latest" in row.row:
+            told[1] += "; last {} of {}".format(*row.row["latest"])
+        cells = [row.name, _found(row.row), *told, str(row.row.get("labels_changed", "-"))]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _found(figures: Mapping[str, Any]) -> str:
+    """`17 of 38, 28 of 61`: the defects that change gradients, and all; `-` where neither was counted."""
+    return (
+        ", ".join("{} of {}".format(*figures[k]) for k in ("gradients", "all") if k in figures)
+        or "-"
+    )
+
+
+def readings() -> Iterator[str]:
+    """The findings of whole repositories, as a reader judged them."""
+    yield "| repositories | number | files | right / debatable / wrong | after the changes |"
+    yield "| --- | --- | --- | --- | --- |"
+    for row in _data("readings")["reading"]:
+        before, after = (
+            " / ".join(map(str, row[key])) if key in row else "-" for key in ("before", "after")
+        )
+        files = f"{row['files']:,}" if "files" in row else "-"
+        yield f"| {row['name']} | {row['repositories']} | {files} | {before} | {after} |"
+
+
+def verdicts() -> Iterator[str]:
+    """The findings that `accumlint confirm` decided."""
+    yield "| findings of | decided | after the changes |"
+    yield "| --- | --- | --- |"
+    for row in _data("verdicts")["verdicts"]:
+        before, after = (_share(*row[key]) if key in row else "-" for key in ("before", "after"))
+        yield f"| {row['name']} | {before} | {after} |"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / whole:.2f})"
+
+
+def made() -> dict[Path, str]:
+    """What each file should hold that is made from the data."""
     rows = samples()
-    (DOCS / "samples.svg").write_text(plot(rows), encoding="utf-8")
-    print("\n".join(table(rows)))
+    pages = {
+        DOCS / "accuracy.md": {"samples": table(rows), "missed": missed(rows)},
+        DOCS / "samples.md": {
+            "details": details(rows),
+            "readings": readings(),
+            "verdicts": verdicts(),
+        },
+    }
+    texts = {DOCS / "samples.svg": plot(rows)}
+    for file, tables in pages.items():
+        texts[file] = file.read_text(encoding="utf-8")
+        for mark, lines in tables.items():
+            texts[file] = filled(file, mark, "\n".join([*lines, ""]), texts[file])
+    return texts
+
+
+def main() -> None:
+    texts = made()
+    if "--check" in sys.argv[1:]:
+        other = [file for file, text in texts.items() if file.read_text(encoding="utf-8") != text]
+        if other:
+            sys.exit("\n".join(f"{file}: differs from docs/data" for file in other))
+        return
+    for file, text in texts.items():
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

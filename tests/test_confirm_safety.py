@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 HOSTILE = ROOT / "fixtures" / "hostile"
-TRIED = "the loop tried what is not allowed here at line 13: "
+TRIED = "the loop tried something that the sandbox refuses at line 13: "
 # Each with the reason that its finding gets.
 ALONE = {
     "leaves": "the loop did not run with stand-ins: SystemExit at line 13 (acts.py:28): 0",
@@ -36,7 +36,7 @@ ALONE = {
     "saves_natively": f"{TRIED}writes to '{{folder}}/left'",
     "removes": f"{TRIED}changes '{{folder}}/kept'",
     "allocates": "the loop did not run with stand-ins: MemoryError at line 13 (acts.py:118): a rank may use 16 GiB",
-    "acts_on_import": "the loop tried what is not allowed here at line 4: starts a process",
+    "acts_on_import": "the loop tried something that the sandbox refuses at line 4: starts a process",
 }
 TOGETHER = {
     "first_rank_vanishes": "rank 0 ended its process, with code 3",
@@ -146,7 +146,7 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     # What shares a launch with them is answered, also where something was refused that it does not depend on.
     assert found["train_with_revision"]["verdict"] == "confirmed"
     assert found["train_with_revision"]["also"][0] == (
-        "before training, the loop tried what is not allowed here at line 12: starts a process; "
+        "before training, the loop tried something that the sandbox refuses at line 12: starts a process; "
         "stand-ins took the place of what it would have given"
     )
     leaves_nothing(tmp_path, before)

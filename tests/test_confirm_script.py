@@ -33,7 +33,8 @@ WAYS = {
     ),
     "leaves": "the script left with code 1 before its first update: no data to train on",
     "writes": (
-        "the script tried what is not allowed here at line 38: writes to '{folder}/left'; --allow writes would let it"
+        "the script tried something that the sandbox refuses at line 38: "
+        "writes to '{folder}/left'; --allow writes would let it"
     ),
     "evaluates": "line 18 was not reached: the script ended after 0 updates",
     "stops short": "the script ended after 3 micro-batches, before its first update",

@@ -106,7 +106,7 @@ def test_what_is_given_and_does_not_fit_is_told(tmp_path: Path) -> None:
     assert found["verdict"] == "undecided"
     assert found["setup"] is None
     assert "takes 1 positional argument but 2 were given" in found["reason"]
-    assert "what the set-up file gives as `rank_loss` does not do" in found["advice"]
+    assert "what the set-up file gives as `rank_loss` does not support" in found["advice"]
 
 
 def test_conditions_are_those_around_a_line() -> None:

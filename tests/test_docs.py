@@ -11,7 +11,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 import pytest
@@ -42,6 +44,26 @@ def blocks() -> Iterator[tuple[str, str, str]]:
 
 
 BLOCKS = [pytest.param(language, text, id=where) for where, language, text in blocks()]
+
+
+def test_the_architecture_names_what_exists() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = (ROOT / "docs" / "architecture.svg").read_text(encoding="utf-8")
+    named = re.findall(r"`(accumlint\.[\w.]+)`", page)
+    named += [f"accumlint.{name}" for name in re.findall(r'class="f"[^>]*>([\w.]+)<', picture)]
+    assert len(named) > 20
+    # torch's own part is found, not imported.
+    absent = [name for name in named if not (".harness." in name or located(name))]
+    assert not absent
+
+
+def located(name: str) -> bool:
+    """True for the name of a module, or of something that its module holds."""
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 @pytest.mark.parametrize(("language", "text"), BLOCKS)
@@ -116,6 +138,22 @@ def shown() -> Iterator[tuple[str, str, str]]:
 )
 def test_what_is_shown_is_printed(arguments: str, said: str) -> None:
     assert printed(arguments) == said
+
+
+# A package or a tag of ours: neither exists before the first release.
+_RELEASED = re.compile(r"pip install (?:-\S+ )*'?accumlint\b|accumlint@v\d|accumlint==\d|rev: v\d")
+
+
+def test_what_needs_a_release_is_marked() -> None:
+    unmarked: list[str] = []
+    for file in [*DOCS, *sorted((ROOT / "docs" / "ci").iterdir())]:
+        paragraphs = file.read_text(encoding="utf-8").split("\n\n")
+        for before, paragraph in pairwise(["", *paragraphs]):
+            # A block is introduced by the paragraph before it.
+            told = before + paragraph if paragraph.startswith("```") else paragraph
+            if _RELEASED.search(paragraph) and "once released" not in told.lower():
+                unmarked.append(f"{file.name}: {paragraph}")
+    assert unmarked == []
 
 
 def test_the_examples_of_a_rule_work(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import ast
 import pytest
 
 from accumlint.reading.lowering import lowered
-from accumlint.reading.program import Source
 from accumlint.reading.roles import Roles, infer
+from accumlint.reading.syntax import Source
 
 
 def roles(text: str) -> Roles:

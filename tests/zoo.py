@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
+from accumlint.runtime.child.current import recorder as current
 from accumlint.runtime.child.recorder import Asked
-from accumlint.runtime.child.torches import recorder as current
 from accumlint.runtime.child.torches import start
 
 

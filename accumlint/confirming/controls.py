@@ -16,7 +16,7 @@ _MENDED = {
     "equal regular": "a step after as many micro-batches as were asked for, and no other",
     "equal mute": "no backward made to reduce",
     "equal free": "every graph freed in its backward",
-    "equal drop": "what earlier micro-batches left let go with each new one",
+    "equal drop": "what earlier micro-batches left released at each new one",
     "equal": "equal numbers of targets, whole windows",
     "equal unscaled mend": "the window's own gradient put in place right before each step, the GradScaler switched off",
     "equal unscaled pressure mend": "the window's own gradient, clipped, put in place right before each step,"

@@ -73,11 +73,13 @@ def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Un
     lacking, given = _lacking(plan, launched, evidence, reason)
     if given and not lacking:
         told = " and ".join(f"`{name}`" for name in given)
-        hints.append(f"what the set-up file gives as {told} does not do what the loop asks of it")
+        hints.append(
+            f"what the set-up file gives as {told} does not support what the loop does with it"
+        )
     if missing := setup_template.left_behind(plan.job.text, _lines_of_imports(evidence)):
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         hints.append(
-            f"asked in its project, the file finds what it imports from `{missing[0]}`{others}"
+            f"run in its project, the file finds what it imports from `{missing[0]}`{others}"
         )
     return "; ".join((*hints, _by_script(plan)))
 

@@ -207,7 +207,7 @@ def _together(ranks: Sequence[Window]) -> float:
     leading = _leading(parts)
     weight = sum(part["share"] for part in parts if part["term"] == leading)
     if math.isnan(weight):
-        raise Unmeasurable("a part of the loss is divided by the window's size, and a part is not")
+        raise Unmeasurable("one part of the loss is divided by the window's size, another is not")
     return weight if abs(weight) > 1e-12 else float(len(ranks))
 
 

@@ -100,7 +100,7 @@ def _usable(evidence: OwnEvidence, plan: Plan) -> None:
         raise Undecided(first["unfit"])
     backwards = sum(event["kind"] == "backward" for event in events)
     if not backwards:
-        raise Undecided("nothing went backward into what an optimizer of torch's steps")
+        raise Undecided("no backward reached the parameters of a torch optimizer")
     if not began and plan.symptom is not Symptom.MISSED:
         if first["how"] == "ended":
             many = f"{backwards} micro-batch{'' if backwards == 1 else 'es'}"
@@ -108,7 +108,7 @@ def _usable(evidence: OwnEvidence, plan: Plan) -> None:
         raise Undecided(f"the optimizer never stepped in {backwards} micro-batches")
     if began and not found.updates:
         raise Undecided(
-            "no update can be compared: its gradient is no number, or is clipped otherwise than by the norm of all"
+            "no update can be compared: its gradient is not finite, or is not clipped by the norm of all gradients"
         )
     if len(evidence.notes) > 1 and began and not evidence.measured[OWN].joined:
         raise Undecided(
@@ -155,7 +155,7 @@ def _failed(raised: Mapping[str, Any], said: str, file: str) -> str:
 def _refusal(what: str, where: str) -> str:
     word = next((word for begun, word in _ALLOWS.items() if what.startswith(begun)), "")
     allow = f"; --allow {word} would let it" if word else ""
-    return f"the script tried what is not allowed here{where}: {what}{allow}"
+    return f"the script tried something that the sandbox refuses{where}: {what}{allow}"
 
 
 def _standins(evidence: OwnEvidence) -> dict[str, str]:

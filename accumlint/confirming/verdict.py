@@ -77,9 +77,7 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         answer = whole
     control = controlled(question, evidence, answer.shows, plan.symptom)
     if control is None:
-        raise Undecided(
-            f"{answer.sentence}, but no control could show that this check can come out otherwise"
-        )
+        raise Undecided(f"{answer.sentence}, but no control could show that this check can fail")
     return answer, control
 
 
@@ -287,7 +285,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
 
 def _refusal(refused: Mapping[str, Any]) -> str:
     where = f" at line {refused['line']}" if refused["line"] else ""
-    return f"the loop tried what is not allowed here{where}: {refused['what']}"
+    return f"the loop tried something that the sandbox refuses{where}: {refused['what']}"
 
 
 def _because(first: Mapping[str, Any]) -> str:

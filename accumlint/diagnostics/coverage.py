@@ -79,7 +79,7 @@ def _best(program: Program, exploration: Exploration) -> dict[object, tuple[Node
             known = best.get(at)
             if known is None or len(reasons) < len(known[1]):
                 best[at] = backward.node, reasons
-    return {at: found for at, found in best.items() if program.source.holds(found[0])}
+    return {at: found for at, found in best.items() if program.source.holds(found[0].at)}
 
 
 def _around(run: Run, program: Program) -> Iterator[str]:

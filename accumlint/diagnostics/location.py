@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from accumlint.reading.ir import Node
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
+from accumlint.reading.syntax import Source
 from accumlint.rule import Finding, Related
 
 # A rule's code, and the line and column where it found something.
@@ -26,7 +27,7 @@ def placed(
     """
     taken: set[tuple[str, Node]] = set()
     for finding in findings:
-        if program.source.holds(finding.node):
+        if program.source.holds(finding.node.at):
             yield finding
             continue
         lead = leads.get(finding.node)

@@ -133,7 +133,7 @@ class _Reader:
             return f"{function.owner}.{function.name}" if function.owner else function.name
         # An epoch ends at its loop; a backward call may stand in a function that the loop calls.
         events = (*trace.main.of(t.EpochEnd), *trace.main.of(t.Backward), *trace.main.of(t.Step))
-        own = (event.node for event in events if self.program.source.holds(event.node))
+        own = (event.node for event in events if self.program.source.holds(event.node.at))
         node = next(own, None)
         return self.program.surroundings(node).scope if node else ""
 

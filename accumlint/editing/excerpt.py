@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from accumlint.files.source import line_ends, line_starts
 from accumlint.reading.ir import Node
-from accumlint.reading.program import Source
 from accumlint.reading.pruning import first_line, functions
+from accumlint.reading.syntax import Source
 
 
 def excerpt(source: Source, nodes: Iterable[Node]) -> str:
@@ -15,7 +15,7 @@ def excerpt(source: Source, nodes: Iterable[Node]) -> str:
 
     It is the whole text when a node stands outside of functions: what any of them names may matter there.
     """
-    wanted = {source.place(node.at).line for node in nodes if source.holds(node)}
+    wanted = {source.place(node.at).line for node in nodes if source.holds(node.at)}
     listed = {
         f: range(first_line(f), (f.end_lineno or f.lineno) + 1) for f in functions(source.tree.body)
     }

@@ -61,7 +61,7 @@ class Layout:
 
     def node(self, node: Node) -> cst.CSTNode | None:
         """libcst's node for one of the program's, None where it has no such, or for one of another file."""
-        if not self.program.source.holds(node):
+        if not self.program.source.holds(node.at):
             return None
         place = self.program.place(node)
         wanted = cst.BaseExpression if isinstance(node.at, ast.expr) else _STATEMENTS

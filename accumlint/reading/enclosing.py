@@ -5,12 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from accumlint.common.frozen import frozen
-
-if TYPE_CHECKING:
-    from accumlint.reading.program import Source
+from accumlint.reading.syntax import Source
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -10,12 +10,10 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from accumlint.common.frozen import frozen
-
-if TYPE_CHECKING:
-    from accumlint.reading.program import Source
+from accumlint.reading.syntax import Source
 
 
 @frozen(eq=False, slots=True)

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.files.regular import contents
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Module, Project
+from accumlint.reading.syntax import Source
 
 # Larger projects are not searched for the files that import one.
 _MOST_FILES, _MOST_FOLDERS = 2000, 500

@@ -23,7 +23,8 @@ from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, rel
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
+from accumlint.reading.syntax import Source
 
 _LONGEST = 1024 * 1024
 # How many files away from the checked one something is still looked for.
@@ -173,7 +174,7 @@ class Excerpt:
 
     @cached_property
     def is_eventful(self) -> bool:
-        """True when a function changes gradients or how they are reduced, or a class's method goes backward or steps."""
+        """True when a function changes gradients or their reduction, or when a method of a class goes backward or steps."""
         match self.statement:
             case p.Function(name=name) as function:
                 if key(function) in self.relevance.reaching_backward:

@@ -20,7 +20,7 @@ from accumlint.files.source import nodes
 from accumlint.reading import ir as p
 
 if TYPE_CHECKING:
-    from accumlint.reading.program import Source
+    from accumlint.reading.syntax import Source
 
 
 class Kind(str, Enum):

@@ -19,7 +19,7 @@ from accumlint.files.source import UnreadableSource
 from accumlint.inputs.discovery import Target, find
 from accumlint.inputs.document import Text
 from accumlint.reading.enclosing import surroundings
-from accumlint.reading.program import Source
+from accumlint.reading.syntax import Source
 from accumlint.registry import packs
 from accumlint.results.report import Checked, File, Mark, Report
 from accumlint.rule import Confidence, Rule

@@ -101,7 +101,7 @@ def _callers(path: str, project: Project) -> Iterator[Module]:
     """The files that use one, the nearest first; a package's face is looked through."""
     seen, ring, run = {path}, [path], 0
     for _ in range(_FARTHEST):
-        waiting, ring = ring, []
+        waiting, ring = ring, list[str]()
         while waiting:
             for module in importers(waiting.pop(0), project):
                 if module.path in seen:

@@ -63,12 +63,12 @@ class _Check(click.Command):
 @click.option(
     "--min-confidence",
     type=click.Choice(setting_keys.CONFIDENCES),
-    help="The least sure findings to show (likely).",
+    help="Lowest confidence to report (likely).",
 )
 @click.option(
     "--min-severity",
     type=click.Choice(setting_keys.SEVERITIES),
-    help="The least grave findings to show (info).",
+    help="Lowest severity to report (info).",
 )
 @click.option(
     "--output-format",
@@ -88,7 +88,7 @@ class _Check(click.Command):
     "--sarif-category",
     default="",
     metavar="NAME",
-    help="Tells several runs on one commit apart (sarif).",
+    help="Name that tells several runs on one commit apart (sarif).",
 )
 @click.option(
     "--sarif-silenced", is_flag=True, help="List silenced findings as suppressed (sarif)."
@@ -100,31 +100,33 @@ class _Check(click.Command):
     "--diff-base",
     default="",
     metavar="REV",
-    help="Report on lines only that changed since REV (git).",
+    help="Report only findings on lines that changed since this git revision.",
 )
 @click.option(
     "--add-ignore",
     metavar="[=REASON]",
-    help="Write ignore comments for all findings, with the reason behind.",
+    help="Write an ignore comment with the reason for each finding.",
 )
-@click.option("--fix", is_flag=True, help="Mend what can be mended safely, and write the files.")
-@click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: the unsafe fixes, too.")
+@click.option("--fix", is_flag=True, help="Apply the safe fixes and write the files.")
+@click.option(
+    "--unsafe-fixes", is_flag=True, help="With --fix or --diff: apply the unsafe fixes as well."
+)
 @click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
-@click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list what was mended.")
-@click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if anything was mended.")
+@click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list the applied fixes.")
+@click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if a fix was applied.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
 @click.option(
     "--fail-on",
     type=click.Choice(setting_keys.SEVERITIES),
     default="info",
-    help="Exit with 1 only for findings that are as grave (info).",
+    help="Exit with 1 only for findings of at least this severity (info).",
 )
 @click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
 @click.option(
     "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
 )
 @click.option(
-    "--coverage", is_flag=True, help="List every backward call with how far it was read, and why."
+    "--coverage", is_flag=True, help="List every backward call with how much of its loop was read."
 )
 @click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
 @click.option(
@@ -133,13 +135,17 @@ class _Check(click.Command):
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Check with this many processes (0: as many as pay).",
+    help="Number of processes (0: chosen by the amount of work).",
 )
 @click.option(
-    "--include-tests", is_flag=True, help="Report findings in tests, too, which are only counted."
+    "--include-tests",
+    is_flag=True,
+    help="Report findings in tests, which are otherwise only counted.",
 )
 @click.option("--show-files", is_flag=True, help="List the files that would be checked.")
-@click.option("--force-exclude", is_flag=True, help="Leave out excluded files even if named.")
+@click.option(
+    "--force-exclude", is_flag=True, help="Leave out excluded files even if they are named."
+)
 @options.CACHE_DIR
 @click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
 @click.option(

@@ -87,16 +87,23 @@ class _Command(click.Command):
     type=click.IntRange(1),
     help="Ranks to run on (2 where the loop is distributed, else 1).",
 )
-@click.option("--nnodes", default="1", metavar="N", help="Machines, as torchrun takes them.")
-@click.option("--rdzv-endpoint", default="", metavar="HOST:PORT", help="Where machines meet.")
-@click.option("--node-rank", default=0, type=click.IntRange(0), help="This machine among them.")
+@click.option("--nnodes", default="1", metavar="N", help="Number of machines, as for torchrun.")
+@click.option(
+    "--rdzv-endpoint",
+    default="",
+    metavar="HOST:PORT",
+    help="Address and port of the first machine.",
+)
+@click.option(
+    "--node-rank", default=0, type=click.IntRange(0), help="Number of this machine, from 0."
+)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
     help="Precision of the stand-ins (float64).",
 )
-@click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to see (6).")
+@click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to record (6).")
 @click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
 @click.option(
     "--timeout",
@@ -109,11 +116,13 @@ class _Command(click.Command):
     help="GiB per rank (16; a script has no limit of its own).",
 )
 @click.option("--seed", default=0, type=int)
-@click.option("--fixed", is_flag=True, help="Run the fixed text as well: before and after.")
+@click.option(
+    "--fixed", is_flag=True, help="Run the fixed text as well, to compare before and after."
+)
 @click.option(
     "--fixed-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="As --fixed, with the mended file given.",
+    help="Like --fixed, with this file as the fixed text.",
 )
 @click.option(
     "--setup",
@@ -158,13 +167,13 @@ def command(
     isolated: bool,
     look: Look,
 ) -> int:
-    """Runs the loops that `check` flags, on small stand-ins under torchrun, and says what the optimizer really applies.
+    """Runs the loops that `check` flags, with small stand-ins under torchrun, and measures what the optimizer applies.
 
-    This executes the code of the files named, and of what they import from their project, in a sandbox; what that does
-    not protect on this machine is told first. Needs torch (`pip install accumlint[confirm]`).
+    This executes the code of the named files, and of the project files that they import, in a sandbox. The command
+    first lists what the sandbox cannot protect on this machine. Needs torch (`pip install accumlint[confirm]`).
 
-    With --run -- train.py --lr 0.1 the script itself is run, with its own data, model and arguments, and stopped after
-    a few updates; asked are the findings of the paths, or of the script and what it imports from its project.
+    With --run -- train.py --lr 0.1 the script itself runs, with its own data, model and arguments, and stops after a
+    few updates. It decides the findings in PATH, or those in the script and the project files that it imports.
 
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """

@@ -89,7 +89,7 @@ class _Command(click.Command):
 @click.option(
     "--min-confidence",
     type=click.Choice(keys.CONFIDENCES),
-    help="The least sure findings to show (likely).",
+    help="Lowest confidence to report (likely).",
 )
 @click.option(
     "--no-check", is_flag=True, help="Do not join the findings of `check` in the same files."

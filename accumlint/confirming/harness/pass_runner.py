@@ -22,6 +22,7 @@ from accumlint.confirming.harness.missing_names import missing_names
 from accumlint.confirming.harness.pass_outcome import even, raising
 from accumlint.confirming.harness.recording.notes import Settings
 from accumlint.confirming.harness.recording.recorder import Recorder
+from accumlint.confirming.harness.recording.torch_hooks import watching
 from accumlint.confirming.harness.rewriting.source_hints import look
 from accumlint.confirming.harness.setup_objects import GivenError, given
 
@@ -120,7 +121,7 @@ def make(
     with surroundings(binding, scaling):
         try:
             if not unbound:
-                with recorder.watching():
+                with watching(recorder):
                     run(job, binding)
         except (Enough, StopIteration):
             pass

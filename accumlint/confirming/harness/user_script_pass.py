@@ -32,6 +32,7 @@ from accumlint.confirming.harness import line_marking, user_script_environment
 from accumlint.confirming.harness.isolation import audit_hooks, mirror, no_compile
 from accumlint.confirming.harness.isolation.confinement import confine
 from accumlint.confirming.harness.recording.notes import Settings
+from accumlint.confirming.harness.recording.torch_hooks import watching
 from accumlint.confirming.harness.recording.user_script_recorder import OwnRecorder
 from accumlint.confirming.passes import STEPS
 
@@ -141,7 +142,7 @@ def run(
 
         line_marking.enter(job["texts"], job["marks"], passed, patch)
         try:
-            with recorder.watching():
+            with watching(recorder):
                 exec(_code(job), _main(job).__dict__)
                 recorder.feed.end()
         except SystemExit as left:

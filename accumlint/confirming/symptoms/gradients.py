@@ -56,9 +56,7 @@ def _explained(
         Undecided: where all updates are one such multiple, since what a sum is to be divided by may be on purpose.
     """
     if evidence.summed and (off := _same_multiple(updates, evidence, meant)):
-        raise Undecided(
-            f"{_said(off, evidence)}, which may be a weight that the loss has on purpose"
-        )
+        raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
 
 
 def _same_multiple(
@@ -201,9 +199,7 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     """
     weights = u.weights or (1.0,)
     if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
-        raise Undecided(
-            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
-        )
+        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
     factor = weights[0]
     # What a control has put in place lacks no factor.
     if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
@@ -240,9 +236,7 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
-        raise Undecided(
-            "a stand-in reached the loss, and nobody knows what each micro-batch weighs"
-        )
+        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
     if shows and key == "equal":
         if meant := _meant(updates, evidence, ("",)):
             return meant
@@ -291,7 +285,7 @@ def _shares(parts: Sequence[Part]) -> list[float]:
 def weights(evidence: Evidence, key: str = "ragged") -> Answer:
     if is_shaped(evidence, key):
         raise Undecided(
-            "the loss is no plain sum over its targets, so nobody knows what each of them should weigh"
+            "the loss is not a plain sum over its targets, so the right weight of each is unknown"
         )
     worst, ratio = None, 1.0
     for u in updates_of(evidence.get(key)):
@@ -357,7 +351,7 @@ def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
     worst = max(updates, key=lambda u: u.direction)
     shows = worst.direction > _CLIPPING and decide(worst.direction, evidence, "the direction error")
     sentence = (
-        f"update {worst.number} points aside from the large batch's gradient, by {worst.direction:.2g} of it"
+        f"update {worst.number} points away from the large batch's gradient, by {worst.direction:.2g} of it"
         if shows
         else f"every update points where the large batch's gradient does (direction error {worst.direction:.1e})"
     )
@@ -397,7 +391,7 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
         # A partial window may be the one that nobody synchronises.
         updates = [*updates, *worth(evidence.get("trailing"))]
     if evidence.get(key).ranks < 2:
-        raise Undecided("one rank has nobody to differ from")
+        raise Undecided("one rank alone has no other to differ from")
     worst = max(updates, key=lambda u: u.spread)
     shows = decide(worst.spread, evidence, "the spread over ranks")
     sentence = (
@@ -406,7 +400,7 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
         else "all ranks apply the same gradient"
     )
     if shows and key == "equal" and evidence.averages(key):
-        raise Undecided(f"{sentence}, and later average their parameters, as may be on purpose")
+        raise Undecided(f"{sentence}, and later average their parameters, which may be intended")
     return Answer(
         shows, worst.spread, sentence,
         {"spread": worst.spread, "relative error": worst.error, "all-reduces per update": worst.reductions},
@@ -502,7 +496,7 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
         updates = evidence.get(name).updates
         broken = next((u for u in updates if not math.isfinite(u.applied)), None)
         if broken is not None:
-            sentence = f"update {broken.number} applies a gradient that is no number"
+            sentence = f"update {broken.number} applies a gradient that is not finite"
             answer = Answer(True, math.inf, sentence, {"update": broken.number})
         elif all(_is_what_is_left(u, evidence) for u in compared(updates_of(evidence.get(name)))):
             answer = Answer(False, 0.0, "every update applies what is left of its window", {})

@@ -69,9 +69,7 @@ def answered(evidence: OwnEvidence, symptom: Symptom) -> tuple[Answer, Control]:
     answer = question(evidence, _ASKED.get(symptom, OWN))
     control = _control(question, evidence, answer.shows, symptom)
     if control is None:
-        raise Undecided(
-            f"{answer.sentence}, but no control could show that this check can come out otherwise"
-        )
+        raise Undecided(f"{answer.sentence}, but no control could show that this check can fail")
     return answer, control
 
 
@@ -152,7 +150,7 @@ def _known_factor(symptom: Symptom) -> _Question:
                 worst = max(off, key=lambda u: u.error)
                 if not before[worst.number]:
                     raise Undecided(
-                        f"{answer.sentence}, which may be a weight that the loss has on purpose"
+                        f"{answer.sentence}, which may be an intended weight of the loss"
                     )
                 sentence = (
                     f"the gradient of update {worst.number} is {before[worst.number]} times the large batch's before"
@@ -174,7 +172,7 @@ def _weights(evidence: OwnEvidence, key: str) -> Answer:
     ratios = evidence.measured[key].ratios
     if evidence.measured[key].shaped:
         raise Undecided(
-            "the loss is no plain sum over its targets, so nobody knows what each of them should weigh"
+            "the loss is not a plain sum over its targets, so the right weight of each is unknown"
         )
     if not ratios:
         raise Undecided(

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.optim import swa_utils
 
+from accumlint.runtime.child.current import recorder as current
 from accumlint.runtime.child.recorder import Recorder
 
 
@@ -39,8 +40,6 @@ def observe_torch_ema(module: Any) -> None:
 
 
 def _of(module: Any, methods: dict[str, str]) -> None:
-    from accumlint.runtime.child.torches import recorder as current
-
     recorder = current()
     for name, method in methods.items():
         kind = getattr(module, name, None)

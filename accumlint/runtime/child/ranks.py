@@ -13,6 +13,7 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from accumlint.runtime.child.current import recorder as current
 from accumlint.runtime.child.frames import where
 from accumlint.runtime.child.recorder import Recorder
 
@@ -80,8 +81,6 @@ def _reducing(recorder: Recorder, original: Any) -> Any:
 
 def observe_fsdp(module: Any) -> None:
     """Has the switches of FSDP2 observed."""
-    from accumlint.runtime.child.torches import recorder as current
-
     recorder = current()
     kind = getattr(module, "FSDPModule", None)
     if recorder is None or kind is None:

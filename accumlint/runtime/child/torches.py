@@ -7,14 +7,8 @@ import json
 import os
 from typing import Any
 
+from accumlint.runtime.child.current import RECORDERS
 from accumlint.runtime.child.recorder import Asked, Recorder
-
-_RECORDERS: list[Recorder] = []
-
-
-def recorder() -> Recorder | None:
-    """What records in this process, None where nothing does."""
-    return _RECORDERS[0] if _RECORDERS else None
 
 
 def observe(_: Any) -> None:
@@ -35,14 +29,14 @@ def start(asked: Asked) -> Recorder:
         steps,
     )
 
-    if _RECORDERS:
+    if RECORDERS:
         raise RuntimeError("torch is observed already")
     made = Recorder(asked)
-    _RECORDERS.append(made)
+    RECORDERS.append(made)
     for part in (criteria, backwards, steps, scalers, loaders, ranks, averages):
         part.observe(made)
     importing.watch(torch=False)
     atexit.register(made.finish, "ended")
     made.patches.undo_by(lambda: atexit.unregister(made.finish))
-    made.patches.undo_by(_RECORDERS.clear)
+    made.patches.undo_by(RECORDERS.clear)
     return made

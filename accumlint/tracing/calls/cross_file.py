@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance, key, relevance
-from accumlint.reading.program import Program, Source
+from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Excerpt, Module, Project
+from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing
 from accumlint.tracing.control.exits import PythonError, Stopped, TooFar

@@ -202,7 +202,7 @@ class Stub:
         if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
             self._answers.windowed(self._text)
         if model is not None and _CHANCES.search(method):
-            self._answers.told(self._text, "the chances that the stand-in model gives")
+            self._answers.told(self._text, "the probabilities that the stand-in model returns")
             return model(*args[1:]).chances(args[1:])
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.

@@ -16,22 +16,14 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.autograd.graph import saved_tensors_hooks
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.overrides import TorchFunctionMode
-from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.harness.fakes.batches import Enough, plain
 from accumlint.confirming.harness.fakes.loss_functions import (
@@ -50,8 +42,7 @@ from accumlint.confirming.harness.fakes.name_words import evaluates
 from accumlint.confirming.harness.pass_outcome import even
 from accumlint.confirming.harness.recording.contributions import contributions, flat
 from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
-from accumlint.confirming.harness.recording.retained_graphs import Graphs, totals, unsaved
-from accumlint.confirming.harness.recording.torch_hooks import watch
+from accumlint.confirming.harness.recording.retained_graphs import Graphs, totals
 from accumlint.confirming.measurement import reference, windows
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -59,8 +50,6 @@ _TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
 _NORMS = {torch.norm, torch.linalg.norm, torch.linalg.vector_norm}
 # A gradient that is above any threshold.
 _LARGE = 1e30
-# Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
-_DOUBLED = 5
 # An epoch that ends inside a window, and the windows before and after it, in accumulation steps.
 _EPOCH = 5
 _CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
@@ -290,7 +279,7 @@ class Recorder(TorchFunctionMode):
             self.busy = False
         return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
-    def _rooted(self, tensors: Any, starts: Any) -> Any:
+    def rooted(self, tensors: Any, starts: Any) -> Any:
         """What goes backward; where it moves no parameter or is no number, another loss in its place, if one may be."""
         if self.own_loss is None or not isinstance(tensors, torch.Tensor):
             return tensors
@@ -504,56 +493,6 @@ class Recorder(TorchFunctionMode):
         self.seen.append(optimizer)
         return len(self.seen) - 1
 
-    # Everything together
-
-    @contextmanager
-    def watching(self) -> Generator[Recorder, None, None]:
-        """Records whatever runs inside."""
-        backward = torch.autograd.backward
-
-        def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            __tracebackhide__ = True
-            if self.busy:
-                return backward(tensors, *args, **kwargs)
-            starts = args[0] if args else kwargs.get("grad_tensors")
-            tensors = self._rooted(tensors, starts)
-            doubles = self.settings.sabotage == "double" and self.backwards % _DOUBLED == 1
-            if doubles:
-                # The control: some weigh twice as much.
-                tensors = _doubled(tensors)
-            if self.settings.sabotage == "even":
-                tensors = self.evened(tensors)
-            self.before_backward(tensors, starts, kwargs.get("inputs"))
-            if doubles:
-                # What counts as a whole is what it would bring without the control.
-                for part in self.notes.events[-1].get("contributions", ()):
-                    if part.get("shaped"):
-                        part["gradient"] = [x / 2 for x in part["gradient"]]
-            if self.settings.sabotage in ("free", "retain"):
-                args = (*args[:1], self.settings.sabotage == "retain", *args[2:])
-                self.kept.append(tensors if self.settings.sabotage == "retain" else None)
-            result = backward(tensors, *args, **kwargs)
-            self.spent()
-            self.after_backward()
-            return result
-
-        with ExitStack() as stack:
-
-            def patch(owner: Any, name: str, new: Any) -> None:
-                stack.enter_context(mock.patch.object(owner, name, new))
-
-            patch(torch.autograd, "backward", recorded)
-            watch(self, patch)
-            if self.settings.graphs:
-                stack.enter_context(saved_tensors_hooks(self.graphs.save, unsaved))
-            handles: list[RemovableHandle] = [
-                register_optimizer_step_pre_hook(self.before_step),
-                register_optimizer_step_post_hook(self.after_step),
-            ]
-            stack.callback(lambda: [h.remove() for h in handles])
-            stack.enter_context(self)
-            yield self
-
     def holds(self) -> bool:
         with torch._C.DisableTorchFunction():
             return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
@@ -571,7 +510,3 @@ def _moved(value: Any, settings: Settings) -> Any:
     if isinstance(value, torch.dtype) and value in _FLOATING:
         return settings.dtype
     return value
-
-
-def _doubled(tensors: Any) -> Any:
-    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]

@@ -8,23 +8,85 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.harness.fakes.grad_scalers import Scaled
 from accumlint.confirming.harness.fakes.stub import Stub
+from accumlint.confirming.harness.recording.recorder import Recorder
+from accumlint.confirming.harness.recording.retained_graphs import unsaved
 
-if TYPE_CHECKING:
-    from accumlint.confirming.harness.recording.recorder import Recorder
-
+# Of so many backwards, one is doubled: as many losses go backward in no micro-batch.
+_DOUBLED = 5
 # Puts something in the place of an attribute for as long as the recorder watches.
 Patch = Callable[[Any, str, Any], None]
 
 
-def watch(recorder: Recorder, patch: Patch) -> None:
+@contextmanager
+def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
+    """Records whatever runs inside."""
+    backward = torch.autograd.backward
+
+    def recorded(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        if recorder.busy:
+            return backward(tensors, *args, **kwargs)
+        starts = args[0] if args else kwargs.get("grad_tensors")
+        tensors = recorder.rooted(tensors, starts)
+        doubles = recorder.settings.sabotage == "double" and recorder.backwards % _DOUBLED == 1
+        if doubles:
+            # The control: some weigh twice as much.
+            tensors = _doubled(tensors)
+        if recorder.settings.sabotage == "even":
+            tensors = recorder.evened(tensors)
+        recorder.before_backward(tensors, starts, kwargs.get("inputs"))
+        if doubles:
+            # What counts as a whole is what it would bring without the control.
+            for part in recorder.notes.events[-1].get("contributions", ()):
+                if part.get("shaped"):
+                    part["gradient"] = [x / 2 for x in part["gradient"]]
+        if recorder.settings.sabotage in ("free", "retain"):
+            args = (*args[:1], recorder.settings.sabotage == "retain", *args[2:])
+            recorder.kept.append(tensors if recorder.settings.sabotage == "retain" else None)
+        result = backward(tensors, *args, **kwargs)
+        recorder.spent()
+        recorder.after_backward()
+        return result
+
+    with ExitStack() as stack:
+
+        def patch(owner: Any, name: str, new: Any) -> None:
+            stack.enter_context(mock.patch.object(owner, name, new))
+
+        patch(torch.autograd, "backward", recorded)
+        _watch(recorder, patch)
+        if recorder.settings.graphs:
+            stack.enter_context(saved_tensors_hooks(recorder.graphs.save, unsaved))
+        handles: list[RemovableHandle] = [
+            register_optimizer_step_pre_hook(recorder.before_step),
+            register_optimizer_step_post_hook(recorder.after_step),
+        ]
+        stack.callback(lambda: [h.remove() for h in handles])
+        stack.enter_context(recorder)
+        yield recorder
+
+
+def _doubled(tensors: Any) -> Any:
+    return tensors * 2 if isinstance(tensors, torch.Tensor) else [tensor * 2 for tensor in tensors]
+
+
+def _watch(recorder: Recorder, patch: Patch) -> None:
     """Has everything of torch's that moves gradients tell the recorder."""
     # The user's modules, when they are here already, may have taken the functions by name.
     owners = sys.modules.values() if recorder.settings.as_is else (nn.utils, nn.utils.clip_grad)
