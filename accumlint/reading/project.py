@@ -174,7 +174,7 @@ class Excerpt:
 
     @cached_property
     def is_eventful(self) -> bool:
-        """True when a function changes gradients or their reduction, or when a method of a class goes backward or steps."""
+        """True when a function changes gradients or their reduction, or a class has a method that goes backward or steps."""
         match self.statement:
             case p.Function(name=name) as function:
                 if key(function) in self.relevance.reaching_backward:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
@@ -271,10 +272,8 @@ class Unfollowed:
                         *self.machine.losses.silent_forward(source, node),
                     )
         found.loss = "loss" in last.lower() and found.tensor
-        library = text.startswith(("torch.", "F.")) or (
-            isinstance(callee, Unknown) and callee.tensor
-        )
-        found.lost = any(self.machine.tensors.hides(s, library) for s in unknown)
+        blind = not self._may_know_steps(callee, [*args, *kwargs.values()])
+        found.lost = any(self.machine.tensors.hides(s, blind) for s in unknown)
         if any(s.parameters for s in unknown):
             found.parameters = True
             found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
@@ -285,6 +284,35 @@ class Unfollowed:
             # A model's output holds what it is made of under the names that it is given.
             found.attributes.update((k, v) for k, v in kwargs.items() if isinstance(v, Unknown))
         return found
+
+    def _may_know_steps(self, callee: Value, given: list[Value]) -> bool:
+        """True where a call may divide by the accumulation steps: somebody tells it, or it finds them by itself."""
+        if any(self._may_tell_steps(value) for value in given):
+            return True
+        match callee:
+            case Unknown():
+                return not callee.tensor
+            case Library():
+                definition = self.machine.elsewhere.find(callee)
+                return definition is not None and any(map(names.is_steps, definition.names))
+            case _:
+                return True
+
+    def _may_tell_steps(self, value: Value) -> bool:
+        """True for a number of the accumulation steps, and for what may hold it: settings, an object of the project."""
+        match value:
+            case Unknown():
+                last = value.text.rpartition(".")[2]
+                return not value.tensor and (
+                    names.is_steps(last) or names.is_configuration(f"{value.text}.")
+                )
+            case Object():
+                return value.role == "" and value.cls is not None
+            case int() | float() | Fraction() if not isinstance(value, bool):
+                steps = self.machine.scenario.steps
+                return value in (steps, Fraction(1, steps))
+            case _:
+                return isinstance(value, dict)
 
     def _weighed(
         self, loss: Unknown, args: list[Value], kwargs: dict[str, Value], node: p.Node

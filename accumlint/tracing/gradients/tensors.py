@@ -302,7 +302,7 @@ class Tensors:
         found.lost = any(isinstance(x, Unknown) and self.hides(x, True) for x in (left, right))
         return found
 
-    def hides(self, value: Unknown, library: bool) -> bool:
+    def hides(self, value: Unknown, blind: bool) -> bool:
         """True when an operation on `value` may hide a factor that has to do with the window.
 
         A function of torch cannot know the accumulation steps, so only a loss that was divided before matters there.
@@ -313,7 +313,7 @@ class Tensors:
             return False
         steps = self.machine.scenario.steps
         own = {Fraction(steps), Fraction(1, steps), Fraction(1, steps**2)}
-        return not library or any(x.factor is None or x.factor in own for x in value.linear)
+        return not blind or any(x.factor is None or x.factor in own for x in value.linear)
 
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         sign = Fraction(1 if op == "+" else -1)
