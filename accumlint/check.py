@@ -452,8 +452,13 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
     rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    judged = [f for f in examined.judged if f.rule in rules]
-    judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
+    if exploration.alone is not None:
+        # A changed text has no callers.
+        exploration = exploration.alone
+        judged = judge.judge(program, exploration, rules, {})
+    else:
+        judged = [f for f in examined.judged if f.rule in rules]
+        judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
     budget = Budget()
 
@@ -462,7 +467,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
             changed = reading.read(text, program.path, project)
         except reading.UnreadableSource:
             return None
-        explored = tracing.explore(changed, project, trial := Budget())
+        explored = tracing.explore_alone(changed, project, trial := Budget())
         budget.spend(len(changed.nodes) + trial.spent)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 

@@ -24,6 +24,10 @@ class Memory:
         """Begins to collect paths afresh; the answers stay."""
         self.read, self.met = set(), set()
 
+    def knows(self, question: Hashable) -> bool:
+        """True when a question was answered already."""
+        return question in self._known
+
     def once(self, question: Hashable, work: Callable[[], T], meanwhile: T) -> T:
         """The answer to a question; `meanwhile` where working it out leads back to the question itself."""
         if question not in self._known:

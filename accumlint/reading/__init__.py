@@ -5,7 +5,7 @@ from __future__ import annotations
 from accumlint.files.source import UnreadableSource
 from accumlint.reading.neighbours import neighbours
 from accumlint.reading.program import Program
-from accumlint.reading.project import Module, Project
+from accumlint.reading.project import Project
 
 __all__ = ["UnreadableSource", "read"]
 
@@ -18,12 +18,11 @@ def read(text: str, path: str, project: Project) -> Program:
     Raises:
         UnreadableSource: on a syntax error.
     """
-    module = project.module(path)
-    if module is None or module.text != text:
-        module = Module(path, text)
+    module = project.as_read(path, text)
     return Program(
         module.source,
         module.body,
         read_import=project.imported,
         read_neighbours=lambda program: neighbours(program, project),
+        keep=lambda: project.keep(module),
     )

@@ -45,7 +45,8 @@ class Spot:
 class Program:
     """A source file, lowered.
 
-    `others` are the project's files that were read along with it, as they are met.
+    `others` are the project's files that were read along with it, as they are met. After `keep`, those that lead
+    into it meet its own nodes.
     """
 
     source: Source
@@ -57,6 +58,7 @@ class Program:
     read_neighbours: Callable[[Program], Iterable[tuple[Source, ast.AST]]] = field(
         default=lambda _: (), repr=False
     )
+    keep: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:

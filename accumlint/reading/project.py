@@ -174,7 +174,7 @@ class Excerpt:
 
     @cached_property
     def is_eventful(self) -> bool:
-        """True when a function changes gradients or their reduction, or a class has a method that goes backward or steps."""
+        """True when a function changes gradients or their reduction, or a method of a class goes backward or steps."""
         match self.statement:
             case p.Function(name=name) as function:
                 if key(function) in self.relevance.reaching_backward:
@@ -209,6 +209,15 @@ class Project:
         """A file of the project, None where it cannot be read."""
         self.memory.read.add(path)
         return self.memory.once(("module", path), lambda: _read(path), None)
+
+    def as_read(self, path: str, text: str) -> Module:
+        """The module of a file that is about to be checked: the one that others were followed into, if it was read."""
+        module = self.module(path) if self.memory.knows(("module", path)) else None
+        return module if module is not None and module.text == text else Module(path, text)
+
+    def keep(self, module: Module) -> None:
+        """Has others followed into a module that was read for its own sake."""
+        self.memory.once(("module", module.path), lambda: module, None)
 
     def find(self, path: str, importer: str, worth: Worth | None = None) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project.

@@ -2,5 +2,6 @@
 
 from accumlint.tracing.callers import explore
 from accumlint.tracing.exploration import Exploration
+from accumlint.tracing.exploration import explore as explore_alone
 
-__all__ = ["Exploration", "explore"]
+__all__ = ["Exploration", "explore", "explore_alone"]

@@ -7,6 +7,7 @@ that start there come through the file, and show what its own cannot.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Set
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from accumlint.tracing.exploration import Exploration
 
 # How many files away from the checked one its callers are looked for, and how many of them are run.
 _FARTHEST = 2
-_MOST = 6
+_MOST = 4
+_WORD = re.compile(r"\w+")
 _NOTHING = Exploration((), (), "", {})
 
 
@@ -39,7 +41,8 @@ def explore(
     if not left:
         return found
     loops = _has_loop(program)
-    for caller in _callers(program.path, project):
+    program.keep()
+    for caller in _callers(program, left, project):
         further = _of_caller(caller, project)
         added = tuple(filter(None, (_through(traces, left) for traces in further.traces)))
         if not loops:
@@ -57,6 +60,7 @@ def explore(
             traces=(*kept, *added),
             untraced=tuple((n, why) for n, why in found.untraced if n.at not in reached),
             steps=found.steps + further.steps,
+            alone=found.alone or found,
         )
         left -= reached
         if not left:
@@ -97,20 +101,31 @@ def _has_loop(program: Program) -> bool:
     )
 
 
-def _callers(path: str, project: Project) -> Iterator[Module]:
-    """The files that use one, the nearest first; a package's face is looked through."""
-    seen, ring, run = {path}, [path], 0
+def _callers(program: Program, left: Set[object], project: Project) -> Iterator[Module]:
+    """The files that use what holds some backward calls of a file, the nearest first.
+
+    A package's face is looked through.
+    """
+    holding = {
+        statement.name
+        for statement in program.body
+        if isinstance(statement, p.Function | p.Class)
+        and any(node.at in left for node in p.walk((statement,)))
+    }
+    seen, ring, run = {program.path}, [(program.path, holding)], 0
     for _ in range(_FARTHEST):
-        waiting, ring = ring, list[str]()
+        waiting, ring = ring, list[tuple[str, set[str]]]()
         while waiting:
-            for module in importers(waiting.pop(0), project):
-                if module.path in seen:
+            path, used = waiting.pop(0)
+            for module in importers(path, project):
+                if module.path in seen or not used & set(_WORD.findall(module.text)):
                     continue
                 seen.add(module.path)
                 if os.path.basename(module.path) == "__init__.py":
-                    waiting.append(module.path)
+                    waiting.append((module.path, used))
                     continue
-                ring.append(module.path)
+                using = {name for name, b in module.outline.blocks.items() if used & b.names}
+                ring.append((module.path, using))
                 if run < _MOST:
                     run += 1
                     yield module

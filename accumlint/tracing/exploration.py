@@ -56,7 +56,7 @@ class Exploration:
 
     `leads` tell for what happened in other files which node of the program led there. `idle` are the first runs from
     the entries from which no run trained, with the functions that they started in (None: the module). `steps` is the
-    work that all of it took.
+    work that all of it took. `alone` is what the file shows by itself, where other files show more of it.
     """
 
     traces: tuple[tuple[t.Trace, ...], ...]
@@ -65,6 +65,7 @@ class Exploration:
     leads: Mapping[p.Node, p.Node]
     idle: tuple[tuple[p.Function | None, t.Run], ...] = ()
     steps: int = 0
+    alone: Exploration | None = None
 
     @property
     def is_whole(self) -> bool:
