@@ -73,13 +73,21 @@ def _best(program: Program, exploration: Exploration) -> dict[object, tuple[Node
         run = trace.main
         around = tuple(_around(run, program))
         for backward in run.of(Backward):
-            at = backward.node.at
+            node = _written(backward.node, program, exploration)
+            at = node.at
             lost = ("the loss went through an operation that is not modelled",)
             reasons = around + (lost if backward.lost else ())
             known = best.get(at)
             if known is None or len(reasons) < len(known[1]):
-                best[at] = backward.node, reasons
+                best[at] = node, reasons
     return {at: found for at, found in best.items() if program.source.holds(found[0].at)}
+
+
+def _written(node: Node, program: Program, exploration: Exploration) -> Node:
+    """The backward call of the file that leads to one in another file, if that is where it stands."""
+    lead = exploration.leads.get(node, node)
+    called = isinstance(lead, Call) and isinstance(lead.func, Attr) and lead.func.name in _BACKWARDS
+    return lead if called else node
 
 
 def _around(run: Run, program: Program) -> Iterator[str]:
