@@ -307,7 +307,7 @@ class _Paths:
                     choice == "true" and (" % " in text or names.is_off_by_default(text))
                     for text, choice in assumptions
                 )
-                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote)
+                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote, single)
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
             if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:
@@ -450,6 +450,7 @@ class _Paths:
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
         self.calls = "once"
+        machine.state.by_epochs = _speaks_of_epochs(function)
         if loops(function, self.slice):
             nested = any(
                 isinstance(n, p.For | p.While)
@@ -463,11 +464,8 @@ class _Paths:
                 run_through(machine, closure, receiver, function)
             return
         if self._calls_loop(function, machine):
-            epochs = any(
-                "epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))
-            )
-            self.calls = "twice" if epochs else "once"
-            for _ in range(2 if epochs else 1):
+            self.calls = "twice" if machine.state.by_epochs else "once"
+            for _ in range(2 if machine.state.by_epochs else 1):
                 run_through(machine, closure, receiver, function)
             return
         self.calls = "microbatch"
@@ -533,12 +531,16 @@ def _is_hollow(method: p.Function) -> bool:
     return isinstance(last, p.Raise) and texts
 
 
+def _speaks_of_epochs(function: p.Function) -> bool:
+    """True when a function's name or one of its parameters is about one epoch."""
+    told = any(names.is_epoch(param.name) for param in function.params)
+    return told or "epoch" in function.name.lower()
+
+
 def _is_an_epoch(function: p.Function) -> bool:
     """True when a function reads like one pass over the data, which its caller makes again and again."""
-    if any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))):
-        return True
     whole = ("fit", "main", "run", "finetune", "pretrain")
-    return not any(word in function.name.lower() for word in whole)
+    return _speaks_of_epochs(function) or not any(word in function.name.lower() for word in whole)
 
 
 def _flipped(

@@ -84,4 +84,6 @@ class State:
     step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
     rounds: dict[object, int] = field(default_factory=dict[object, int])
     cut: bool = False
+    # The function that a run starts in makes one pass over the data, and is called for each.
+    by_epochs: bool = False
     evaluated: dict[p.Function, list[Value]] = field(default_factory=dict[p.Function, list[Value]])

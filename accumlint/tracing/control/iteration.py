@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,6 @@ class Iterating:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._ends: dict[p.Node, frozenset[str]] = {}
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` (None: no loop statement) goes through."""
@@ -45,11 +45,6 @@ class Iterating:
                     return _each(list(value) or [Unknown("…")], False)
                 if self._stands_for_many(value, node):
                     return self.unknown(Unknown("batches"), node)
-                if isinstance(node, p.For) and self._is_one_row(value, node):
-                    rows = Stream(self.unknown(Unknown("rows"), node).drive, True)
-                    first = next(iter(value))
-                    taken = isinstance(first, tuple) and first[:1] == (0,)
-                    return _numbered(rows, 0) if taken and _enumerates(node.iterable) else rows
                 return _each(list(value), False)
             case dict():
                 return _each(list(value), False)
@@ -78,24 +73,6 @@ class Iterating:
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
         return any(self.machine.naming.role(name) == "loader" for name in read)
-
-    def _is_one_row(self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.For) -> bool:
-        """True for the rows of columns of unknown length (`zip(*columns)`), of which one example is left."""
-        if len(value) != 1 or not self._training(node):
-            return False
-        if node not in self.machine.relevance.stepping:
-            return False
-        read = {n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name)}
-        asked = self.machine.program.calls.get("len", ())
-        if any(a.value.id in read for c in asked for a in c.args if isinstance(a.value, p.Name)):
-            # The length of the one example.
-            return False
-        made = [node.iterable, *(m for name in read for m in self._assigned(name))]
-        calls = (n for m in made for n in p.walk_expr(m) if isinstance(n, p.Call))
-        return any(p.dotted(c.func) == "zip" and [a.star for a in c.args] == ["*"] for c in calls)
-
-    def _assigned(self, name: str) -> tuple[p.Expr, ...]:
-        return self.machine.program.assigned.get(name, ())
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
@@ -166,22 +143,14 @@ class Iterating:
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds.taken(node)
-        if (
-            isinstance(stop, Unknown)
-            and isinstance(step, int)
-            and start == 0
-            and machine.state.guessed
-            and rounds == machine.scenario.steps
-        ):
+        is_pass = start == 0 and step == 1 and self._is_a_pass(node, stop)
+        whole = machine.state.guessed and rounds == machine.scenario.steps and each == step
+        if isinstance(stop, Unknown) and start == 0 and (is_pass or whole or rounds == 1):
             # From here on the unknown bound is the number that was taken for it.
-            machine.symbols[stop.text] = rounds
+            if rounds > 1:
+                machine.symbols[stop.text] = rounds
             bound = [name for name, value in machine.frame.names.items() if value is stop]
             machine.frame.names.update(dict.fromkeys(bound, rounds))
-        elif isinstance(stop, Unknown) and start == 0 and rounds == 1:
-            # The only round that is taken is the last one, too, where the body asks for that.
-            bound = [name for name, value in machine.frame.names.items() if value is stop]
-            if bound and not self._ends_asked_for(node).isdisjoint(bound):
-                machine.frame.names.update(dict.fromkeys(bound, rounds))
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -190,22 +159,29 @@ class Iterating:
                 position += 1
 
         known = machine.state.guessed or isinstance(step, Unknown)
-        return Stream(drive, False, rounds if known else 0)
+        return Stream(drive, is_pass, rounds if known else 0)
 
-    def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
-        """The names that a loop compares its own number with (`i < cycles - 1`)."""
-        if not isinstance(node, p.For):
-            return frozenset()
-        found = self._ends.get(node)
-        if found is None:
-            own = p.target_names(node.target)
-            found = frozenset[str]()
-            for compare in p.walk(node.body, into_functions=False):
-                if isinstance(compare, p.Compare):
-                    read = {n.id for n in p.walk_expr(compare) if isinstance(n, p.Name)}
-                    found |= read - own if read & own else frozenset()
-            self._ends[node] = found
-        return found
+    def _is_a_pass(self, node: p.Node | None, stop: Value) -> bool:
+        """True for a loop of unknown length that ends windows by itself, and is begun anew after each pass.
+
+        Not where the code sees to it that the length is a multiple of the accumulation steps.
+        """
+        machine = self.machine
+        if not isinstance(node, p.For) or node not in machine.relevance.stepping:
+            return False
+        if not isinstance(stop, Unknown) or machine.rounds.holds_loop(node):
+            return False
+        loops = machine.state.loops
+        if any(loop.loader for loop in loops) or not (
+            machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
+        ):
+            return False
+        asked = (n for n in p.walk_expr(node.iterable) if isinstance(n, p.Name | p.Attr | p.Call))
+        written = {stop.text, *map(p.render, asked)}
+        parted = {text.rpartition(".")[2] for text in machine.home.source.parted}
+        steps = machine.scenario.steps
+        multiple = re.search(rf"\* {steps}\b|\b{steps} \*", stop.text)
+        return multiple is None and parted.isdisjoint(x.rpartition(".")[2] for x in written)
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
@@ -359,26 +335,14 @@ class Iterating:
             if self.is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
-            item.loss = value.loss
-            item.reduction = value.reduction
+            item.loss, item.reduction = value.loss, value.reduction
             return _each([item], False)
         rounds = machine.rounds.taken(node)
+        if (loader := self._loader_of(node)) is not None:
+            return Stream(lambda body: _repeat(rounds, lambda: body(loader)), False)
         if value.batches:
-            parents = value.batches
-            return Stream(
-                lambda body: _repeat(
-                    rounds,
-                    lambda: body(
-                        Unknown(
-                            f"{value.text}[…]",
-                            frozenset(
-                                {machine.fetch(max(parents, key=lambda b: b.serial), value.text)}
-                            ),
-                        )
-                    ),
-                ),
-                False,
-            )
+            newest = max(value.batches, key=lambda b: b.serial)
+            return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(value, newest))))
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
             item = Unknown(f"{value.text}[…]", loss=True)
@@ -397,6 +361,14 @@ class Iterating:
                     machine.state.last.pop()
 
         return Stream(drive, self.is_loader(value) or rounds == machine.scenario.length)
+
+    def _loader_of(self, node: p.Node | None) -> Object | None:
+        """What a loop over several loaders (`for loader in self.loaders`) goes through."""
+        machine = self.machine
+        if not isinstance(node, p.For) or not machine.rounds.holds_windows(node):
+            return None
+        made = [n for n in p.target_names(node.target) if machine.naming.role(n) == "loader"]
+        return machine.things.symbol("loader", made[0], node) if len(made) == 1 else None
 
     def is_loader(self, value: Value) -> bool:
         """True for what is a loader by what is done with its name, or by that name."""
@@ -511,12 +483,6 @@ def _numbered(inner: Stream, start: int) -> Stream:
         inner.drive(one)
 
     return Stream(count, inner.loader, inner.rounds)
-
-
-def _enumerates(iterable: p.Expr) -> bool:
-    """`list(enumerate(rows))`."""
-    calls = (n for n in p.walk_expr(iterable) if isinstance(n, p.Call))
-    return any(p.dotted(c.func) == "enumerate" for c in calls)
 
 
 def _each(items: list[Value], loader: bool) -> Stream:
