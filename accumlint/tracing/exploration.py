@@ -47,6 +47,7 @@ MAX_REFUSALS = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
 WHOLE = Scenario(4, 8)
+ALONE = Scenario(1, 3)
 LONGEST_LITERAL = 64
 
 
@@ -293,13 +294,15 @@ class _Paths:
             if run.of(t.Backward):
                 happened = exceptional, told(run)
                 twin, met = known.get(happened, (None, met))
-                runs = twin.runs if twin else (run,)
+                runs, single = (twin.runs, twin.single) if twin else ((run,), None)
                 # What no path went through before is run with other steps, however many flips lead to it.
                 untold = {b.node for b in run.of(t.Backward)} - through
                 through |= untold
                 if twin is None and run.asked and not exceptional and (flips < 2 or untold):
                     other = Scenario(2, 4) if self.scenario is WHOLE else HALF
                     runs = (run, self.run(other, chosen)[0])
+                    if machine.state.single:
+                        single = machine.state.single, self.run(ALONE, chosen)[0]
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
                 entry = replace(self.entry, calls=self.calls, owner=self.owner)
                 # What is only due once in a while, or only on request, is no ordinary window.

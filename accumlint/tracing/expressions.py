@@ -87,7 +87,9 @@ class Expressions:
 
     def _attr(self, node: p.Node) -> Value:
         assert isinstance(node, p.Attr)
-        return self.machine.members.attribute(self.eval(node.base), node.name, node)
+        found = self.machine.members.attribute(self.eval(node.base), node.name, node)
+        is_size = found == 1 or isinstance(found, Unknown)
+        return self.machine.naming.size(found, p.dotted(node)) if is_size else found
 
     def _call(self, node: p.Node) -> Value:
         assert isinstance(node, p.Call)
@@ -388,7 +390,9 @@ class Expressions:
 
     def _item(self, node: p.Node) -> Value:
         assert isinstance(node, p.Item)
-        return self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
+        found = self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
+        is_size = found == 1 or isinstance(found, Unknown)
+        return self.machine.naming.size(found, p.dotted(node)) if is_size else found
 
     def _slice(self, node: p.Node) -> Value:
         assert isinstance(node, p.Slice)

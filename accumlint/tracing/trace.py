@@ -645,7 +645,8 @@ class Trace:
     steps were asked for, has 2 and 5; the others have other lengths. `assumptions` are the flags decided on this path
     ("args.amp is true"). `exceptional`: on this path a guard on the data fires once (a NaN in a middle micro-batch);
     only rules about such guards may look at it. `entry` is where it starts. `remote`: it leads through a guard
-    that ordinary windows do not open.
+    that ordinary windows do not open. `single`: a run with 1 accumulation step, and the setting that leaves them at it
+    unless somebody chooses otherwise.
     """
 
     program: Program
@@ -654,6 +655,7 @@ class Trace:
     exceptional: bool
     entry: Entry = Entry(None)
     remote: bool = False
+    single: tuple[str, Run] | None = None
 
     @property
     def main(self) -> Run:
