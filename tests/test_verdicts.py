@@ -75,6 +75,7 @@ EXCEPTIONS = {
     "acc501/bad_loaders_of_a_trainer": NO_STANDIN,
     "acc501/good_counted_whole_windows": "its epochs stand in for fewer micro-batches than a window has",
     "acc102/bad_steps_left_at_one_in_a_table": "its windows are of one micro-batch, whatever is asked for",
+    "acc102/bad_steps_of_another_file/main": "its windows are of one micro-batch, whatever is asked for",
     "acc408/good_out_of_memory_unless_distributed": ON_PURPOSE,
     "acc102/good_share_of_the_window": NO_STANDIN,
     "acc102/good_weighed_by_a_schedule": NO_STANDIN,

@@ -62,11 +62,21 @@ class Naming:
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
         whole = self.machine.elsewhere.starred(name)
-        return self.size(whole[0], name) if whole is not None else self.symbol(name, name, node)
+        return self.known(whole[0]) if whole is not None else self.symbol(name, name, node)
 
-    def imported(self, path: str) -> Library:
+    def imported(self, path: str) -> Value:
         """What the file that is being executed imports under a dotted path."""
-        return Library(path, self.machine.home.source.path)
+        return self.known(Library(path, self.machine.home.source.path))
+
+    def known(self, found: Value) -> Value:
+        """Something of a library; accumulation steps as the number that the other file gives them."""
+        name = found.path.rpartition(".")[2] if isinstance(found, Library) else ""
+        if not isinstance(found, Library) or not (
+            self.is_steps(name) or name in self.roles.windows
+        ):
+            return found
+        number = self.machine.elsewhere.constant(found)
+        return self.size(number[0], name) if number is not None else found
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps; what is counted up is a counter, whatever its name."""

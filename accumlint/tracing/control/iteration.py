@@ -432,15 +432,7 @@ class Iterating:
             case list() | tuple() | dict() | str() | set() | bytes():
                 return len(value)
             case Lazy(kind="range"):
-                stream = self.range(value, None)
-                counted = 0
-
-                def one(_: Value) -> None:
-                    nonlocal counted
-                    counted += 1
-
-                stream.drive(one)
-                return counted
+                return len(self.machine.items(value, _LONGEST))
             case Lazy(args=[inner, *_]):
                 return self.length(inner)
             case Object(text=text) | Unknown(text=text):
