@@ -84,10 +84,10 @@ class Source:
     @cached_property
     def parted(self) -> frozenset[str]:
         """What the code takes a remainder of (`len(samples) % steps`), as written."""
-        parted = (
-            n.left for n in self._nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)
+        ratios = (n for n in self._nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+        return frozenset(
+            ast.unparse(n.left) for n in ratios if not isinstance(n.left, ast.Constant)
         )
-        return frozenset(ast.unparse(left) for left in parted if not isinstance(left, ast.Constant))
 
     @cached_property
     def _nodes(self) -> frozenset[ast.AST]:

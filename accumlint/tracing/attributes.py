@@ -71,10 +71,10 @@ class Members:
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.machine.symbols[full]
-                known = self.machine.naming.known(Library(full, importer))
-                if isinstance(known, Library) and self.machine.naming.is_steps(name):
+                found = self.machine.naming.imported(full, importer)
+                if isinstance(found, Library) and self.machine.naming.is_steps(name):
                     return self.machine.naming.symbol(full, name, node)
-                return known
+                return found
             case ClassValue(cls=cls):
                 method = self.machine.invoking.find_method(cls, name)
                 if method is not None:

@@ -88,8 +88,7 @@ class Expressions:
     def _attr(self, node: p.Node) -> Value:
         assert isinstance(node, p.Attr)
         found = self.machine.members.attribute(self.eval(node.base), node.name, node)
-        is_size = found == 1 or isinstance(found, Unknown)
-        return self.machine.naming.size(found, p.dotted(node)) if is_size else found
+        return self.machine.naming.size(found, p.dotted(node))
 
     def _call(self, node: p.Node) -> Value:
         assert isinstance(node, p.Call)
@@ -391,8 +390,7 @@ class Expressions:
     def _item(self, node: p.Node) -> Value:
         assert isinstance(node, p.Item)
         found = self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
-        is_size = found == 1 or isinstance(found, Unknown)
-        return self.machine.naming.size(found, p.dotted(node)) if is_size else found
+        return self.machine.naming.size(found, p.dotted(node))
 
     def _slice(self, node: p.Node) -> Value:
         assert isinstance(node, p.Slice)

@@ -61,21 +61,18 @@ class Naming:
             return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
-        whole = self.machine.elsewhere.starred(name)
-        return self.known(whole[0]) if whole is not None else self.symbol(name, name, node)
+        match self.machine.elsewhere.starred(name):
+            case (Library(path=path, importer=importer),):
+                return self.imported(path, importer)
+            case _:
+                return self.symbol(name, name, node)
 
-    def imported(self, path: str) -> Value:
-        """What the file that is being executed imports under a dotted path."""
-        return self.known(Library(path, self.machine.home.source.path))
-
-    def known(self, found: Value) -> Value:
-        """Something of a library; accumulation steps as the number that the other file gives them."""
-        name = found.path.rpartition(".")[2] if isinstance(found, Library) else ""
-        if not isinstance(found, Library) or not (
-            self.is_steps(name) or name in self.roles.windows
-        ):
-            return found
-        number = self.machine.elsewhere.constant(found)
+    def imported(self, path: str, importer: str = "") -> Value:
+        """What a file imports under a dotted path: accumulation steps as the number that another file gives them."""
+        found = Library(path, importer or self.machine.home.source.path)
+        name = path.rpartition(".")[2]
+        size = self.is_steps(name) or name in self.roles.windows
+        number = self.machine.elsewhere.constant(found) if size else None
         return self.size(number[0], name) if number is not None else found
 
     def is_steps(self, name: str) -> bool:

@@ -33,6 +33,7 @@ class Iterating:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._ends: dict[p.Node, frozenset[str]] = {}
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` (None: no loop statement) goes through."""
@@ -145,12 +146,15 @@ class Iterating:
         rounds = machine.rounds.taken(node)
         is_pass = start == 0 and step == 1 and self._is_a_pass(node, stop)
         whole = machine.state.guessed and rounds == machine.scenario.steps and each == step
-        if isinstance(stop, Unknown) and start == 0 and (is_pass or whole or rounds == 1):
-            # From here on the unknown bound is the number that was taken for it.
-            if rounds > 1:
-                machine.symbols[stop.text] = rounds
+        if isinstance(stop, Unknown) and start == 0:
             bound = [name for name, value in machine.frame.names.items() if value is stop]
-            machine.frame.names.update(dict.fromkeys(bound, rounds))
+            # The only round that is taken is the last one, too, where the body asks for that.
+            ends = rounds == 1 and not self._ends_asked_for(node).isdisjoint(bound)
+            if is_pass or whole or ends:
+                # From here on the unknown bound is the number that was taken for it.
+                machine.frame.names.update(dict.fromkeys(bound, rounds))
+            if is_pass or whole:
+                machine.symbols[stop.text] = rounds
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -167,21 +171,35 @@ class Iterating:
         Not where the code sees to it that the length is a multiple of the accumulation steps.
         """
         machine = self.machine
-        if not isinstance(node, p.For) or node not in machine.relevance.stepping:
-            return False
-        if not isinstance(stop, Unknown) or machine.rounds.holds_loop(node):
-            return False
         loops = machine.state.loops
-        if any(loop.loader for loop in loops) or not (
-            machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
-        ):
+        if not isinstance(node, p.For) or not isinstance(stop, Unknown):
+            return False
+        if node not in machine.relevance.stepping or machine.rounds.holds_loop(node):
+            return False
+        anew = machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
+        if not anew or any(x.loader for x in loops):
             return False
         asked = (n for n in p.walk_expr(node.iterable) if isinstance(n, p.Name | p.Attr | p.Call))
         written = {stop.text, *map(p.render, asked)}
         parted = {text.rpartition(".")[2] for text in machine.home.source.parted}
         steps = machine.scenario.steps
         multiple = re.search(rf"\* {steps}\b|\b{steps} \*", stop.text)
-        return multiple is None and parted.isdisjoint(x.rpartition(".")[2] for x in written)
+        return not multiple and parted.isdisjoint(x.rpartition(".")[2] for x in written)
+
+    def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
+        """The names that a loop compares its own number with (`i < cycles - 1`)."""
+        if not isinstance(node, p.For):
+            return frozenset()
+        if node not in self._ends:
+            own = p.target_names(node.target)
+            body = p.walk(node.body, into_functions=False)
+            read = (
+                {n.id for n in p.walk_expr(c) if isinstance(n, p.Name)}
+                for c in body
+                if isinstance(c, p.Compare)
+            )
+            self._ends[node] = frozenset[str]().union(*(r - own for r in read if r & own))
+        return self._ends[node]
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
@@ -246,15 +264,17 @@ class Iterating:
         """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
         if isinstance(source, Object) and source.role != "loader":
             return source
-        if isinstance(item, Unknown):
-            return Unknown(f"{_text(source)}[…]", item.batches)
-        return Unknown(f"{_text(source)}[…]")
+        batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
+        return Unknown(f"{_text(source)}[…]", batches)
 
     def islice(self, value: Lazy, node: p.Node | None) -> Stream:
         stop = value.args[1] if len(value.args) > 1 else None
         source = value.args[0]
         # A list of the next few batches is made outside of the loop that goes through them.
-        if isinstance(stop, int) and (self._training(node) or self._gives_batches(source)):
+        batches = (
+            isinstance(source, Lazy) and source.kind == "iter" and self.is_loader(source.args[0])
+        )
+        if isinstance(stop, int) and (self._training(node) or batches):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             state, whole = self.machine.state, self.machine.scenario.length
             return _each(items, stop == whole and state.length_asked and self._training(node))
@@ -345,8 +365,7 @@ class Iterating:
             return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(value, newest))))
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
-            item = Unknown(f"{value.text}[…]", loss=True)
-            return _each([item], False)
+            return _each([Unknown(f"{value.text}[…]", loss=True)], False)
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -374,14 +393,6 @@ class Iterating:
         """True for what is a loader by what is done with its name, or by that name."""
         named = isinstance(value, Unknown | Object)
         return named and self.machine.naming.role(value.text.rpartition(".")[2]) == "loader"
-
-    def _gives_batches(self, value: Value) -> bool:
-        """True for an iterator over a loader."""
-        match value:
-            case Lazy(kind="iter", args=[inner]):
-                return self.is_loader(inner)
-            case _:
-                return False
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
