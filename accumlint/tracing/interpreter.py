@@ -300,8 +300,8 @@ class Machine:
             signal = leave.signal
         finally:
             state.loops.pop()
+        # Nothing further out may be a pass over the data already.
         if loop.loader and signal is None and not any(x.loader for x in state.loops):
-            # Nothing further out is a pass over the data already.
             pending = state.ledger.pending()
             self.emit(t.EpochEnd(*self.stamp(node, p.render(node.iterable)), pending, passed))
         if signal == "return":

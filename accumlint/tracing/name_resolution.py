@@ -165,11 +165,9 @@ class Naming:
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
-            # One micro-batch is what is left of few.
-            few = value == 1 and isinstance(node, p.Assign) and isinstance(node.value, p.Call)
             if (
                 computed
-                and (few or not machine.state.asked)
+                and not machine.state.asked
                 and machine.state.literal is None
                 and not machine.state.loops
             ):

@@ -75,8 +75,7 @@ class State:
     last: list[bool] = field(default_factory=list[bool])
     asked: bool = False
     guessed: bool = False
-    # The setting that leaves the accumulation steps at 1, "" for none.
-    single: str = ""
+    single: str = ""  # The setting that leaves the accumulation steps at 1.
     literal: int | None = None
     modulus: int | None = None
     length_asked: bool = False

@@ -126,8 +126,7 @@ class Iterating:
         ]
         if len(bounds) == 1:
             bounds = [0, bounds[0]]
-        step = bounds[2] if len(bounds) > 2 else 1
-        start, stop = bounds[0], bounds[1]
+        start, stop, step = (*bounds, 1)[:3]
         if (
             isinstance(start, Number)
             and isinstance(stop, Number)
@@ -155,6 +154,7 @@ class Iterating:
                 machine.frame.names.update(dict.fromkeys(bound, rounds))
             if is_pass or whole:
                 machine.symbols[stop.text] = rounds
+            machine.state.length_asked |= is_pass
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -162,8 +162,8 @@ class Iterating:
                 body(first + position * each)
                 position += 1
 
-        known = machine.state.guessed or isinstance(step, Unknown)
-        return Stream(drive, is_pass, rounds if known else 0)
+        guessed = machine.state.guessed or isinstance(step, Unknown)
+        return Stream(drive, is_pass, rounds if guessed else 0)
 
     def _is_a_pass(self, node: p.Node | None, stop: Value) -> bool:
         """True for a loop of unknown length that ends windows by itself, and is begun anew after each pass.
@@ -305,7 +305,6 @@ class Iterating:
         most = max(limit(), 3) if endless else _LONGEST
 
         def drive(body: Callable[[Value], None]) -> None:
-
             passed = 0
             frame = machine.frame
 
