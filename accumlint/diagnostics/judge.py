@@ -116,7 +116,7 @@ def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
     said: dict[int, tuple[Finding, ...]] = {}
     for trace in asked:
         if id(trace.runs) not in said:
-            said[id(trace.runs)] = tuple(rule.check(trace))
+            said[id(trace.runs)] = tuple(_on_a_path(rule, trace))
         for finding in said[id(trace.runs)]:
             key = _key(finding)
             first.setdefault(key, finding)
@@ -126,6 +126,18 @@ def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
         for key, finding in first.items()
         if not (finding.everywhere and _is_shared(finding, where[key], asked))
     }
+
+
+def _on_a_path(rule: Rule, trace: Trace) -> Iterator[Finding]:
+    """The findings on a path; where nobody accumulates by default, with the condition that somebody does."""
+    kept: set[_Key] = set()
+    if trace.single is not None:
+        kept = {_key(found) for found in rule.check(replace(trace, runs=(trace.single[1],)))}
+    for found in rule.check(trace):
+        if trace.single is None or _key(found) in kept:
+            yield found
+        else:
+            yield replace(found, conditions=((f"{trace.single[0]} > 1", "true"),))
 
 
 def _is_shared(finding: Finding, holding: list[Trace], asked: list[Trace]) -> bool:
@@ -144,7 +156,7 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     without = [set(t.assumptions) for t in asked if t not in holding]
     common = set(holding[0].assumptions).intersection(*(t.assumptions for t in holding))
     candidates = [a for a in holding[0].assumptions if a in common]
-    conditions = tuple(_telling(candidates, without))
+    conditions = (*finding.conditions, *_telling(candidates, without))
     confidence = finding.confidence
     if asked[0] not in holding and confidence is Confidence.CERTAIN:
         confidence = Confidence.LIKELY

@@ -61,6 +61,14 @@ class Source:
         )
 
     @cached_property
+    def parted(self) -> frozenset[str]:
+        """What the code takes a remainder of (`len(samples) % steps`), as written."""
+        ratios = (n for n in self._nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+        return frozenset(
+            ast.unparse(n.left) for n in ratios if not isinstance(n.left, ast.Constant)
+        )
+
+    @cached_property
     def _nodes(self) -> frozenset[ast.AST]:
         return frozenset(text.nodes(self.tree))
 

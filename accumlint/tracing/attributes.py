@@ -71,14 +71,10 @@ class Members:
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.machine.symbols[full]
-                if self.machine.naming.is_steps(name):
-                    known = self.machine.elsewhere.constant(Library(full, importer))
-                    return (
-                        known[0]
-                        if known is not None
-                        else self.machine.naming.symbol(full, name, node)
-                    )
-                return Library(full, importer)
+                found = self.machine.naming.imported(full, importer)
+                if isinstance(found, Library) and self.machine.naming.is_steps(name):
+                    return self.machine.naming.symbol(full, name, node)
+                return found
             case ClassValue(cls=cls):
                 method = self.machine.invoking.find_method(cls, name)
                 if method is not None:

@@ -47,6 +47,7 @@ MAX_REFUSALS = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
 WHOLE = Scenario(4, 8)
+ALONE = Scenario(1, 3)
 LONGEST_LITERAL = 64
 
 
@@ -300,13 +301,15 @@ class _Paths:
             if run.of(t.Backward):
                 happened = exceptional, told(run)
                 twin, met = known.get(happened, (None, met))
-                runs = twin.runs if twin else (run,)
+                runs, single = (twin.runs, twin.single) if twin else ((run,), None)
                 # What no path went through before is run with other steps, however many flips lead to it.
                 untold = {b.node for b in run.of(t.Backward)} - through
                 through |= untold
                 if twin is None and run.asked and not exceptional and (flips < 2 or untold):
                     other = Scenario(2, 4) if self.scenario is WHOLE else HALF
                     runs = (run, self.run(other, chosen)[0])
+                    if machine.state.single:
+                        single = machine.state.single, self.run(ALONE, chosen)[0]
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
                 entry = replace(self.entry, calls=self.calls, owner=self.owner)
                 # What is only due once in a while, or only on request, is no ordinary window.
@@ -314,7 +317,7 @@ class _Paths:
                     choice == "true" and (" % " in text or names.is_off_by_default(text))
                     for text, choice in assumptions
                 )
-                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote)
+                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote, single)
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
             if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:
@@ -457,6 +460,7 @@ class _Paths:
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
         self.calls = "once"
+        machine.state.by_epochs = _speaks_of_epochs(function)
         if loops(function, self.slice):
             nested = any(
                 isinstance(n, p.For | p.While)
@@ -470,11 +474,8 @@ class _Paths:
                 run_through(machine, closure, receiver, function)
             return
         if self._calls_loop(function, machine):
-            epochs = any(
-                "epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))
-            )
-            self.calls = "twice" if epochs else "once"
-            for _ in range(2 if epochs else 1):
+            self.calls = "twice" if machine.state.by_epochs else "once"
+            for _ in range(2 if machine.state.by_epochs else 1):
                 run_through(machine, closure, receiver, function)
             return
         self.calls = "microbatch"
@@ -540,12 +541,16 @@ def _is_hollow(method: p.Function) -> bool:
     return isinstance(last, p.Raise) and texts
 
 
+def _speaks_of_epochs(function: p.Function) -> bool:
+    """True when a function's name or one of its parameters is about one epoch."""
+    told = any(names.is_epoch(param.name) for param in function.params)
+    return told or "epoch" in function.name.lower()
+
+
 def _is_an_epoch(function: p.Function) -> bool:
     """True when a function reads like one pass over the data, which its caller makes again and again."""
-    if any("epoch" in n.lower() for n in (function.name, *(q.name for q in function.params))):
-        return True
     whole = ("fit", "main", "run", "finetune", "pretrain")
-    return not any(word in function.name.lower() for word in whole)
+    return _speaks_of_epochs(function) or not any(word in function.name.lower() for word in whole)
 
 
 def _flipped(

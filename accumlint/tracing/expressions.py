@@ -87,7 +87,11 @@ class Expressions:
 
     def _attr(self, node: p.Node) -> Value:
         assert isinstance(node, p.Attr)
-        return self.machine.members.attribute(self.eval(node.base), node.name, node)
+        base = self.eval(node.base)
+        found = self.machine.members.attribute(base, node.name, node)
+        # A framework's object tells its own number.
+        framework = isinstance(base, Object) and base.role
+        return found if framework else self.machine.naming.size(found, p.dotted(node))
 
     def _call(self, node: p.Node) -> Value:
         assert isinstance(node, p.Call)
@@ -388,7 +392,8 @@ class Expressions:
 
     def _item(self, node: p.Node) -> Value:
         assert isinstance(node, p.Item)
-        return self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
+        found = self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
+        return self.machine.naming.size(found, p.dotted(node))
 
     def _slice(self, node: p.Node) -> Value:
         assert isinstance(node, p.Slice)

@@ -276,7 +276,6 @@ class Machine:
         loop = Loop(node, 1, stream.loader and training, stream.rounds)
         state = self.state
         state.loops.append(loop)
-        begun = len(state.events)
         if loop.loader:
             state.epoch += 1
         passed = 0
@@ -301,7 +300,8 @@ class Machine:
             signal = leave.signal
         finally:
             state.loops.pop()
-        if loop.loader and signal is None and self._is_epoch(loop, begun):
+        # Nothing further out may be a pass over the data already.
+        if loop.loader and signal is None and not any(x.loader for x in state.loops):
             pending = state.ledger.pending()
             self.emit(t.EpochEnd(*self.stamp(node, p.render(node.iterable)), pending, passed))
         if signal == "return":
@@ -318,10 +318,6 @@ class Machine:
         ):
             return driver
         return node
-
-    def _is_epoch(self, loop: Loop, begun: int) -> bool:
-        """True when this loop was the one over the data: nothing further out is one already."""
-        return not any(outer.loader for outer in self.state.loops)
 
     def _while(self, node: p.Node) -> str | None:
         assert isinstance(node, p.While)
@@ -342,7 +338,7 @@ class Machine:
                 if loop.index >= (limit if self._far(node) else 400):
                     self.state.cut = True
                     break
-                if known is True and loop.index >= limit and not self._progresses(node):
+                if known is True and loop.index >= limit and isinstance(node.test, p.Const):
                     self.state.cut = True
                     break
                 loop.index += 1
@@ -361,10 +357,6 @@ class Machine:
             return not isinstance(node.test, p.Const)
         values = [self.eval(node.test.left), self.eval(node.test.rest[0][1])]
         return any(isinstance(v, Unknown) for v in values)
-
-    def _progresses(self, node: p.While) -> bool:
-        """True when the test compares numbers, so that the loop ends by itself."""
-        return not isinstance(node.test, p.Const)
 
     def _with(self, node: p.Node) -> str | None:
         assert isinstance(node, p.With)

@@ -61,12 +61,19 @@ class Naming:
             return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
-        whole = self.machine.elsewhere.starred(name)
-        return whole[0] if whole is not None else self.symbol(name, name, node)
+        match self.machine.elsewhere.starred(name):
+            case (Library(path=path, importer=importer),):
+                return self.imported(path, importer)
+            case _:
+                return self.symbol(name, name, node)
 
-    def imported(self, path: str) -> Library:
-        """What the file that is being executed imports under a dotted path."""
-        return Library(path, self.machine.home.source.path)
+    def imported(self, path: str, importer: str = "") -> Value:
+        """What a file imports under a dotted path: accumulation steps as the number that another file gives them."""
+        found = Library(path, importer or self.machine.home.source.path)
+        name = path.rpartition(".")[2]
+        size = self.is_steps(name) or name in self.roles.windows
+        number = self.machine.elsewhere.constant(found) if size else None
+        return self.size(number[0], name) if number is not None else found
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps; what is counted up is a counter, whatever its name."""
@@ -167,9 +174,8 @@ class Naming:
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps
-            if value == 1 and self._is_left_alone(path, node):
-                machine.state.asked = True
-                return machine.scenario.steps
+            if self._is_left_alone(path, node) and (size := self.size(value, path)) != value:
+                return size
             # A loop's own number (`for micro_step in range(5)`) is none of the steps.
             if value > 1 and not machine.state.asked and not isinstance(node, p.For):
                 machine.state.literal = value
@@ -198,13 +204,8 @@ class Naming:
                 same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
             ):
                 return same[0]
-        windows = self.roles.windows
-        size = self.is_steps(name) or (
-            path in windows and (names.is_rounds(name) or not names.is_count(name))
-        )
-        if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
-            machine.state.asked = True
-            return machine.scenario.steps
+        if (size := self.size(value, path)) is not value:
+            return size
         if not value.tensor and names.is_updates_per_epoch(name):
             machine.state.asked = machine.state.length_asked = True
             return machine.scenario.length // machine.scenario.steps
@@ -267,19 +268,33 @@ class Naming:
         )
 
     def _is_left_alone(self, path: str, node: p.Node) -> bool:
-        """True for a setting that is written as a number here and nowhere else: what is 1 is left at it for now."""
-        machine = self.machine
+        """True for a setting that is written as a number here, and by nobody who calls the function."""
+        if self.machine.state.loops:
+            return False
         if isinstance(node, p.Function):
             # `train(loader, accumulation_steps=1)`: who else calls it may give another number.
-            given = [call.keyword(path) for call in machine.program.calls.get(node.name, ())]
-            return (
-                machine.home.module is None
-                and not machine.state.loops
-                and all(v is None or p.render(v) == "1" for v in given)
-            )
-        written = isinstance(node, p.Assign) and isinstance(node.value, p.Const)
-        here = machine.home.module is None and len(machine.program.assigned.get(path, ())) == 1
-        return written and here and not machine.state.loops
+            given = [call.keyword(path) for call in self.machine.program.calls.get(node.name, ())]
+            return all(v is None or p.render(v) == "1" for v in given)
+        return isinstance(node, p.Assign) and isinstance(node.value, p.Const)
+
+    def size(self, value: Value, text: str) -> Value:
+        """A number of accumulation steps as it is set or read: where it is 1, it is left at that for now."""
+        machine, name = self.machine, text.rpartition(".")[2]
+        told = self.is_steps(name)
+        if not told and text not in self.roles.windows:
+            return value
+        if isinstance(value, Unknown):
+            told = told or names.is_rounds(name) or not names.is_count(name)
+            free = told and not (value.tensor or value.loss or isinstance(value.hint, bool))
+        else:
+            made = machine.program.assigned.get(text, ())
+            alone = len(made) < 2 and all(isinstance(m, p.Const) for m in made)
+            here = machine.home.module is None and name not in machine.home.source.held_to_one
+            free = type(value) is int and value == 1 and alone and here
+            machine.state.single = text if free else machine.state.single
+        if free:
+            machine.state.asked = True
+        return machine.scenario.steps if free else value
 
     def _is_made_before(self, name: str, node: p.Node) -> bool:
         """True for a loader by its name, that a call makes outside of all training loops."""

@@ -75,6 +75,7 @@ class State:
     last: list[bool] = field(default_factory=list[bool])
     asked: bool = False
     guessed: bool = False
+    single: str = ""  # The setting that leaves the accumulation steps at 1.
     literal: int | None = None
     modulus: int | None = None
     length_asked: bool = False
@@ -84,4 +85,6 @@ class State:
     step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
     rounds: dict[object, int] = field(default_factory=dict[object, int])
     cut: bool = False
+    # The function that a run starts in makes one pass over the data, and is called for each.
+    by_epochs: bool = False
     evaluated: dict[p.Function, list[Value]] = field(default_factory=dict[p.Function, list[Value]])

@@ -646,7 +646,8 @@ class Trace:
     ("args.amp is true"). `exceptional`: on this path a guard on the data fires once (a NaN in a middle micro-batch);
     only rules about such guards may look at it. `entry` is where it starts. `remote`: it leads through a guard
     that ordinary windows do not open. `told` is False where its loop stands in another file, whose check tells what is
-    wrong.
+    wrong. `single`: a run with 1 accumulation step, and the setting that leaves them at it unless somebody chooses
+    otherwise.
     """
 
     program: Program
@@ -656,6 +657,7 @@ class Trace:
     entry: Entry = Entry(None)
     remote: bool = False
     told: bool = True
+    single: tuple[str, Run] | None = None
 
     @property
     def main(self) -> Run:

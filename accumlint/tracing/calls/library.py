@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
 
+_STEPS = "gradient_accumulation_steps"
 _ITERABLES = frozenset(
     {
         "enumerate",
@@ -269,7 +270,7 @@ def _wrapped(
 
 def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
     found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
-    steps = kwargs.get("gradient_accumulation_steps")
+    steps = machine.naming.size(kwargs.get(_STEPS), _STEPS)
     if kwargs.get("step_scheduler_with_optimizer") is False:
         found.free_schedulers = True
     state = machine.state
@@ -324,7 +325,8 @@ def _deepspeed(
     )
     engine.attributes["optimizer"] = optimizer
     config = kwargs.get("config", kwargs.get("config_params"))
-    steps = config.get("gradient_accumulation_steps", 1) if isinstance(config, dict) else None
+    known = isinstance(config, dict)
+    steps = machine.naming.size(config.get(_STEPS, ""), _STEPS) or 1 if known else None
     if isinstance(steps, int):
         engine.steps = steps
         if steps > 1 and not machine.state.asked:

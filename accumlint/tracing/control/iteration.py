@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,11 +46,6 @@ class Iterating:
                     return _each(list(value) or [Unknown("…")], False)
                 if self._stands_for_many(value, node):
                     return self.unknown(Unknown("batches"), node)
-                if isinstance(node, p.For) and self._is_one_row(value, node):
-                    rows = Stream(self.unknown(Unknown("rows"), node).drive, True)
-                    first = next(iter(value))
-                    taken = isinstance(first, tuple) and first[:1] == (0,)
-                    return _numbered(rows, 0) if taken and _enumerates(node.iterable) else rows
                 return _each(list(value), False)
             case dict():
                 return _each(list(value), False)
@@ -78,24 +74,6 @@ class Iterating:
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
         return any(self.machine.naming.role(name) == "loader" for name in read)
-
-    def _is_one_row(self, value: list[Value] | tuple[Value, ...] | set[Key], node: p.For) -> bool:
-        """True for the rows of columns of unknown length (`zip(*columns)`), of which one example is left."""
-        if len(value) != 1 or not self._training(node):
-            return False
-        if node not in self.machine.relevance.stepping:
-            return False
-        read = {n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name)}
-        asked = self.machine.program.calls.get("len", ())
-        if any(a.value.id in read for c in asked for a in c.args if isinstance(a.value, p.Name)):
-            # The length of the one example.
-            return False
-        made = [node.iterable, *(m for name in read for m in self._assigned(name))]
-        calls = (n for m in made for n in p.walk_expr(m) if isinstance(n, p.Call))
-        return any(p.dotted(c.func) == "zip" and [a.star for a in c.args] == ["*"] for c in calls)
-
-    def _assigned(self, name: str) -> tuple[p.Expr, ...]:
-        return self.machine.program.assigned.get(name, ())
 
     def _training(self, node: p.Node | None) -> bool:
         return node is not None and node in self.machine.relevance.backwards
@@ -148,8 +126,7 @@ class Iterating:
         ]
         if len(bounds) == 1:
             bounds = [0, bounds[0]]
-        step = bounds[2] if len(bounds) > 2 else 1
-        start, stop = bounds[0], bounds[1]
+        start, stop, step = (*bounds, 1)[:3]
         if (
             isinstance(start, Number)
             and isinstance(stop, Number)
@@ -166,22 +143,18 @@ class Iterating:
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds.taken(node)
-        if (
-            isinstance(stop, Unknown)
-            and isinstance(step, int)
-            and start == 0
-            and machine.state.guessed
-            and rounds == machine.scenario.steps
-        ):
-            # From here on the unknown bound is the number that was taken for it.
-            machine.symbols[stop.text] = rounds
+        is_pass = start == 0 and step == 1 and self._is_a_pass(node, stop)
+        whole = machine.state.guessed and rounds == machine.scenario.steps and each == step
+        if isinstance(stop, Unknown) and start == 0:
             bound = [name for name, value in machine.frame.names.items() if value is stop]
-            machine.frame.names.update(dict.fromkeys(bound, rounds))
-        elif isinstance(stop, Unknown) and start == 0 and rounds == 1:
             # The only round that is taken is the last one, too, where the body asks for that.
-            bound = [name for name, value in machine.frame.names.items() if value is stop]
-            if bound and not self._ends_asked_for(node).isdisjoint(bound):
+            ends = rounds == 1 and not self._ends_asked_for(node).isdisjoint(bound)
+            if is_pass or whole or ends:
+                # From here on the unknown bound is the number that was taken for it.
                 machine.frame.names.update(dict.fromkeys(bound, rounds))
+            if is_pass or whole:
+                machine.symbols[stop.text] = rounds
+            machine.state.length_asked |= is_pass
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -189,23 +162,44 @@ class Iterating:
                 body(first + position * each)
                 position += 1
 
-        known = machine.state.guessed or isinstance(step, Unknown)
-        return Stream(drive, False, rounds if known else 0)
+        guessed = machine.state.guessed or isinstance(step, Unknown)
+        return Stream(drive, is_pass, rounds if guessed else 0)
+
+    def _is_a_pass(self, node: p.Node | None, stop: Value) -> bool:
+        """True for a loop of unknown length that ends windows by itself, and is begun anew after each pass.
+
+        Not where the code sees to it that the length is a multiple of the accumulation steps.
+        """
+        machine = self.machine
+        loops = machine.state.loops
+        if not isinstance(node, p.For) or not isinstance(stop, Unknown):
+            return False
+        if node not in machine.relevance.stepping or machine.rounds.holds_loop(node):
+            return False
+        anew = machine.state.by_epochs or any(x.node in machine.relevance.backwards for x in loops)
+        if not anew or any(x.loader for x in loops):
+            return False
+        asked = (n for n in p.walk_expr(node.iterable) if isinstance(n, p.Name | p.Attr | p.Call))
+        written = {stop.text, *map(p.render, asked)}
+        parted = {text.rpartition(".")[2] for text in machine.home.source.parted}
+        steps = machine.scenario.steps
+        multiple = re.search(rf"\* {steps}\b|\b{steps} \*", stop.text)
+        return not multiple and parted.isdisjoint(x.rpartition(".")[2] for x in written)
 
     def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
         """The names that a loop compares its own number with (`i < cycles - 1`)."""
         if not isinstance(node, p.For):
             return frozenset()
-        found = self._ends.get(node)
-        if found is None:
+        if node not in self._ends:
             own = p.target_names(node.target)
-            found = frozenset[str]()
-            for compare in p.walk(node.body, into_functions=False):
-                if isinstance(compare, p.Compare):
-                    read = {n.id for n in p.walk_expr(compare) if isinstance(n, p.Name)}
-                    found |= read - own if read & own else frozenset()
-            self._ends[node] = found
-        return found
+            body = p.walk(node.body, into_functions=False)
+            read = (
+                {n.id for n in p.walk_expr(c) if isinstance(n, p.Name)}
+                for c in body
+                if isinstance(c, p.Compare)
+            )
+            self._ends[node] = frozenset[str]().union(*(r - own for r in read if r & own))
+        return self._ends[node]
 
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
@@ -270,15 +264,17 @@ class Iterating:
         """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
         if isinstance(source, Object) and source.role != "loader":
             return source
-        if isinstance(item, Unknown):
-            return Unknown(f"{_text(source)}[…]", item.batches)
-        return Unknown(f"{_text(source)}[…]")
+        batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
+        return Unknown(f"{_text(source)}[…]", batches)
 
     def islice(self, value: Lazy, node: p.Node | None) -> Stream:
         stop = value.args[1] if len(value.args) > 1 else None
         source = value.args[0]
         # A list of the next few batches is made outside of the loop that goes through them.
-        if isinstance(stop, int) and (self._training(node) or self._gives_batches(source)):
+        batches = (
+            isinstance(source, Lazy) and source.kind == "iter" and self.is_loader(source.args[0])
+        )
+        if isinstance(stop, int) and (self._training(node) or batches):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             state, whole = self.machine.state, self.machine.scenario.length
             return _each(items, stop == whole and state.length_asked and self._training(node))
@@ -309,7 +305,6 @@ class Iterating:
         most = max(limit(), 3) if endless else _LONGEST
 
         def drive(body: Callable[[Value], None]) -> None:
-
             passed = 0
             frame = machine.frame
 
@@ -359,30 +354,17 @@ class Iterating:
             if self.is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
-            item.loss = value.loss
-            item.reduction = value.reduction
+            item.loss, item.reduction = value.loss, value.reduction
             return _each([item], False)
         rounds = machine.rounds.taken(node)
+        if (loader := self._loader_of(node)) is not None:
+            return Stream(lambda body: _repeat(rounds, lambda: body(loader)), False)
         if value.batches:
-            parents = value.batches
-            return Stream(
-                lambda body: _repeat(
-                    rounds,
-                    lambda: body(
-                        Unknown(
-                            f"{value.text}[…]",
-                            frozenset(
-                                {machine.fetch(max(parents, key=lambda b: b.serial), value.text)}
-                            ),
-                        )
-                    ),
-                ),
-                False,
-            )
+            newest = max(value.batches, key=lambda b: b.serial)
+            return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(value, newest))))
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
-            item = Unknown(f"{value.text}[…]", loss=True)
-            return _each([item], False)
+            return _each([Unknown(f"{value.text}[…]", loss=True)], False)
 
         def drive(body: Callable[[Value], None]) -> None:
             position, begun = 0, len(machine.state.events)
@@ -398,18 +380,18 @@ class Iterating:
 
         return Stream(drive, self.is_loader(value) or rounds == machine.scenario.length)
 
+    def _loader_of(self, node: p.Node | None) -> Object | None:
+        """What a loop over several loaders (`for loader in self.loaders`) goes through."""
+        machine = self.machine
+        if not isinstance(node, p.For) or not machine.rounds.holds_windows(node):
+            return None
+        made = [n for n in p.target_names(node.target) if machine.naming.role(n) == "loader"]
+        return machine.things.symbol("loader", made[0], node) if len(made) == 1 else None
+
     def is_loader(self, value: Value) -> bool:
         """True for what is a loader by what is done with its name, or by that name."""
         named = isinstance(value, Unknown | Object)
         return named and self.machine.naming.role(value.text.rpartition(".")[2]) == "loader"
-
-    def _gives_batches(self, value: Value) -> bool:
-        """True for an iterator over a loader."""
-        match value:
-            case Lazy(kind="iter", args=[inner]):
-                return self.is_loader(inner)
-            case _:
-                return False
 
     def pieces(self, batch: Unknown, number: Value) -> list[Value] | None:
         """A batch cut into as many pieces as there are accumulation steps; None for any other cut."""
@@ -460,15 +442,7 @@ class Iterating:
             case list() | tuple() | dict() | str() | set() | bytes():
                 return len(value)
             case Lazy(kind="range"):
-                stream = self.range(value, None)
-                counted = 0
-
-                def one(_: Value) -> None:
-                    nonlocal counted
-                    counted += 1
-
-                stream.drive(one)
-                return counted
+                return len(self.machine.items(value, _LONGEST))
             case Lazy(args=[inner, *_]):
                 return self.length(inner)
             case Object(text=text) | Unknown(text=text):
@@ -511,12 +485,6 @@ def _numbered(inner: Stream, start: int) -> Stream:
         inner.drive(one)
 
     return Stream(count, inner.loader, inner.rounds)
-
-
-def _enumerates(iterable: p.Expr) -> bool:
-    """`list(enumerate(rows))`."""
-    calls = (n for n in p.walk_expr(iterable) if isinstance(n, p.Call))
-    return any(p.dotted(c.func) == "enumerate" for c in calls)
 
 
 def _each(items: list[Value], loader: bool) -> Stream:

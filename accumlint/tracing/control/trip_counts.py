@@ -75,6 +75,10 @@ class Rounds:
             self._inner[node] = any(True for _ in self._training_loops(body, set()))
         return self._inner[node]
 
+    def holds_windows(self, node: p.For | p.While) -> bool:
+        """True when a loop inside this one, here or in a function it calls, steps by itself."""
+        return any(x in self._relevance.stepping for x in self._training_loops(node.body, set()))
+
     def has_training_loop(
         self, body: tuple[p.Stmt, ...], around: Set[p.Function] = frozenset()
     ) -> bool:
