@@ -134,6 +134,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     severity = Severity.ERROR
     observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
+    of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

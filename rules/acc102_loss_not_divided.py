@@ -114,6 +114,7 @@ class LossNotDivided(Rule):
     severity = Severity.WARNING
     observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE
+    of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:

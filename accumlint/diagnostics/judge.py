@@ -111,7 +111,11 @@ def _key(finding: Finding) -> _Key:
 def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
     first: dict[_Key, Finding] = {}
     where: dict[_Key, list[Trace]] = {}
-    asked = [t for t in traces if t.exceptional == rule.exceptional]
+    asked = [
+        t
+        for t in traces
+        if t.exceptional == rule.exceptional and (rule.of_losses or t.entry.driven is None)
+    ]
     # Paths on which the same happened share their runs.
     said: dict[int, tuple[Finding, ...]] = {}
     for trace in asked:

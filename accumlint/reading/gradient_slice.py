@@ -5,7 +5,7 @@ Names are taken over the whole file, whatever scope they stand in: coarse, quick
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from accumlint.common.frozen import frozen
@@ -136,12 +136,15 @@ _LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
 def relevance(
-    body: tuple[p.Stmt, ...], reach: Reach = NOWHERE, wanted: frozenset[str] = frozenset()
+    body: tuple[p.Stmt, ...],
+    reach: Reach = NOWHERE,
+    wanted: frozenset[str] = frozenset(),
+    driven: Container[p.Function] = (),
 ) -> Relevance:
     """The slice of a file that reaches events, and what its names are used as.
 
     `reach` is what its imports lead to; `wanted` are functions and classes of it that another file calls, so that what
-    they return matters too.
+    they return matters too. What `driven` functions return goes backward.
     """
     roles = infer(body, reach.backward, reach.step)
     facts = _Facts(roles)
@@ -164,6 +167,9 @@ def relevance(
             backwards.update((fact.statement, *fact.parents))
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
+    for fact in _driven(facts, driven):
+        for statements in (eventful, deciding, backwards):
+            statements.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
     for fact in facts:
@@ -194,6 +200,18 @@ def relevance(
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
     )
+
+
+def _driven(facts: _Facts, driven: Container[p.Function]) -> Iterator[_Fact]:
+    """What `driven` functions return, and the assignments that make it."""
+    inside = [fact for fact in facts if fact.function in driven]
+    ends = [fact for fact in inside if isinstance(fact.statement, p.Return)]
+    made = {(fact.function, name) for fact in ends for name in fact.reads}
+    yield from ends
+    for fact in inside:
+        if isinstance(fact.statement, p.Assign | p.Augment):
+            if any((fact.function, name) in made for name in fact.writes):
+                yield fact
 
 
 def _mark_reads_of_totals(facts: _Facts) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import replace
+from itertools import chain
 
 from accumlint.common.frozen import frozen
 from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.hooks import driven
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project, joined
 from accumlint.tracing import trace as t
@@ -36,6 +38,7 @@ from accumlint.tracing.framework_driver import (
 from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
+from accumlint.tracing.trainers import Trainer
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
@@ -85,10 +88,12 @@ def explore(
     """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds."""
     if not isinstance(budget, Budget):
         budget = Budget() if budget is None else Budget(seconds=budget)
-    if not prefilter.may_loop(program.text):
+    hooked = driven(program, project)
+    if not hooked and not prefilter.may_loop(program.text):
         # What only tells a trainer how need not be followed through its imports.
         return Exploration((), (), "", {})
-    own, excerpts = project.slice_of(program)
+    ending = {d.function for d in hooked if d.hook.goes_backward}
+    own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
     if not slice_.backwards:
@@ -97,7 +102,8 @@ def explore(
     covered: set[p.Function] = set()
     reasons: dict[p.Function | None, str] = {}
     idle: list[tuple[p.Function | None, t.Run]] = []
-    for entry in _entries(program, slice_, covered):
+    entries = (t.Entry(d.function, calls="microbatch", driven=d) for d in hooked)
+    for entry in chain(entries, _entries(program, slice_, covered)):
         if budget.is_over():
             break
         paths = _Paths(program, slice_, entry, budget, borders)
@@ -307,6 +313,8 @@ class _Paths:
                     choice == "true" and (" % " in text or names.is_off_by_default(text))
                     for text, choice in assumptions
                 )
+                # Nobody is seen to set the accumulation steps.
+                remote |= self.entry.driven is not None and not self.entry.driven.spoken
                 trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote)
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
@@ -449,6 +457,11 @@ class _Paths:
         self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
+        if self.entry.driven is not None:
+            self.calls = "microbatch"
+            trainer = Trainer(machine, self.entry.driven, receiver)
+            repeat(machine, closure, receiver, function, trainer)
+            return
         self.calls = "once"
         if loops(function, self.slice):
             nested = any(

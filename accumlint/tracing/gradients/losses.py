@@ -458,6 +458,9 @@ def _written(node: p.Node, text: str) -> str:
             shown = node.func.base
             if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
                 shown = shown.positional(0) or shown
+    elif isinstance(node, p.Return):
+        # A trainer goes backward with it.
+        shown = node.value
     if shown is None:
         return text
     names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))

@@ -1,0 +1,251 @@
+"""Methods that a framework's trainer calls for every micro-batch: its contracts as data, and the methods of a file.
+
+Around such a method there is no loop to read: the trainer goes backward, steps and clears. What it does is a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from accumlint.common.frozen import frozen
+from accumlint.reading import ir as p
+from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.neighbours import importers
+from accumlint.reading.program import Program, Source
+from accumlint.reading.project import Module, Project
+from accumlint.reading.trainer_methods import (
+    goes_backward,
+    has_no_labels,
+    takes_the_count,
+    undivided_backwards,
+    uses_the_count,
+)
+
+
+class Division(str, Enum):
+    """When a trainer divides the loss by the accumulation steps: always, unless the loss counts the window, never."""
+
+    ALWAYS = "always"
+    UNLESS_COUNTED = "unless counted"
+    NEVER = "never"
+
+
+@frozen
+class Hook:
+    """What a trainer does around a method of its user's class.
+
+    The method is that of subclasses of `bases` out of `packages`. `goes_backward`: the trainer does, with what the
+    method returns; otherwise the method does it. `steps` is the option that holds the accumulation steps, which is 1
+    unless it is set; `asked` tells whether every program can be told it where it is started. `clips`: the trainer
+    clips unless it is told not to. `switch` is the attribute of a class that takes the loop out of the trainer's hands.
+    """
+
+    framework: str
+    packages: tuple[str, ...]
+    bases: frozenset[str]
+    method: str
+    goes_backward: bool
+    division: Division
+    steps: str
+    asked: bool
+    clips: bool
+    switch: str
+    version: str
+    source: str
+
+
+_TRAINERS = frozenset({"Trainer", "Seq2SeqTrainer"})
+_WITH_MODEL_LOSS = frozenset({"SFTTrainer"})
+# `loss_is_scaled_for_ga` and, before that, `model_accepts_loss_kwargs` are False in them.
+_WITH_OWN_LOSS = frozenset(
+    {"DPOTrainer", "KTOTrainer", "RewardTrainer", "RLOOTrainer", "ORPOTrainer", "CPOTrainer"}
+)
+_STEPS = "gradient_accumulation_steps"
+HOOKS = (
+    Hook(
+        "lightning", ("lightning", "pytorch_lightning"), frozenset({"LightningModule"}), "training_step",
+        True, Division.ALWAYS, "accumulate_grad_batches", False, False, "automatic_optimization", "2.6",
+        "lightning/pytorch/loops/optimization/automatic.py: from_training_step_output; training_epoch_loop.py",
+    ),
+    Hook(
+        "transformers", ("transformers",), _TRAINERS, "compute_loss",
+        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "5.24",
+        "transformers/trainer.py: training_step, _run_epoch, _get_num_items_in_batch",
+    ),
+    Hook(
+        "transformers", ("transformers",), _TRAINERS, "training_step",
+        False, Division.NEVER, _STEPS, True, True, "", "5.24",
+        "transformers/trainer.py: _run_epoch, create_accelerator_and_postprocess",
+    ),
+    Hook(
+        "trl", ("trl",), _WITH_OWN_LOSS, "compute_loss",
+        True, Division.ALWAYS, _STEPS, True, True, "", "1.16", "trl/trainer/dpo_trainer.py: loss_is_scaled_for_ga",
+    ),
+    Hook(
+        "trl", ("trl",), _WITH_MODEL_LOSS, "compute_loss",
+        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "1.16", "trl/trainer/sft_trainer.py: compute_loss",
+    ),
+    Hook(
+        "trl", ("trl",), _WITH_OWN_LOSS | _WITH_MODEL_LOSS | {"GRPOTrainer"}, "training_step",
+        False, Division.NEVER, _STEPS, True, True, "", "1.16", "trl/trainer/base_trainer.py",
+    ),
+)  # fmt: skip
+METHODS = frozenset(hook.method for hook in HOOKS)
+# What a trainer calls with other things than one micro-batch, or for several optimizers in turn.
+_OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
+
+
+@frozen
+class Driven:
+    """A method of a file that a trainer calls.
+
+    `divides`: the trainer divides its loss by the accumulation steps; None where that is not known. `counted`: the
+    method is given a count of the targets of the whole window. `spoken`: somebody sets the accumulation steps, or can.
+    """
+
+    function: p.Function
+    hook: Hook
+    divides: bool | None
+    counted: bool
+    spoken: bool
+
+
+def driven(program: Program, project: Project) -> tuple[Driven, ...]:
+    """The methods of a file that some trainer calls for every micro-batch."""
+    return tuple(_driven(program, project))
+
+
+def _driven(program: Program, project: Project) -> Iterator[Driven]:
+    for cls in program.classes.values():
+        if cls.methods.keys().isdisjoint(METHODS):
+            continue
+        classes, outside = lineage(cls, program, project)
+        for hook in HOOKS:
+            if any(_is_of(hook, path) for path in outside) and _is_called(hook, classes):
+                function = cls.methods[hook.method]
+                divides, counted = _division(hook, function, classes)
+                spoken = hook.asked or _speaks_of_steps(program, project)
+                yield Driven(function, hook, divides, counted, spoken)
+
+
+def lineage(
+    cls: p.Class, program: Program, project: Project
+) -> tuple[tuple[p.Class, ...], tuple[str, ...]]:
+    """A class and those of the project that it derives from, and the dotted paths of its bases from outside of it."""
+    classes, outside = [cls], list[str]()
+    for current in classes:
+        for base in current.bases:
+            name = base.partition("[")[0]
+            for path in _paths(name, current.source, program, project):
+                found = _class(path, current.source, program, project)
+                if found is None:
+                    outside.append(path)
+                elif found not in classes:
+                    classes.append(found)
+    return tuple(classes), tuple(outside)
+
+
+def _paths(name: str, source: Source, program: Program, project: Project) -> list[str]:
+    """What a name of a file may stand for: a class of the file by its name, or dotted paths of its imports."""
+    top, dot, rest = name.partition(".")
+    if source is program.source:
+        own = name in program.classes
+        imports = program.imports
+        stars = [path for bound, path in imports.items() if bound[0] == "*"]
+    else:
+        module = project.module(source.path)
+        own = module is not None and name in module.outline.blocks
+        imports = module.outline.imports if module is not None else {}
+        stars = list(module.outline.stars) if module is not None else []
+    if top in imports:
+        return [f"{imports[top]}{dot}{rest}"]
+    return [name] if own else [f"{star}{'' if star.endswith('.') else '.'}{name}" for star in stars]
+
+
+def _class(path: str, source: Source, program: Program, project: Project) -> p.Class | None:
+    """The class of the project that a path means in a file."""
+    if "." not in path:
+        if source is program.source:
+            return program.classes.get(path)
+        return _part(project.module(source.path), path)
+    found = project.find(path, source.path, _anything)
+    return _part(found.module, found.name) if found is not None and not found.attributes else None
+
+
+def _part(module: Module | None, name: str) -> p.Class | None:
+    if module is None or name not in module.outline.blocks:
+        return None
+    part = module.part(name)
+    return part if isinstance(part, p.Class) else None
+
+
+def _anything(_module: Module, _name: str) -> bool:
+    return True
+
+
+def _is_of(hook: Hook, path: str) -> bool:
+    """True for the path of a class that a contract is about."""
+    return path.partition(".")[0] in hook.packages and path.rpartition(".")[2] in hook.bases
+
+
+def _is_called(hook: Hook, classes: tuple[p.Class, ...]) -> bool:
+    """True where the trainer calls a class's own method as the contract says."""
+    cls = classes[0]
+    method = cls.methods.get(hook.method)
+    if method is None or not _OTHERWISE.isdisjoint(param.name for param in method.params):
+        return False
+    if any(hook.switch in c.attributes for c in classes) or len(method.params) < 2:
+        return False
+    if not hook.goes_backward:
+        return goes_backward(cls, hook.method)
+    if any(goes_backward(c, name) for c in classes for name in METHODS if name in c.methods):
+        return False
+    returned = [n.value for n in p.walk(method.body) if isinstance(n, p.Return)]
+    return any(value is not None and not _hands_on(value, hook.method) for value in returned)
+
+
+def _hands_on(value: p.Expr, method: str) -> bool:
+    """True for `super().training_step(...)`: what a base class returns is read there."""
+    return isinstance(value, p.Call) and p.dotted(value.func) == f"super().{method}"
+
+
+def _division(
+    hook: Hook, function: p.Function, classes: tuple[p.Class, ...]
+) -> tuple[bool | None, bool]:
+    """Whether the trainer divides (None: not known), and whether it gives a count of the window."""
+    if hook.division is Division.ALWAYS:
+        return True, False
+    takes = takes_the_count(function)
+    if hook.division is Division.NEVER:
+        # Until the method was given a count, the Trainer's Accelerator knew the steps and divided.
+        told = bool(undivided_backwards(function, classes[0]))
+        return (None if told else not takes), takes
+    switched = [_value(switch, classes) for switch in TRAINER_SWITCHES]
+    if any(value is not None for value in switched):
+        known = all(value in (None, False) for value in switched)
+        return (True if known else None), False
+    if not takes or has_no_labels(function):
+        return True, False
+    return (False, True) if uses_the_count(function) else (None, True)
+
+
+def _value(name: str, classes: tuple[p.Class, ...]) -> object:
+    """What the classes set an attribute to: a constant, the name itself for anything else, None where they do not."""
+    found = [
+        node.value
+        for cls in classes
+        for node in p.walk(cls.body)
+        if isinstance(node, p.Assign)
+        and any(p.dotted(target).rpartition(".")[2] == name for target in node.targets)
+    ]
+    if not found:
+        return None
+    same = {node.value if isinstance(node, p.Const) else name for node in found}
+    return same.pop() if len(same) == 1 else name
+
+
+def _speaks_of_steps(program: Program, project: Project) -> bool:
+    """True where a file, or one that imports it, names something that is accumulated."""
+    modules = importers(program.path, project)
+    return any("accumulat" in text for text in (program.text, *(m.text for m in modules)))
