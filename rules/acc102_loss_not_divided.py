@@ -152,6 +152,8 @@ class LossNotDivided(Rule):
             averaged = reductions == {"mean"}
             pieces = trace.main.asked and len(window.microbatches) > trace.main.steps
             seen = averaged and not pieces and not all(c.symbols for c in window.contributions)
+            # DeepSpeed divides in a Trainer's Accelerator.
+            perhaps = trace.entry.driven is not None and backward.via == "accelerator"
             if not averaged and (
                 adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
             ):
@@ -160,13 +162,15 @@ class LossNotDivided(Rule):
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided"
                 + (
-                    ""
+                    " (unless DeepSpeed does)"
+                    if perhaps
+                    else ""
                     if seen
                     else " (if its weights do not do it)"
                     if averaged and not pieces
                     else " (if it is a mean)"
                 ),
-                confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
+                confidence=Confidence.CERTAIN if seen and not perhaps else Confidence.LIKELY,
                 severity=Severity.WARNING
                 if is_scale_free(window.step.optimizer)
                 else Severity.ERROR,

@@ -136,6 +136,8 @@ class HfComputeLossIgnoresNumItems(Rule):
     severity = Severity.ERROR
     observed = Observed.TRAINER_UNDIVIDED
     symptom = Symptom.SCALE
+    # What is divided by the steps again weighs every micro-batch the same.
+    hides = ("ACC101",)
     fix = Applicability.SAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:

@@ -139,7 +139,7 @@ def relevance(
     body: tuple[p.Stmt, ...],
     reach: Reach = NOWHERE,
     wanted: frozenset[str] = frozenset(),
-    driven: Container[p.Function] = (),
+    driven: Container[p.Function | None] = (),
 ) -> Relevance:
     """The slice of a file that reaches events, and what its names are used as.
 
@@ -202,7 +202,7 @@ def relevance(
     )
 
 
-def _driven(facts: _Facts, driven: Container[p.Function]) -> Iterator[_Fact]:
+def _driven(facts: _Facts, driven: Container[p.Function | None]) -> Iterator[_Fact]:
     """What `driven` functions return, and the assignments that make it."""
     inside = [fact for fact in facts if fact.function in driven]
     ends = [fact for fact in inside if isinstance(fact.statement, p.Return)]

@@ -16,7 +16,6 @@ from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Module, Project
 from accumlint.reading.trainer_methods import (
     goes_backward,
-    has_no_labels,
     takes_the_count,
     undivided_backwards,
     uses_the_count,
@@ -92,6 +91,8 @@ HOOKS = (
     ),
 )  # fmt: skip
 METHODS = frozenset(hook.method for hook in HOOKS)
+# Set to anything, it tells the Trainer of transformers that the loss counts the window.
+_COUNTING = "compute_loss_func"
 # What a trainer calls with other things than one micro-batch, or for several optimizers in turn.
 _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 
@@ -100,14 +101,12 @@ _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 class Driven:
     """A method of a file that a trainer calls.
 
-    `divides`: the trainer divides its loss by the accumulation steps; None where that is not known. `counted`: the
-    method is given a count of the targets of the whole window. `spoken`: somebody sets the accumulation steps, or can.
+    `divides`: the trainer divides its loss by the accumulation steps. `spoken`: somebody sets these, or can.
     """
 
     function: p.Function
     hook: Hook
-    divides: bool | None
-    counted: bool
+    divides: bool
     spoken: bool
 
 
@@ -124,9 +123,10 @@ def _driven(program: Program, project: Project) -> Iterator[Driven]:
         for hook in HOOKS:
             if any(_is_of(hook, path) for path in outside) and _is_called(hook, classes):
                 function = cls.methods[hook.method]
-                divides, counted = _division(hook, function, classes)
-                spoken = hook.asked or _speaks_of_steps(program, project)
-                yield Driven(function, hook, divides, counted, spoken)
+                divides = _divides(hook, function, classes)
+                if divides is not None:
+                    spoken = hook.asked or _speaks_of_steps(program, project)
+                    yield Driven(function, hook, divides, spoken)
 
 
 def lineage(
@@ -210,24 +210,24 @@ def _hands_on(value: p.Expr, method: str) -> bool:
     return isinstance(value, p.Call) and p.dotted(value.func) == f"super().{method}"
 
 
-def _division(
-    hook: Hook, function: p.Function, classes: tuple[p.Class, ...]
-) -> tuple[bool | None, bool]:
-    """Whether the trainer divides (None: not known), and whether it gives a count of the window."""
-    if hook.division is Division.ALWAYS:
-        return True, False
+def _divides(hook: Hook, function: p.Function, classes: tuple[p.Class, ...]) -> bool | None:
+    """Whether the trainer divides by the accumulation steps, None where that is not known."""
     takes = takes_the_count(function)
     if hook.division is Division.NEVER:
         # Until the method was given a count, the Trainer's Accelerator knew the steps and divided.
-        told = bool(undivided_backwards(function, classes[0]))
-        return (None if told else not takes), takes
-    switched = [_value(switch, classes) for switch in TRAINER_SWITCHES]
-    if any(value is not None for value in switched):
-        known = all(value in (None, False) for value in switched)
-        return (True if known else None), False
-    if not takes or has_no_labels(function):
-        return True, False
-    return (False, True) if uses_the_count(function) else (None, True)
+        return None if undivided_backwards(function, classes[0]) else not takes
+    if uses_the_count(function) or any(map(_sets_loss_function, classes)):
+        return None
+    switched = {_value(switch, classes) for switch in TRAINER_SWITCHES} - {None}
+    if switched or takes:
+        return True if switched == {False} or hook.division is Division.ALWAYS else None
+    return True
+
+
+def _sets_loss_function(cls: p.Class) -> bool:
+    """True where a class gives the Trainer a `compute_loss_func`, which takes the division away from it."""
+    calls = (n for n in p.walk(cls.body) if isinstance(n, p.Call))
+    return _COUNTING in cls.attributes or any(call.keyword(_COUNTING) for call in calls)
 
 
 def _value(name: str, classes: tuple[p.Class, ...]) -> object:

@@ -321,7 +321,7 @@ class Project:
     # What the imports of a file lead to
 
     def slice_of(
-        self, program: Program, driven: Container[p.Function] = ()
+        self, program: Program, driven: Container[p.Function | None] = ()
     ) -> tuple[Relevance, tuple[Excerpt, ...]]:
         """The slice of a program that is worth executing, and the excerpts of other files that it leads to.
 

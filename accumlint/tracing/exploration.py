@@ -92,7 +92,7 @@ def explore(
     if not hooked and not prefilter.may_loop(program.text):
         # What only tells a trainer how need not be followed through its imports.
         return Exploration((), (), "", {})
-    ending = {d.function for d in hooked if d.hook.goes_backward}
+    ending: set[p.Function | None] = {d.function for d in hooked if d.hook.goes_backward}
     own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)

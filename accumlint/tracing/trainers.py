@@ -5,7 +5,7 @@ from __future__ import annotations
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
-from accumlint.tracing.values import Batch, Object, Unknown, Value
+from accumlint.tracing.values import Object, Unknown, Value
 
 VIA = "trainer"
 
@@ -19,6 +19,7 @@ class Trainer:
         function = driven.function
         machine.state.asked = True
         self.steps = machine.scenario.steps
+        self.divisor = self.steps if driven.divides else 1
         thing = t.Thing("optimizer", "optimizer", "", function, False)
         self.optimizer = Object("optimizer", thing)
         self.model: Value = None
@@ -32,10 +33,8 @@ class Trainer:
         if not isinstance(model, Object) or model.role != "model":
             model = self.machine.things.symbol("model", "model", function)
         self.model = attributes["model"] = model
-        divides = self.driven.divides
-        thing = t.Thing("accelerator", "self.accelerator", "", function, divides is not None)
-        steps = None if divides is None else self.steps if divides else 1
-        accelerator = Object("self.accelerator", thing, steps=steps)
+        thing = t.Thing("accelerator", "self.accelerator", "", function, True)
+        accelerator = Object("self.accelerator", thing, steps=self.divisor)
         attributes.setdefault("accelerator", accelerator)
 
     def given(self, number: int) -> dict[str, Value]:
@@ -51,10 +50,6 @@ class Trainer:
                 kwargs[param.name] = self.model
             elif param.name == "batch_idx":
                 kwargs[param.name] = number
-            elif param.name == "num_items_in_batch" and self.driven.counted:
-                # It is counted over all micro-batches of the window.
-                others = Batch(0, None, "window")
-                kwargs[param.name] = Unknown(param.name, frozenset({batch, others}), count=True)
             elif param.default is not None:
                 kwargs[param.name] = machine.elsewhere.default(param.default, home)
         return kwargs
@@ -64,10 +59,8 @@ class Trainer:
         machine, hook, function = self.machine, self.driven.hook, self.driven.function
         loss = _loss_in(returned)
         if hook.goes_backward and loss is not None:
-            divides = self.driven.divides
-            divided = None if divides is None else self.steps if divides else 1
             place = machine.returned_at or function
-            machine.losses.backward(loss, VIA, place, {}, divided, hook.framework)
+            machine.losses.backward(loss, VIA, place, {}, self.divisor, hook.framework)
         if (number + 1) % self.steps == 0 or last:
             if hook.clips:
                 machine.updating.clip([], VIA, function, hook.framework)
