@@ -115,8 +115,8 @@ class HfComputeLossIgnoresNumItems(Rule):
     DeepSpeed's, which divides; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
-    the accumulation steps; where token counts differ, the mean of means remains (ACC101). That of a `training_step` is
-    unsafe, since DeepSpeed divides in the same call.
+    the accumulation steps; it is unsafe where counts are seen to differ, since the mean of means remains (ACC101). That
+    of a `training_step` is unsafe, since DeepSpeed divides in the same call.
 
     Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on
     uneven ones. `compute_loss_func`: length 4 on one rank, 8 on two. `super().compute_loss(model, inputs)` without the
