@@ -5,6 +5,7 @@ Around such a method there is no loop to read: the trainer goes backward, steps 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from enum import Enum
 
@@ -38,6 +39,7 @@ class Hook:
     method returns; otherwise the method does it. `steps` is the option that holds the accumulation steps, which is 1
     unless it is set; `asked` tells whether every program can be told it where it is started. `clips`: the trainer
     clips unless it is told not to. `switch` is the attribute of a class that takes the loop out of the trainer's hands.
+    `source` is the file in which this was read, and `written` is what stands there (`benchmarks/hooks.py` looks).
     """
 
     framework: str
@@ -52,6 +54,7 @@ class Hook:
     switch: str
     version: str
     source: str
+    written: tuple[str, ...]
 
 
 _TRAINERS = frozenset({"Trainer", "Seq2SeqTrainer"})
@@ -65,34 +68,42 @@ HOOKS = (
     Hook(
         "lightning", ("lightning", "pytorch_lightning"), frozenset({"LightningModule"}), "training_step",
         True, Division.ALWAYS, "accumulate_grad_batches", False, False, "automatic_optimization", "2.6",
-        "lightning/pytorch/loops/optimization/automatic.py: from_training_step_output; training_epoch_loop.py",
+        "lightning/pytorch/loops/optimization/automatic.py",
+        ("closure_loss / normalize", "trainer.accumulate_grad_batches"),
     ),
     Hook(
         "transformers", ("transformers",), _TRAINERS, "compute_loss",
-        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "5.24",
-        "transformers/trainer.py: training_step, _run_epoch, _get_num_items_in_batch",
+        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "5.24", "transformers/trainer.py",
+        (
+            "loss / self.current_gradient_accumulation_steps",
+            "self.model_accepts_loss_kwargs and num_items_in_batch is not None",
+        ),
     ),
     Hook(
         "transformers", ("transformers",), _TRAINERS, "training_step",
-        False, Division.NEVER, _STEPS, True, True, "", "5.24",
-        "transformers/trainer.py: _run_epoch, create_accelerator_and_postprocess",
+        False, Division.NEVER, _STEPS, True, True, "", "5.24", "transformers/trainer.py",
+        ("self.training_step(model, inputs, num_items_in_batch)", 'grad_acc_kwargs["num_steps"] = 1'),
     ),
     Hook(
         "trl", ("trl",), _WITH_OWN_LOSS, "compute_loss",
-        True, Division.ALWAYS, _STEPS, True, True, "", "1.16", "trl/trainer/dpo_trainer.py: loss_is_scaled_for_ga",
+        True, Division.ALWAYS, _STEPS, True, True, "", "1.16", "trl/trainer/dpo_trainer.py",
+        ("loss_is_scaled_for_ga = False",),
     ),
     Hook(
         "trl", ("trl",), _WITH_MODEL_LOSS, "compute_loss",
-        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "1.16", "trl/trainer/sft_trainer.py: compute_loss",
+        True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "1.16", "trl/trainer/base_trainer.py",
+        ("class _BaseTrainer(Trainer)", "loss_is_scaled_for_ga = None"),
     ),
     Hook(
         "trl", ("trl",), _WITH_OWN_LOSS | _WITH_MODEL_LOSS | {"GRPOTrainer"}, "training_step",
         False, Division.NEVER, _STEPS, True, True, "", "1.16", "trl/trainer/base_trainer.py",
+        ("class _BaseTrainer(Trainer)",),
     ),
 )  # fmt: skip
 METHODS = frozenset(hook.method for hook in HOOKS)
 # Set to anything, it tells the Trainer of transformers that the loss counts the window.
 _COUNTING = "compute_loss_func"
+_ACCUMULATING = re.compile(r"accum\w*_(grad|step|iter|batch)|grad\w*_accum")
 # What a trainer calls with other things than one micro-batch, or for several optimizers in turn.
 _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 
@@ -246,6 +257,6 @@ def _value(name: str, classes: tuple[p.Class, ...]) -> object:
 
 
 def _speaks_of_steps(program: Program, project: Project) -> bool:
-    """True where a file, or one that imports it, names something that is accumulated."""
+    """True where a file, or one that imports it, names the accumulation steps."""
     modules = importers(program.path, project)
-    return any("accumulat" in text for text in (program.text, *(m.text for m in modules)))
+    return any(_ACCUMULATING.search(text) for text in (program.text, *(m.text for m in modules)))

@@ -107,7 +107,8 @@ def explore(
         if budget.is_over():
             break
         paths = _Paths(program, slice_, entry, budget, borders)
-        traces = paths.traces(covered)
+        # Of what a trainer does around a method, only the loss is judged; what it does itself is read once more.
+        traces = paths.traces(covered if entry.driven is None else set())
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
