@@ -143,12 +143,15 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     finding = replace(finding, trace=holding[0])
     if all(trace.remote for trace in holding):
         finding = replace(finding, confidence=Confidence.POSSIBLE)
+    if finding.trace and (driven := finding.trace.entry.driven):
+        # The steps are one until they are set.
+        finding = replace(finding, conditions=((f"{driven.hook.steps} > 1", "true"),))
     if len({id(t) for t in holding}) == len(asked):
         return finding
     without = [set(t.assumptions) for t in asked if t not in holding]
     common = set(holding[0].assumptions).intersection(*(t.assumptions for t in holding))
     candidates = [a for a in holding[0].assumptions if a in common]
-    conditions = tuple(_telling(candidates, without))
+    conditions = (*finding.conditions, *_telling(candidates, without))
     confidence = finding.confidence
     if asked[0] not in holding and confidence is Confidence.CERTAIN:
         confidence = Confidence.LIKELY

@@ -243,17 +243,19 @@ def _sets_loss_function(cls: p.Class) -> bool:
 
 def _value(name: str, classes: tuple[p.Class, ...]) -> object:
     """What the classes set an attribute to: a constant, the name itself for anything else, None where they do not."""
-    found = [
-        node.value
-        for cls in classes
-        for node in p.walk(cls.body)
-        if isinstance(node, p.Assign)
-        and any(p.dotted(target).rpartition(".")[2] == name for target in node.targets)
-    ]
-    if not found:
-        return None
-    same = {node.value if isinstance(node, p.Const) else name for node in found}
-    return same.pop() if len(same) == 1 else name
+    found: set[object] = set()
+    for cls in classes:
+        always = {*cls.body, *(s for method in cls.methods.values() for s in method.body)}
+        for node in p.walk(cls.body):
+            match node:
+                case p.Assign(targets=targets, value=value) if any(
+                    p.dotted(target).rpartition(".")[2] == name for target in targets
+                ):
+                    sure = isinstance(value, p.Const) and node in always
+                    found.add(value.value if isinstance(value, p.Const) and sure else name)
+                case _:
+                    pass
+    return found.pop() if len(found) == 1 else name if found else None
 
 
 def _speaks_of_steps(program: Program, project: Project) -> bool:
