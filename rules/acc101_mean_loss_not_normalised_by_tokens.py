@@ -258,7 +258,12 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
         return False
     if c.reduction == "mean":
         return isinstance(c.made, Call) and is_entropy(program, c.made)
-    from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
+    made = c.origin.partition("@")[0]
+    # What a mixture of experts of transformers returns beside the loss of its labels is no mean over them.
+    auxiliary = made.endswith(".aux_loss")
+    from_model = (
+        c.forward is not None and made.startswith(f"{c.forward.subject}(…)") and not auxiliary
+    )
     from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
     return c.reduction == "unknown" and (from_model or from_criterion)
 

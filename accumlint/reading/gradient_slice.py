@@ -168,8 +168,10 @@ def relevance(
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
     for fact in _driven(facts, driven):
-        for statements in (eventful, deciding, backwards):
-            statements.update((fact.statement, *fact.parents))
+        eventful.update((fact.statement, *fact.parents))
+        deciding.update((fact.statement, *fact.parents))
+        if fact.function in driven and isinstance(fact.statement, p.Return):
+            backwards.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
     for fact in facts:
@@ -203,15 +205,25 @@ def relevance(
 
 
 def _driven(facts: _Facts, driven: Container[p.Function | None]) -> Iterator[_Fact]:
-    """What `driven` functions return, and the assignments that make it."""
-    inside = [fact for fact in facts if fact.function in driven]
-    ends = [fact for fact in inside if isinstance(fact.statement, p.Return)]
-    made = {(fact.function, name) for fact in ends for name in fact.reads}
-    yield from ends
-    for fact in inside:
-        if isinstance(fact.statement, p.Assign | p.Augment):
-            if any((fact.function, name) in made for name in fact.writes):
-                yield fact
+    """What `driven` functions return, and what makes a loss of it, in the functions that they call, too."""
+    by_function: dict[p.Function, list[_Fact]] = {}
+    for fact in facts:
+        if fact.function is not None:
+            by_function.setdefault(fact.function, []).append(fact)
+    waiting = [function for function in by_function if function in driven]
+    for function in waiting:
+        inside = by_function[function]
+        ends = [fact for fact in inside if isinstance(fact.statement, p.Return)]
+        read = set[str]().union(*(fact.reads for fact in ends))
+        losses = {name for name in read if facts.roles.is_loss(name)}
+        made = [
+            fact
+            for fact in inside
+            if isinstance(fact.statement, p.Assign | p.Augment) and fact.writes & (losses or read)
+        ]
+        called = set[str]().union(*(fact.callees for fact in (*ends, *made)))
+        waiting += (f for f in by_function if key(f) in called and f not in waiting)
+        yield from (*ends, *made)
 
 
 def _mark_reads_of_totals(facts: _Facts) -> None:

@@ -558,8 +558,11 @@ def _is_an_epoch(function: p.Function) -> bool:
 def _flipped(
     decisions: list[Decision], chosen: dict[str, str], *, on_data: bool
 ) -> Iterator[dict[str, str]]:
-    """The choices with one more guard flipped; guards on data first, and only where they are asked for."""
-    for decision in sorted(decisions, key=lambda d: not d.data):
+    """The choices with one more guard flipped; guards on data first, and only where they are asked for.
+
+    What has many values comes last, so that these leave room for the others.
+    """
+    for decision in sorted(decisions, key=lambda d: (not d.data, len(d.options) > 2)):
         if decision.key in chosen or (decision.data and not on_data):
             continue
         for option in decision.options:

@@ -41,13 +41,13 @@ def repeat(
     trainer: Trainer | None = None,
 ) -> None:
     """A function that does one micro-batch is called again and again with fresh data, by its trainer if it has one."""
-    calls = 2 * machine.scenario.length
-    numbered = trainer is not None or _counts_batches(machine, closure)
-    epoch = machine.scenario.length if numbered else calls
+    # A trainer steps at the end of an epoch, so that nothing is left for the next one.
+    calls = machine.scenario.length * (2 if trainer is None else 1)
+    epoch = machine.scenario.length if _counts_batches(machine, closure) else calls
     if isinstance(receiver, Object):
         # Lightning tells a module how many there will be.
         machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = epoch
-    loop = Loop(function, 0, epoch < calls)
+    loop = Loop(function, 0, trainer is not None or epoch < calls)
     machine.state.loops.append(loop)
     for call in range(calls):
         if call == 1 and trainer is None and runs_once(function, machine):
