@@ -102,6 +102,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
     ACC106.
 
+    Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
+    stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
+    `num_items_in_batch` and ignores it is ACC601.
+
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
     speak for it; blocks of one length, rows drawn from a stream, one label for each row speak against it. Each piece
