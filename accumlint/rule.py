@@ -211,9 +211,10 @@ class Rule:
     nothing can be found in the same window while this defect is there: its fix may bring them to light. `unmeasured`
     says why no run can confirm the rule, "" where one can. `observed` is what a script's own run shows of the defect.
 
-    `opt_in` rules run only when selected by name or code. An `exceptional` rule is asked about the paths on which a
-    guard on the data fires (a loss that is no number), and about no others. A `meta` rule is about how rules are named
-    in ignores and settings, and asked about these mentions alone.
+    `of_losses` rules judge what goes backward alone: they are asked, too, where a framework's trainer goes backward,
+    steps and clears, which it does right. `opt_in` rules run only when selected by name or code. An `exceptional` rule
+    is asked about the paths on which a guard on the data fires (a loss that is no number), and about no others. A
+    `meta` rule is about how rules are named in ignores and settings, and asked about these mentions alone.
     """
 
     code: ClassVar[str]
@@ -229,6 +230,7 @@ class Rule:
     symptom: ClassVar[Symptom | None] = None
     observed: ClassVar[Observed | None] = None
     ranks: ClassVar[int] = 1
+    of_losses: ClassVar[bool] = False
     opt_in: ClassVar[bool] = False
     exceptional: ClassVar[bool] = False
     meta: ClassVar[bool] = False

@@ -102,6 +102,10 @@ class MeanLossNotNormalisedByTokens(Rule):
     A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
     ACC106.
 
+    Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
+    stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
+    `num_items_in_batch` and ignores it is ACC601.
+
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
     speak for it; blocks of one length, rows drawn from a stream, one label for each row speak against it. Each piece
@@ -134,6 +138,7 @@ class MeanLossNotNormalisedByTokens(Rule):
     severity = Severity.ERROR
     observed = Observed.WEIGHTS
     symptom = Symptom.WEIGHTS
+    of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -201,12 +206,19 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not any(e.row.kind is Kind.POSITION or (e.own and e.key in _OF_LABELS) for e in evidence):
+    if not any(is_of_positions(e) for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:
         return None
     return Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
+
+
+def is_of_positions(e: Evidence) -> bool:
+    """True for what tells of a target for every position; the name of a language model in another file does not."""
+    if e.row.kind is Kind.POSITION:
+        return e.own or e.key != "language model"
+    return e.own and e.key in _OF_LABELS
 
 
 def by_counts(window: Window) -> str:
@@ -250,7 +262,12 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
         return False
     if c.reduction == "mean":
         return isinstance(c.made, Call) and is_entropy(program, c.made)
-    from_model = c.forward is not None and c.origin.startswith(f"{c.forward.subject}(…)")
+    made = c.origin.partition("@")[0]
+    # What a mixture of experts of transformers returns beside the loss of its labels is no mean over them.
+    auxiliary = made.endswith(".aux_loss")
+    from_model = (
+        c.forward is not None and made.startswith(f"{c.forward.subject}(…)") and not auxiliary
+    )
     from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
     return c.reduction == "unknown" and (from_model or from_criterion)
 

@@ -85,7 +85,8 @@ class LossNotDivided(Rule):
     losses), when it is multiplied by something that could not be
     followed (weights of its elements, of which a mean is taken afterwards, and its own weight among other losses only
     make the finding likely), and when a call that could not be followed received the loss or the optimizer. A part of
-    a sum that stays whole where the rest is divided, a penalty say, is told of as well. A gradient that is never
+    a sum that stays whole where the rest is divided, a penalty say, is told of as well. So is a `training_step` that
+    takes the place of the Trainer's, which divides, where ACC601 does not tell of it. A gradient that is never
     cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
@@ -114,6 +115,7 @@ class LossNotDivided(Rule):
     severity = Severity.WARNING
     observed = Observed.UNDIVIDED
     symptom = Symptom.SCALE
+    of_losses = True
     fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -151,6 +153,8 @@ class LossNotDivided(Rule):
             averaged = reductions == {"mean"}
             pieces = trace.main.asked and len(window.microbatches) > trace.main.steps
             seen = averaged and not pieces and not all(c.symbols for c in window.contributions)
+            # DeepSpeed divides in a Trainer's Accelerator.
+            perhaps = trace.entry.driven is not None and backward.via == "accelerator"
             if not averaged and (
                 adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
             ):
@@ -159,13 +163,15 @@ class LossNotDivided(Rule):
                 backward,
                 f"`{backward.loss}` is summed over the micro-batches of a window and never divided"
                 + (
-                    ""
+                    " (unless DeepSpeed does)"
+                    if perhaps
+                    else ""
                     if seen
                     else " (if its weights do not do it)"
                     if averaged and not pieces
                     else " (if it is a mean)"
                 ),
-                confidence=Confidence.CERTAIN if seen else Confidence.LIKELY,
+                confidence=Confidence.CERTAIN if seen and not perhaps else Confidence.LIKELY,
                 severity=Severity.WARNING
                 if is_scale_free(window.step.optimizer)
                 else Severity.ERROR,

@@ -76,6 +76,7 @@ class SumLossNotNormalised(Rule):
     severity = Severity.WARNING
     observed = Observed.SUMMED
     symptom = Symptom.SCALE
+    of_losses = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         if trace.main.hides("loss", "optimizer"):

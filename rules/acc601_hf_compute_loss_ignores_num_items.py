@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from accumlint.editing import After, Before, Insert, Replace
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.ir import (
-    Argument,
-    Assign,
-    Attr,
-    Call,
-    Class,
-    Compare,
-    Const,
-    Do,
-    Expr,
-    Function,
-    Item,
-    Name,
-    Node,
-    Raise,
-    Return,
-    Sequence,
-    dotted,
-    render,
-    walk,
-)
-from accumlint.reading.names import is_steps
+from accumlint.reading.ir import Call, Class, Do, Function, Name, dotted, render
 from accumlint.reading.program import Program
+from accumlint.reading.trainer_methods import (
+    goes_backward,
+    has_no_labels,
+    takes_the_count,
+    undivided_backwards,
+    uses_the_count,
+)
 from accumlint.rule import (
     Applicability,
     Confidence,
@@ -47,8 +33,6 @@ _WITHOUT_LABELS = (
     "RewardTrainer", "SentenceTransformerTrainer", "EncoderTrainer", "EmbedderTrainer", "RerankerTrainer",
     "RetrieverTrainer", "RetrievalTrainer",
 )  # fmt: skip
-# Trainers that divide in their own `training_step`, and nowhere else.
-_DIVIDING = frozenset({"Trainer", "Seq2SeqTrainer"})
 
 
 class HfComputeLossIgnoresNumItems(Rule):
@@ -131,8 +115,8 @@ class HfComputeLossIgnoresNumItems(Rule):
     DeepSpeed's, which divides; on a `compute_loss_func` it is `certain`.
 
     When the fix is not offered: on a `compute_loss_func`, which no attribute can help. The fix restores the division by
-    the accumulation steps; where token counts differ, the mean of means remains (ACC101). That of a `training_step` is
-    unsafe, since DeepSpeed divides in the same call.
+    the accumulation steps; it is unsafe where counts are seen to differ, since the mean of means remains (ACC101). That
+    of a `training_step` is unsafe, since DeepSpeed divides in the same call.
 
     Measured (N = 4, transformers 5.17): relative error 3.0, cosine 1, length 4 on equal counts; 8.6, .37, 8.9 on
     uneven ones. `compute_loss_func`: length 4 on one rank, 8 on two. `super().compute_loss(model, inputs)` without the
@@ -152,12 +136,14 @@ class HfComputeLossIgnoresNumItems(Rule):
     severity = Severity.ERROR
     observed = Observed.TRAINER_UNDIVIDED
     symptom = Symptom.SCALE
+    # What is divided by the steps again weighs every micro-batch the same.
+    hides = ("ACC101",)
     fix = Applicability.SAFE
 
     def check_program(self, program: Program) -> Iterator[Finding]:
         passed = loss_functions(program)
         for function in program.functions:
-            for backward in undivided_backwards(program, function):
+            for backward in undivided_backwards(function, class_of(program, function)):
                 yield self.at(
                     backward,
                     f"`{function.owner}.training_step` takes the place of the one that divides by the "
@@ -168,7 +154,7 @@ class HfComputeLossIgnoresNumItems(Rule):
                 )
             if takes_the_count(function) and not uses_the_count(function):
                 if is_override(function):
-                    if goes_backward(program, function) or has_no_labels(function):
+                    if steps_by_itself(program, function) or has_no_labels(function):
                         continue
                     yield self.at(
                         function,
@@ -203,42 +189,15 @@ def is_override(function: Function) -> bool:
     )
 
 
-def goes_backward(program: Program, function: Function) -> bool:
+def class_of(program: Program, function: Function) -> Class | None:
+    """The class that a method stands in."""
+    return next((n for n in program.above(function) if isinstance(n, Class)), None)
+
+
+def steps_by_itself(program: Program, function: Function) -> bool:
     """True when the class has a `training_step` with a backward of its own, which divides or does not."""
-    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
-    step = owner.methods.get("training_step") if owner is not None else None
-    return step is not None and any(
-        call.endswith("backward") and not call.startswith("super()") for call in step.calls
-    )
-
-
-def undivided_backwards(program: Program, function: Function) -> list[Call]:
-    """The backward of a `training_step` that is given the Trainer's count, where nobody has divided its loss."""
-    bases = {base.rpartition(".")[2] for base in function.bases}
-    counted = any(param.name == "num_items_in_batch" for param in function.params)
-    if function.name != "training_step" or not counted or not bases <= _DIVIDING or not bases:
-        return []
-    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
-    losses = owner.methods.get("compute_loss") if owner is not None else None
-    nodes = list(walk(function.body))
-    told = {id(n) for back in nodes if isinstance(back, Return) for n in walk((back,))}
-    read = {*_names(n for n in nodes if id(n) not in told)}
-    read |= {*_names(walk(losses.body))} if losses is not None else set()
-    asked = any(is_steps(name) for name in read) or "num_items_in_batch" in function.names_read
-    found = [
-        n for n in nodes if isinstance(n, Call) and dotted(n.func) == "self.accelerator.backward"
-    ]
-    return [] if asked or len(found) != 1 or len(found[0].args) != 1 else found
-
-
-def _names(nodes: Iterable[Node]) -> Iterator[str]:
-    """The names and attributes among some nodes."""
-    for node in nodes:
-        match node:
-            case Name(id=name) | Attr(name=name):
-                yield name
-            case _:
-                pass
+    owner = class_of(program, function)
+    return owner is not None and goes_backward(owner, "training_step")
 
 
 def divide_there(backward: Call) -> Iterator[Fix]:
@@ -251,69 +210,11 @@ def divide_there(backward: Call) -> Iterator[Fix]:
         )
 
 
-def has_no_labels(function: Function) -> bool:
-    """True when all that is read from the batch are parts of a pair, or keys other than `labels`.
-
-    What a helper reads besides is not asked, unless nothing else is read.
-    """
-    names = [param.name for param in function.params]
-    batch = names[2] if len(names) > 2 else ""
-    keys: list[Expr] = []
-    known = helped = 0
-    for node in walk(function.body):
-        match node:
-            case Assign(targets=[Sequence()], value=Name(id=name)) if name == batch:
-                return True
-            case (
-                Item(base=Name(id=name), index=key)
-                | Call(
-                    func=Attr(base=Name(id=name), name="get" | "pop"),
-                    args=[Argument(value=key), *_],
-                )
-            ) if name == batch:
-                known += 1
-                keys.append(key)
-            case Call(func=Attr(base=Name(id=name), name="items" | "keys")) if name == batch:
-                known += 1
-            case Compare(left=key, rest=[("in" | "not in", Name(id=name))]) if name == batch:
-                known += 1
-            case Call(func=Attr(base=Name(id="self")), args=args):
-                helped += sum(
-                    isinstance(a.value, Name) and a.value.id == batch and not a.star for a in args
-                )
-            case _:
-                pass
-    uses = sum(isinstance(n, Name) and n.id == batch for n in walk(function.body))
-    return (
-        known > 0
-        and known + helped == uses
-        and all(isinstance(key, Const) and key.value != "labels" for key in keys)
-    )
-
-
-def takes_the_count(function: Function) -> bool:
-    """True when the Trainer's count arrives by name or, in a method of its signature, among `**kwargs`."""
-    names = {param.name for param in function.params}
-    if "num_items_in_batch" in names:
-        return True
-    return "return_outputs" in names and any(param.star == "**" for param in function.params)
-
-
-def uses_the_count(function: Function) -> bool:
-    """True when the count, the keyword arguments or the accumulation steps are read, or nothing is computed."""
-    rest = {param.name for param in function.params if param.star == "**"}
-    nodes = list(walk(function.body))
-    read = function.names_read | {node.name for node in nodes if isinstance(node, Attr)}
-    steps = {"gradient_accumulation_steps", "current_gradient_accumulation_steps"}
-    abstract = any(isinstance(n, Raise) and "NotImplemented" in n.exception for n in nodes)
-    return abstract or bool(read & {"num_items_in_batch", *rest, *steps})
-
-
 def leave_division(program: Program, function: Function) -> Iterator[Fix]:
     """Tells the Trainer, once its own `__init__` is through, that it has to divide."""
     switch = "self.model_accepts_loss_kwargs = False"
     told = "Leave the division to the Trainer"
-    owner = next((n for n in program.above(function) if isinstance(n, Class)), None)
+    owner = class_of(program, function)
     made = owner.methods.get("__init__") if owner is not None else None
     if made is None:
         head = "def __init__(self, *args, **kwargs):"

@@ -184,7 +184,10 @@ def _plan(
         return Plan(report, rule, symptom, 1, None, rule.unmeasured)
     if reason := _unparsable(text):
         return Plan(report, rule, symptom, 1, None, reason)
-    driver = _driver(program) if trace is None or _is_of_trainer(trace.entry, program) else {}
+    driven = trace.entry.driven if trace else None
+    owner = driven.function.owner if driven else ""
+    by_trainer = trace is None or driven is not None or _is_of_trainer(trace.entry, program)
+    driver = _driver(program, owner) if by_trainer else {}
     if trace is None and not driver:
         reason = "no loop around it could be followed, so there is nothing to run"
         return Plan(report, rule, symptom, 1, None, reason)
@@ -356,14 +359,17 @@ def _is_of_trainer(entry: t.Entry, program: Program) -> bool:
     )
 
 
-def _driver(program: Program) -> dict[str, str | None]:
-    """The framework whose loop runs what a file has, and the class or function that it is given; {} for none."""
+def _driver(program: Program, owner: str) -> dict[str, str | None]:
+    """The framework whose loop runs what a file has, and the class or function that it is given; {} for none.
+
+    The class is the `owner`, where that is known.
+    """
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
         "counting": "", "ending": "",
     }  # fmt: skip
     for cls in program.body:
-        if not isinstance(cls, p.Class):
+        if not isinstance(cls, p.Class) or (owner and cls.name != owner):
             continue
         if _is_module(cls) and "training_step" in cls.methods:
             return {**made, "owner": cls.name, "driver": "module"}

@@ -111,7 +111,13 @@ def _key(finding: Finding) -> _Key:
 def _over_paths(rule: Rule, traces: tuple[Trace, ...]) -> dict[_Key, Finding]:
     first: dict[_Key, Finding] = {}
     where: dict[_Key, list[Trace]] = {}
-    asked = [t for t in traces if t.told and t.exceptional == rule.exceptional]
+    asked = [
+        t
+        for t in traces
+        if t.told
+        and t.exceptional == rule.exceptional
+        and (rule.of_losses or t.entry.driven is None)
+    ]
     # Paths on which the same happened share their runs.
     said: dict[int, tuple[Finding, ...]] = {}
     for trace in asked:
@@ -151,6 +157,9 @@ def _conditioned(finding: Finding, holding: list[Trace], asked: list[Trace]) -> 
     finding = replace(finding, trace=holding[0])
     if all(trace.remote for trace in holding):
         finding = replace(finding, confidence=Confidence.POSSIBLE)
+    if finding.trace and (driven := finding.trace.entry.driven):
+        # The steps are one until they are set.
+        finding = replace(finding, conditions=((f"{driven.hook.steps} > 1", "true"),))
     if len({id(t) for t in holding}) == len(asked):
         return finding
     without = [set(t.assumptions) for t in asked if t not in holding]

@@ -5,7 +5,7 @@ Names are taken over the whole file, whatever scope they stand in: coarse, quick
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from accumlint.common.frozen import frozen
@@ -136,12 +136,15 @@ _LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
 def relevance(
-    body: tuple[p.Stmt, ...], reach: Reach = NOWHERE, wanted: frozenset[str] = frozenset()
+    body: tuple[p.Stmt, ...],
+    reach: Reach = NOWHERE,
+    wanted: frozenset[str] = frozenset(),
+    driven: Container[p.Function | None] = (),
 ) -> Relevance:
     """The slice of a file that reaches events, and what its names are used as.
 
     `reach` is what its imports lead to; `wanted` are functions and classes of it that another file calls, so that what
-    they return matters too.
+    they return matters too. What `driven` functions return goes backward.
     """
     roles = infer(body, reach.backward, reach.step)
     facts = _Facts(roles)
@@ -164,6 +167,11 @@ def relevance(
             backwards.update((fact.statement, *fact.parents))
         if fact.step or fact.callees & reaching_step:
             stepping.update((fact.statement, *fact.parents))
+    for fact in _driven(facts, driven):
+        eventful.update((fact.statement, *fact.parents))
+        deciding.update((fact.statement, *fact.parents))
+        if fact.function in driven and isinstance(fact.statement, p.Return):
+            backwards.update((fact.statement, *fact.parents))
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
     for fact in facts:
@@ -194,6 +202,28 @@ def relevance(
         frozenset(usage.bounds(nodes)),
         usage.marks(nodes),
     )
+
+
+def _driven(facts: _Facts, driven: Container[p.Function | None]) -> Iterator[_Fact]:
+    """What `driven` functions return, and what makes a loss of it, in the functions that they call, too."""
+    by_function: dict[p.Function, list[_Fact]] = {}
+    for fact in facts:
+        if fact.function is not None:
+            by_function.setdefault(fact.function, []).append(fact)
+    waiting = [function for function in by_function if function in driven]
+    for function in waiting:
+        inside = by_function[function]
+        ends = [fact for fact in inside if isinstance(fact.statement, p.Return)]
+        read = set[str]().union(*(fact.reads for fact in ends))
+        losses = {name for name in read if facts.roles.is_loss(name)}
+        made = [
+            fact
+            for fact in inside
+            if isinstance(fact.statement, p.Assign | p.Augment) and fact.writes & (losses or read)
+        ]
+        called = set[str]().union(*(fact.callees for fact in (*ends, *made)))
+        waiting += (f for f in by_function if key(f) in called and f not in waiting)
+        yield from (*ends, *made)
 
 
 def _mark_reads_of_totals(facts: _Facts) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -343,10 +343,15 @@ class Project:
 
     # What the imports of a file lead to
 
-    def slice_of(self, program: Program) -> tuple[Relevance, tuple[Excerpt, ...]]:
-        """The slice of a program that is worth executing, and the excerpts of other files that it leads to."""
+    def slice_of(
+        self, program: Program, driven: Container[p.Function | None] = ()
+    ) -> tuple[Relevance, tuple[Excerpt, ...]]:
+        """The slice of a program that is worth executing, and the excerpts of other files that it leads to.
+
+        What `driven` functions return goes backward.
+        """
         reach, excerpts = self.reach(program.imports, program.source)
-        return relevance(program.body, reach), excerpts
+        return relevance(program.body, reach, driven=driven), excerpts
 
     def reach(
         self, imports: Mapping[str, str], source: Source, further: int = _FARTHEST - 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import replace
+from itertools import chain
 
 from accumlint.common.frozen import frozen
 from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.hooks import driven
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project, joined
 from accumlint.tracing import trace as t
@@ -36,6 +38,7 @@ from accumlint.tracing.framework_driver import (
 from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
+from accumlint.tracing.trainers import Trainer
 from accumlint.tracing.values import ClassValue, Closure, Object, Unknown, Value
 
 MAX_PATHS = 24
@@ -94,9 +97,11 @@ def explore(
     """
     if not isinstance(budget, Budget):
         budget = Budget() if budget is None else Budget(seconds=budget)
-    if not by_calls and not prefilter.may_loop(program.text):
+    hooked = driven(program, project)
+    if not hooked and not by_calls and not prefilter.may_loop(program.text):
         return Exploration((), (), "", {})
-    own, excerpts = project.slice_of(program)
+    ending: set[p.Function | None] = {d.function for d in hooked if d.hook.goes_backward}
+    own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts)
     if not slice_.backwards:
@@ -105,11 +110,13 @@ def explore(
     covered: set[p.Function] = set()
     reasons: dict[p.Function | None, str] = {}
     idle: list[tuple[p.Function | None, t.Run]] = []
-    for entry in _entries(program, slice_, covered):
+    entries = (t.Entry(d.function, calls="microbatch", driven=d) for d in hooked)
+    for entry in chain(entries, _entries(program, slice_, covered)):
         if budget.is_over():
             break
         paths = _Paths(program, slice_, entry, budget, borders)
-        traces = paths.traces(covered)
+        # Of what a trainer does around a method, only the loss is judged; what it does itself is read once more.
+        traces = paths.traces(covered if entry.driven is None else set())
         if traces:
             groups.append(traces)
             reasons[entry.function] = traces[0].main.stopped
@@ -317,7 +324,11 @@ class _Paths:
                     choice == "true" and (" % " in text or names.is_off_by_default(text))
                     for text, choice in assumptions
                 )
-                trace = t.Trace(self.program, runs, assumptions, exceptional, entry, remote, single)
+                # Nobody is seen to set the accumulation steps.
+                remote |= self.entry.driven is not None and not self.entry.driven.spoken
+                trace = t.Trace(
+                    self.program, runs, assumptions, exceptional, entry, remote, single=single
+                )
                 found.append(trace)
                 known.setdefault(happened, (trace, machine.guards.decisions.keys()))
             if flips < (0 if self.sides else MAX_FLIPS) and not exceptional:
@@ -459,6 +470,11 @@ class _Paths:
         self, machine: Machine, closure: Closure, receiver: Value, function: p.Function
     ) -> None:
         """Calls a function as its framework would: once, twice (an epoch each), or for every micro-batch."""
+        if self.entry.driven is not None:
+            self.calls = "microbatch"
+            trainer = Trainer(machine, self.entry.driven, receiver)
+            repeat(machine, closure, receiver, function, trainer)
+            return
         self.calls = "once"
         machine.state.by_epochs = _speaks_of_epochs(function)
         if loops(function, self.slice):
@@ -556,8 +572,11 @@ def _is_an_epoch(function: p.Function) -> bool:
 def _flipped(
     decisions: list[Decision], chosen: dict[str, str], *, on_data: bool
 ) -> Iterator[dict[str, str]]:
-    """The choices with one more guard flipped; guards on data first, and only where they are asked for."""
-    for decision in sorted(decisions, key=lambda d: not d.data):
+    """The choices with one more guard flipped; guards on data first, and only where they are asked for.
+
+    What has many values comes last, so that these leave room for the others.
+    """
+    for decision in sorted(decisions, key=lambda d: (not d.data, len(d.options) > 2)):
         if decision.key in chosen or (decision.data and not on_data):
             continue
         for option in decision.options:

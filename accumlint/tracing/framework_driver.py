@@ -11,6 +11,7 @@ from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Loop
+from accumlint.tracing.trainers import Trainer
 from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
 
 _COUNTERS = frozenset(
@@ -32,25 +33,34 @@ def run_through(machine: Machine, closure: Closure, receiver: Value, function: p
         machine.invoking.run_generator(made.closure, [], made.kwargs, lambda _: None, function)
 
 
-def repeat(machine: Machine, closure: Closure, receiver: Value, function: p.Function) -> None:
-    """A function that does one micro-batch is called again and again with fresh data."""
-    calls = 2 * machine.scenario.length
+def repeat(
+    machine: Machine,
+    closure: Closure,
+    receiver: Value,
+    function: p.Function,
+    trainer: Trainer | None = None,
+) -> None:
+    """A function that does one micro-batch is called again and again with fresh data, by its trainer if it has one."""
+    # A trainer steps at the end of an epoch, so that nothing is left for the next one.
+    calls = machine.scenario.length * (2 if trainer is None else 1)
     epoch = machine.scenario.length if _counts_batches(machine, closure) else calls
     if isinstance(receiver, Object):
         # Lightning tells a module how many there will be.
         machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = epoch
-    loop = Loop(function, 0, epoch < calls)
+    loop = Loop(function, 0, trainer is not None or epoch < calls)
     machine.state.loops.append(loop)
     for call in range(calls):
-        if call == 1 and runs_once(function, machine):
+        if call == 1 and trainer is None and runs_once(function, machine):
             break
         number = call % epoch
         machine.state.epoch += loop.loader and number == 0
         machine.state.last.append(loop.loader and number + 1 == epoch)
         loop.index += 1
         machine.symbols.update(dict.fromkeys(_iterations(machine.program), number + 1))
-        kwargs = _given(machine, function, number)
-        machine.invoking.invoke(closure, [], kwargs, receiver, function)
+        kwargs = trainer.given(number) if trainer else _given(machine, function, number)
+        value = machine.invoking.invoke(closure, [], kwargs, receiver, function)
+        if trainer is not None:
+            trainer.proceed(value, number, last=number + 1 == epoch)
         if machine.state.last.pop():
             _end_epoch(machine, closure, receiver, epoch)
     machine.state.loops.pop()

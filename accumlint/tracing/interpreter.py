@@ -72,6 +72,8 @@ class Machine:
         self.entered: set[p.Function] = set()
         self.captured: dict[p.Function, Closure] = {}
         self.returned: Value = None
+        # The last `return` that was executed.
+        self.returned_at: p.Node | None = None
         self._spoken: bool | None = None
         # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
         self.handlers: list[str] = []
@@ -459,6 +461,7 @@ class Machine:
     def _return(self, node: p.Node) -> str | None:
         assert isinstance(node, p.Return)
         self.returned = self.eval(node.value) if node.value is not None else None
+        self.returned_at = node
         return "return"
 
     def _jump(self, node: p.Node) -> str | None:

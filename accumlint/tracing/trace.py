@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TypeVar, cast
 
 from accumlint.common.frozen import frozen
+from accumlint.reading.hooks import Driven
 from accumlint.reading.ir import Function, Node
 from accumlint.reading.program import Program
 
@@ -131,7 +132,9 @@ class Forward(Event):
 
 @frozen(eq=False)
 class Backward(Event):
-    """A backward pass. `via` is "tensor", "scaler", "accelerator", "engine", "fabric", "lightning" or "apex".
+    """A backward pass. `via` is "tensor", "scaler", "accelerator", "engine", "fabric", "lightning", "apex", "trainer".
+
+    That of a "trainer" has no call in the program: it stands at the `return` of what goes backward.
 
     `contributions` are what it added (empty where no network is known), `silenced`: it ran inside a `no_sync`
     context; `accumulating`: inside `accelerator.accumulate`; `lost`: the loss could not be followed;
@@ -628,13 +631,15 @@ class Entry:
 
     `owner` is the class whose instance runs a method, which may be another than the one that defines it.
     `maker` is the function whose call makes it, for a nested one. `calls` tells how its framework calls it: "once",
-    "twice" (an epoch each) or "microbatch" (again and again, with one micro-batch each).
+    "twice" (an epoch each) or "microbatch" (again and again, with one micro-batch each). `driven` is the contract of
+    the trainer that calls it and goes backward, steps and clears around it, where one does.
     """
 
     function: Function | None
     maker: Function | None = None
     calls: str = "once"
     owner: str = ""
+    driven: Driven | None = None
 
 
 @frozen

@@ -80,10 +80,16 @@ def both(left: Counted | None, right: Counted | None) -> Counted | None:
     return Counted(left.kind, (*left.of, *right.of))
 
 
-def area(left: Counted | None, right: Counted | None) -> Counted | None:
-    """What a product counts: rows times columns are all elements, a mask times a mask is one."""
+def area(of: Unknown, by: Unknown) -> Counted | None:
+    """What a product counts: rows times columns, or times a setting, are all elements, a mask times a mask is one."""
+    left, right = of.counted, by.counted
     if left is None or right is None:
-        return None
+        plain = not by.tensor and not by.count and right is None
+        return (
+            Counted("elements", ())
+            if left and left.kind in ("rows", "elements") and plain
+            else None
+        )
     if left.kind == right.kind == "rows":
         return Counted("elements", ())
     return Counted("some", ()) if left.kind == right.kind == "some" else None

@@ -458,11 +458,19 @@ def _written(node: p.Node, text: str) -> str:
             shown = node.func.base
             if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
                 shown = shown.positional(0) or shown
+    elif isinstance(node, p.Return):
+        # A trainer goes backward with it, or with the loss in it.
+        shown = node.value
+        if isinstance(shown, p.Table):
+            keys = {p.render(key): value for key, value in shown.items if key is not None}
+            shown = keys.get("'loss'", shown)
     if shown is None:
         return text
     names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))
     losses = (n for n in map(p.dotted, names) if "loss" in n.rpartition(".")[2].lower())
-    return next((x for x in (p.render(shown), *losses) if 0 < len(x) <= 40), text)
+    return next(
+        (x for x in (p.render(shown), *losses, text) if 0 < len(x) <= 40 and x != "…"), text
+    )
 
 
 def _spans(atom: Unknown) -> tuple[int, ...]:

@@ -44,7 +44,9 @@ def derived(text: str, *sources: Value, node: p.Node | None = None) -> Unknown:
             if not source.parameters:
                 networks |= source.networks
             forwards.update(dict.fromkeys(source.forwards))
-            varies = varies or source.varies
+            if not (source.rows and source.networks):
+                # What was summed up for each row leaves nothing out of the rows.
+                varies = varies or source.varies
             if source.over:
                 reduced.append(source)
     found = Unknown(text, frozenset(batches), frozenset(networks), tuple(forwards), origin=node)
@@ -77,6 +79,7 @@ def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node
     found.lost = any(s.lost for s in sources)
     found.scaler = next((s.scaler for s in sources if s.scaler is not None), None)
     found.reduction = sources[0].reduction if sources else "unknown"
+    found.rows = any(s.rows and s.networks for s in sources)
     return found
 
 
@@ -153,7 +156,7 @@ def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
     by_row = bool(dimensions) and all(isinstance(d, int) and d != 0 for d in dimensions)
     if by_row and value.networks and value.reduction in ("unknown", "none"):
         # What follows decides how the loss is reduced.
-        return _unreduced(value)
+        return replace(_unreduced(value), rows=True)
     found = reduced(value, "sum", node)
     if not value.networks:
         found.loss, found.count = False, True
@@ -375,7 +378,7 @@ class Tensors:
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
-        found.counted = area(value.counted, by.counted)
+        found.counted = area(value, by)
         found.weighs = by.weighs
         return found
 

@@ -1,0 +1,81 @@
+"""Plays a framework's trainer: what it gives a method for each micro-batch, and what it does with what that returns."""
+
+from __future__ import annotations
+
+from accumlint.reading.hooks import Driven
+from accumlint.tracing import trace as t
+from accumlint.tracing.interpreter import Machine
+from accumlint.tracing.values import Object, Unknown, Value
+
+VIA = "trainer"
+
+
+class Trainer:
+    """Goes backward, clips, steps and clears around a method, as its contract says."""
+
+    def __init__(self, machine: Machine, driven: Driven, receiver: Value) -> None:
+        self.machine = machine
+        self.driven = driven
+        function = driven.function
+        machine.state.asked = True
+        self.steps = machine.scenario.steps
+        self.divisor = self.steps if driven.divides else 1
+        thing = t.Thing("optimizer", "optimizer", "", function, False)
+        self.optimizer = Object("optimizer", thing)
+        self.model: Value = None
+        if driven.hook.framework != "lightning" and isinstance(receiver, Object):
+            self._equip(receiver)
+
+    def _equip(self, receiver: Object) -> None:
+        """Gives a trainer of the user's own what its framework makes for it."""
+        function, attributes = self.driven.function, receiver.attributes
+        model = attributes.get("model")
+        if not isinstance(model, Object) or model.role != "model":
+            model = self.machine.things.symbol("model", "model", function)
+        self.model = attributes["model"] = model
+        thing = t.Thing("accelerator", "self.accelerator", "", function, True)
+        accelerator = Object("self.accelerator", thing, steps=self.divisor)
+        attributes.setdefault("accelerator", accelerator)
+
+    def given(self, number: int) -> dict[str, Value]:
+        """The arguments of a call, the `number`th of its epoch."""
+        machine, function = self.machine, self.driven.function
+        batch = machine.fetch()
+        kwargs: dict[str, Value] = {"**": None}
+        home = machine.elsewhere.home_of(function.source)
+        for position, param in enumerate(q for q in function.params[1:] if not q.star):
+            if position == (0 if self.model is None else 1):
+                kwargs[param.name] = Unknown(param.name, frozenset({batch}))
+            elif position == 0:
+                kwargs[param.name] = self.model
+            elif param.name == "batch_idx":
+                kwargs[param.name] = number
+            elif param.default is not None:
+                kwargs[param.name] = machine.elsewhere.default(param.default, home)
+        return kwargs
+
+    def proceed(self, returned: Value, number: int, last: bool) -> None:
+        """What follows a call: the backward pass, and at the boundary the update."""
+        machine, hook, function = self.machine, self.driven.hook, self.driven.function
+        loss = _loss_in(returned)
+        if hook.goes_backward and loss is not None:
+            place = machine.returned_at or function
+            machine.losses.backward(loss, VIA, place, {}, self.divisor, hook.framework)
+        if (number + 1) % self.steps == 0 or last:
+            if hook.clips:
+                machine.updating.clip([], VIA, function, hook.framework)
+            machine.updating.step(self.optimizer, function, None, gated=True)
+            machine.updating.clear(self.optimizer, function)
+
+
+def _loss_in(returned: Value) -> Value:
+    """The loss among what a method returns: itself, the first of several, or the entry `loss`."""
+    match returned:
+        case dict():
+            return returned.get("loss")
+        case list() | tuple():
+            return returned[0] if returned else None
+        case Unknown(attributes=attributes) if not returned.loss:
+            return attributes.get("['loss']", returned)
+        case _:
+            return returned
