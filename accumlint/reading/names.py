@@ -336,16 +336,21 @@ _AVERAGE = re.compile(
     r"(^|_)e[mw]a(_|$)|(^|_)averager$|^ema(model|net|unet|updater|helper)|(model|net|unet|params|weights)ema$|averaged_?model"
     r"|weights?_average|model_average|swa_model"
 )
-_AVERAGES = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})
+AVERAGING_METHODS = frozenset({"update", "step", "update_parameters", "update_ema", "ema_update"})
 _AVERAGING = re.compile(r"^(_?update_?ema|_?ema_?update|update_ema\w*|ema_step|step_ema)$")
 
 
 @lru_cache(maxsize=4096)
 def is_averaging(receiver: str, called: str) -> bool:
     """True when a call reads like the update of a running average of weights; `receiver` is "" for a function."""
-    if receiver and called in _AVERAGES and _AVERAGE.search(receiver.lower()):
+    if receiver and called in AVERAGING_METHODS and _AVERAGE.search(receiver.lower()):
         return True
     return bool(_AVERAGING.search(called.lower()))
+
+
+def is_average_class(name: str) -> bool:
+    """True for a class whose name reads like a running average of weights."""
+    return name[:1].isupper() and bool(_AVERAGE.search(name.lower()))
 
 
 _NORM = re.compile(

@@ -26,6 +26,7 @@ _MADE: dict[str, str] = {
     **dict.fromkeys(frameworks.CRITERIA, "criterion"),
     "Accelerator": "accelerator",
     "Fabric": "fabric",
+    **dict.fromkeys(frameworks.AVERAGES, "average"),
 }
 # What only one role is asked for.
 _ASKED: dict[str, str] = {
@@ -33,8 +34,14 @@ _ASKED: dict[str, str] = {
     "unscale_": "scaler", "sync_gradients": "accelerator", "get_last_lr": "scheduler",
     "setup_dataloaders": "fabric", "no_backward_sync": "fabric",
 }  # fmt: skip
+# What a parameter's annotation tells; classes of torch's base types are written so.
+_ANNOTATED: dict[str, str] = {
+    **_MADE, "Optimizer": "optimizer", "LRScheduler": "scheduler", "_LRScheduler": "scheduler",
+}  # fmt: skip
 _DOING = frozenset({*_ASKED, "step", "zero_grad", "param_groups", "update", "train", "eval", "state_dict",
                     "load_state_dict", "accumulate", "prepare"})  # fmt: skip
+_OF_OPTIMIZERS = frozenset({"step", "zero_grad", "param_groups", "state_dict", "load_state_dict",
+                            "add_param_group", "get_last_lr", "get_lr"})  # fmt: skip
 _LIKE_A_MODEL = frozenset({"train", "eval", "state_dict", "load_state_dict", "zero_grad"})
 _THROUGH = frozenset(
     {"enumerate", "zip", "iter", "islice", "cycle", "list", "reversed", "chain", "tee"}
@@ -42,20 +49,28 @@ _THROUGH = frozenset(
 _CUTTING = frozenset({"chunk", "tensor_split"})
 # Roles of tensors and numbers, whose names are often used for something else in another function.
 _PASSING_ROLES = frozenset({"loss", "labels"})
+# Roles beside that of a value which trains.
+_SIDE_ROLES = frozenset({"average", "ranks"})
 _WRAPPING = frozenset({*frameworks.WRAPPERS, "compile", "unwrap_model", "deepcopy"})
 
 
 @frozen
 class Roles:
-    """`told` are the roles that structure tells, by last name; `windows` the dotted texts of the accumulation steps."""
+    """`told` are the roles that structure tells, by last name; `windows` the dotted texts of the accumulation steps.
+
+    `totals` are the last names of what losses are added to.
+    """
 
     told: Mapping[str, str]
     windows: frozenset[str]
+    totals: frozenset[str] = frozenset()
 
     def of(self, name: str) -> str:
         """The role of what goes by a name, "" for none."""
         told = self.told.get(name, "")
-        return names.role_of(name) if not told else "" if told in _PASSING_ROLES else told
+        if not told or told in _SIDE_ROLES:
+            return names.role_of(name)
+        return "" if told in _PASSING_ROLES else told
 
     def is_loss(self, name: str) -> bool:
         """True for what goes backward, or reads like it."""
@@ -71,9 +86,26 @@ class Roles:
         """True for the accumulation steps."""
         return name in self.windows or names.is_steps(name)
 
+    def is_averaging(self, receiver: str, called: str) -> bool:
+        """True for the update of a running average of weights; `receiver` is "" for a function."""
+        made = self.told.get(receiver) == "average" and called in names.AVERAGING_METHODS
+        return made or names.is_averaging(receiver, called)
+
+    def is_ranks(self, name: str) -> bool:
+        """True for the number of ranks that hold a replica of the model."""
+        return self.told.get(name) == "ranks" or names.is_ranks(name)
+
+    def shows_loss(self, name: str) -> bool:
+        """True for a loss and for a total of losses."""
+        return name in self.totals or self.is_loss(name)
+
     def joined(self, other: Roles) -> Roles:
         """The roles of two parts of the same file."""
-        return Roles({**other.told, **self.told}, self.windows | other.windows)
+        return Roles(
+            {**other.told, **self.told},
+            self.windows | other.windows,
+            self.totals | other.totals,
+        )
 
 
 NO_ROLES = Roles({}, frozenset())
@@ -86,6 +118,7 @@ class _Region:
     backward: bool = False
     step: bool = False
     loops: bool = False
+    fetches: bool = False
     lost: set[Key] = field(default_factory=set[Key])
     callees: set[str] = field(default_factory=set[str])
 
@@ -156,6 +189,13 @@ class _Reading:
         self.cut: dict[Key, Key] = {}
         self.fetched: dict[Key, set[Key]] = {}
         self.steps_given: list[tuple[Key, Key]] = []
+        self.totals: set[Key] = set()
+        # What steps with nothing given, by function, in the order of the file.
+        self.stepped: dict[_Region, dict[Key, None]] = {}
+        # What is asked for more than optimizers and schedulers are.
+        self.others: set[Key] = set()
+        # What is counted up by anything but 1: tokens, rows.
+        self.strides: set[str] = set()
 
     # Names
 
@@ -166,8 +206,10 @@ class _Reading:
                 case p.Assign(targets=targets):
                     for target in targets:
                         bound |= p.target_names(target)
-                case p.Augment(target=target):
+                case p.Augment(target=target, op=op, value=value):
                     bound |= p.target_names(target)
+                    if op == "+" and not (isinstance(value, p.Const) and value.value == 1):
+                        self.strides.add(p.dotted(target))
                 case p.For(target=target, body=body, orelse=orelse):
                     bound |= p.target_names(target)
                     self.declare(body, bound, owner)
@@ -262,6 +304,7 @@ class _Reading:
                         if op == "/":
                             self.divided(key, value)
                         elif op == "+":
+                            self.totals.add(key)
                             self.sums.setdefault(key, []).append(tuple(self.stack))
                 case p.Do(value=value):
                     self.expr(value, _NO_KEYS)
@@ -315,6 +358,9 @@ class _Reading:
         if function.name == "backward" and any(q.name == "ctx" for q in function.params):
             return
         self.bound.setdefault(function, {q.name for q in function.params})
+        for param in function.params:
+            if role := _ANNOTATED.get(_tail(param.annotation)):
+                self.tell((function, param.name), role)
         self.scopes.append(function)
         outer, self.stack = self.stack, []
         shown = f".{function.name}" if function.owner else function.name
@@ -368,6 +414,8 @@ class _Reading:
                 self.divided(key, right)
                 self.unite_losses(key, left)
             case p.Binary(op="+", left=left, right=right):
+                if self.key(left) == key:
+                    self.totals.add(key)
                 self.unite_losses(key, left)
                 self.unite_losses(key, right)
             case p.Call(func=func, args=args):
@@ -383,8 +431,10 @@ class _Reading:
                 if last in _THROUGH or last in frameworks.WRAPPING_ITERABLES:
                     for a in args[: None if last == "zip" else 1]:
                         self.unite(key, self.key(a.value))
+                        if (number := self.number_of_pieces(a.value)) is not None:
+                            self.cut[key] = number
                 if isinstance(func, p.Attr):
-                    if last in _CUTTING and args and (number := self.key(args[0].value)):
+                    if (number := self.number_of_pieces(value)) is not None:
                         self.cut[key] = number
                     elif last == "setup_dataloaders":
                         self.unite(key, self.key(args[0].value) if args else None)
@@ -395,6 +445,14 @@ class _Reading:
                     self.aliases.setdefault(key, set()).add(source)
             case _:
                 pass
+
+    def number_of_pieces(self, value: p.Expr) -> Key | None:
+        """`n` of `batch.chunk(n)`."""
+        match value:
+            case p.Call(func=p.Attr(name=name), args=[number, *_]) if name in _CUTTING:
+                return self.key(number.value)
+            case _:
+                return None
 
     def unpacked(self, targets: tuple[p.Expr, ...], value: p.Expr) -> None:
         if isinstance(value, p.Sequence) and len(value.items) == len(targets):
@@ -421,6 +479,10 @@ class _Reading:
         """The role of what a constructor makes."""
         last = _last(func)
         role = _MADE.get(last, "")
+        if not role and names.is_average_class(last):
+            return "average"
+        if not role and names.is_ranks(last):
+            return "ranks"
         if not role and frameworks.optimizer_kind(p.dotted(func)):
             return "optimizer"
         return role or ("scheduler" if ".lr_scheduler." in p.dotted(func) else "")
@@ -434,8 +496,8 @@ class _Reading:
                 case p.Call(func=p.Name(id="range" | "trange"), args=args):
                     if len(args) == 1:
                         count = self.key(args[0].value)
-                case p.Call(func=p.Attr(name=name), args=[number, *_]) if name in _CUTTING:
-                    count = count or self.key(number.value)
+                case p.Call() if (number := self.number_of_pieces(part)) is not None:
+                    count = count or number
                 case _:
                     key = self.key(part)
                     sources += [key] if key is not None else []
@@ -446,7 +508,8 @@ class _Reading:
             self.flows.setdefault(key, set()).update(read)
         region = self.region(body)
         for outer in around:
-            outer.loops |= bool(sources) and region.backward
+            # Pieces of a batch leave the loop around them the one that brings the data.
+            outer.loops |= region.backward and not self.cut.keys() >= set(sources)
         self.loops.append(_Loop(tuple(sources), items, region, around, count))
 
     # Expressions
@@ -464,6 +527,7 @@ class _Reading:
                 for target, iterable, _ in node.clauses:
                     for key in self.targets((target,)):
                         self.flows.setdefault(key, set()).update(self.reads(iterable))
+                self.gathered(node)
             elif isinstance(node, p.Lambda):
                 self.function(node.function)
             elif isinstance(node, p.Walrus):
@@ -471,11 +535,26 @@ class _Reading:
             elif isinstance(node, p.Yield) and node.value is not None:
                 self.returned(node.value)
 
+    def gathered(self, node: p.Comprehension) -> None:
+        """`[next(batches) for _ in range(n)]` gathers the micro-batches of a window."""
+        fetches = any(isinstance(n, p.Call) and _last(n.func) == "next" for n in p.walk_expr(node))
+        for _, iterable, _ in node.clauses if fetches and len(node.clauses) == 1 else ():
+            match iterable:
+                case p.Call(func=p.Name(id="range"), args=[count]):
+                    region = _Region(fetches=True)
+                    self.loops.append(
+                        _Loop((), _NO_KEYS, region, tuple(self.stack), self.key(count.value))
+                    )
+                case _:
+                    pass
+
     def attribute(self, node: p.Attr) -> None:
         key = self.key(node.base)
         if key is None:
             return
         name = "zero_grad" if names.is_clearing(node.name) else node.name
+        if name not in _OF_OPTIMIZERS:
+            self.others.add(key)
         if name in _DOING:
             self.does.setdefault(key, set()).add(name)
             if (
@@ -501,9 +580,11 @@ class _Reading:
         if last in ("step", "optimizer_step", "step_and_update_lr", "train_batch"):
             # A sampler of noise steps with what it makes less noisy.
             sampled = last == "step" and node.positional(1) is not None
-            if not sampled and not names.is_profiler(receiver[1] if receiver else ""):
+            if not sampled and not names.is_profiler(_tail(receiver[1]) if receiver else ""):
                 for region in self.stack:
                     region.step = True
+                if last == "step" and receiver is not None and not args and self.stack:
+                    self.stepped.setdefault(self.stack[0], {})[receiver] = None
             if last == "step" and receiver is not None:
                 given = node.positional(0) or node.keyword("optimizer")
                 if (stepped := self.key(given)) is not None:
@@ -512,6 +593,8 @@ class _Reading:
             self.does.setdefault(receiver, set()).add("scale")
         elif last == "next" and args and (source := self.key(args[0].value)) is not None:
             self.fetched.setdefault(source, set()).update(targets)
+            for region in self.stack:
+                region.fetches = True
         elif last in ("parameters", "named_parameters") and receiver is not None:
             # Settings may hold something called so, and give it without a call.
             self.tell(receiver, "model")
@@ -586,7 +669,7 @@ class _Reading:
             case _:
                 key = self.key(expr)
                 if key is not None:
-                    self.backwarded.add(key)
+                    self.backwarded |= {key, *self.reads(expr)}
                     self.tell(key, "loss")
                     for region in self.stack:
                         region.lost.add(key)
@@ -636,7 +719,7 @@ class _Reading:
                     continue
                 param: Key = function, name
                 self.flows.setdefault(param, set()).update(self.reads(argument.value))
-                if (given := self.key(argument.value)) is not None:
+                if (given := self.key(_gone_through(argument.value))) is not None:
                     self.given.setdefault(given, set()).add(param)
 
     def sizes(self, test: p.Expr) -> frozenset[Key]:
@@ -656,9 +739,9 @@ class _Reading:
             case p.Compare(
                 left=p.Name() | p.Attr() as count,
                 rest=[(("==" | ">=" | "<"), (p.Name() | p.Attr()) as limit)],
-            ) if not names.is_epoch(_last(count)) and self.key(count) is not None:
+            ) if not names.is_epoch(_last(count)) and p.dotted(count) not in self.strides:
                 key = self.key(limit)
-                return {key} if key is not None else set()
+                return {key} if key is not None and self.key(count) is not None else set()
             case p.Compare(
                 left=p.Binary() as since, rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
             ) if _is_difference(since):
@@ -689,13 +772,16 @@ class _Reading:
     def solved(self) -> Roles:
         self.close_regions()
         self.by_methods()
+        self.only_steps()
         self.spread()
         self.losses()
         reach = self.reach()
         self.callees(reach)
         self.loaders(reach)
         windows = self.sizes_of_windows()
-        return Roles(self.flat(), windows)
+        lost = {key for key, told in self.facts.items() if told == {"loss"}}
+        totals = {_tail(key[1]) for key in self.totals if self.flows.get(key, _NO_KEYS) & lost}
+        return Roles(self.flat(), windows, frozenset(totals))
 
     def close_regions(self) -> None:
         """Regions do what the functions do that they call."""
@@ -711,6 +797,7 @@ class _Reading:
             region.step = region.step or bool(region.callees & step)
 
     def every_region(self) -> Iterator[_Region]:
+        yield from self.stepped
         for loop in self.loops:
             yield loop.region
             yield from loop.around
@@ -727,7 +814,7 @@ class _Reading:
             driven = any(call.callee == key for call in self.asked)
             if driven and asked >= {"backward(…)", "step"} and "prepare" not in asked:
                 self.tell(key, "model")
-            elif "prepare" in asked and asked & {"backward(…)", "accumulate"}:
+            elif "backward(…)" in asked and asked & {"prepare", "accumulate"}:
                 self.tell(key, "accelerator")
             elif cleared and "step" in asked:
                 self.tell(key, "optimizer")
@@ -740,6 +827,23 @@ class _Reading:
             }:
                 self.tell(scaler, "scaler")
                 self.tell(stepped, "optimizer")
+
+    def only_steps(self) -> None:
+        """An optimizer of which nothing is seen but that it steps, before its scheduler does."""
+        stepping = {"optimizer", "accelerator", "scaler"}
+        if any(roles & stepping for roles in self.facts.values()):
+            return
+        driven = {call.callee for call in self.asked}
+        cleared = {key for key, asked in self.does.items() if "zero_grad" in asked}
+        if not cleared <= driven:
+            return
+        for region, keys in self.stepped.items():
+            known = [self.facts.get(k) or {names.role_of(_tail(k[1]))} - {""} for k in keys]
+            if not region.backward or any(roles - {"scheduler"} for roles in known):
+                continue
+            free = [k for k, r in zip(keys, known, strict=True) if not r and k not in self.others]
+            for key, role in zip(free, ("optimizer", "scheduler"), strict=False):
+                self.tell(key, role)
 
     def spread(self) -> None:
         """Along assignments and arguments: first from the functions to their callers, then the other way."""
@@ -803,7 +907,11 @@ class _Reading:
             for k in inner
             if self.does.get(k, set()) & _LIKE_A_MODEL or "model" in self.facts.get(k, ())
         }
-        for key in trained or (inner if len(inner) == 1 else _NO_KEYS):
+        # A parameter that is given a function of this file is none.
+        inner -= {q for g, params in self.given.items() if g[1] in self.functions for q in params}
+        scopes = [scope for scope, _ in inner]
+        alone = trained or {key for key in inner if scopes.count(key[0]) == 1}
+        for key in alone:
             if not self.facts.get(key):
                 self.tell(key, "model")
         for key in outer:
@@ -833,21 +941,28 @@ class _Reading:
     def sizes_of_windows(self) -> frozenset[str]:
         """The accumulation steps, by all that tells them."""
         found = set(self.windows)
+        lost = {key for key, told in self.facts.items() if told == {"loss"}} | {_LOSS}
+        divisors = {
+            known
+            for key in lost & self.divisors.keys()
+            for size in self.divisors[key]
+            for known in self.known_as(size)
+        }
+        found |= divisors & self.modulo
         for sizes, within, beside in self.guards:
             apart = not within.backward or (beside.backward and not beside.step)
             if within.step and (apart or self.applies_a_sum(within)):
-                found |= sizes
+                # Of several intervals, what the loss is divided by is that of the window.
+                found |= sizes & divisors or sizes
         for loop in self.loops:
-            if loop.count is None or not loop.region.backward or loop.region.step:
+            if loop.count is None:
                 continue
-            if any(outer.step for outer in loop.around):
+            if loop.region.backward and loop.count in divisors:
                 found.add(loop.count)
-        lost = {key for key, told in self.facts.items() if told == {"loss"}} | {_LOSS}
-        for key in lost & self.divisors.keys():
-            for size in self.divisors[key]:
-                for known in self.known_as(size):
-                    if known in self.modulo:
-                        found.add(known)
+            elif loop.region.backward or loop.region.fetches:
+                around = any(o.step and (o.backward or loop.region.backward) for o in loop.around)
+                if around and not loop.region.step:
+                    found.add(loop.count)
         for size in found | {full for key in found for full in self.capped.get(key, ())}:
             if size not in self.capped and not self.facts.get(size):
                 self.tell(size, "steps")
@@ -925,6 +1040,13 @@ def _sources(iterable: p.Expr) -> Iterator[p.Expr]:
                 yield from _sources(argument.value)
             return
     yield iterable
+
+
+def _gone_through(value: p.Expr) -> p.Expr:
+    """What a comprehension goes through, which is handed over as it is made."""
+    if isinstance(value, p.Comprehension) and len(value.clauses) == 1:
+        return next(_sources(value.clauses[0][1]))
+    return value
 
 
 def _is_difference(counted: p.Expr) -> bool:

@@ -125,7 +125,7 @@ class Naming:
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             return self.machine.things.symbol(role, text, node)
-        if names.is_ranks(name):
+        if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         if name in relevance.counters or names.is_start(name):
             return self._beginning(text)
@@ -153,7 +153,7 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
-        if isinstance(value, int) and names.is_start(name) and _is_taken_up(node):
+        if isinstance(value, int) and _is_taken_up(node) and not machine.state.loops:
             # What comes after a checkpoint's epoch is the first one of a fresh run.
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
@@ -182,7 +182,7 @@ class Naming:
         table = self._handed_back(name, value, node)
         if table is not None:
             return table
-        if names.is_ranks(name) and not value.tensor:
+        if self.roles.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
             # What it is made of was gone through while datasets were set up; it is none of their items.

@@ -63,7 +63,8 @@ class Calling:
                 base = self.machine.members.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
+            roles = self.machine.naming.roles
+            averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
