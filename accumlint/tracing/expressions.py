@@ -196,7 +196,8 @@ class Expressions:
             return left
         right = self.eval(node.right)
         if left is False and self.machine.guards.deciding is None and isinstance(right, Unknown):
-            if not right.tensor and names.is_due(p.dotted(node.right)):
+            periodic = " % " in right.text or names.is_due(p.dotted(node.right))
+            if not right.tensor and periodic:
                 # A step that comes also with a checkpoint, say, comes on most micro-batches with the count alone.
                 return False
         return right
