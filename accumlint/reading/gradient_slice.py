@@ -189,10 +189,10 @@ def relevance(
         frozenset(reaching_strong),
         frozenset(_counters(facts)),
         roles,
-        *usage.receivers(nodes),
+        *usage.receivers(nodes, roles),
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
-        usage.marks(nodes),
+        usage.marks(nodes, roles),
     )
 
 

@@ -194,8 +194,10 @@ class _Reading:
         self.stepped: dict[_Region, dict[Key, None]] = {}
         # What is asked for more than optimizers and schedulers are.
         self.others: set[Key] = set()
-        # What is counted up by anything but 1: tokens, rows.
-        self.strides: set[str] = set()
+        # What is counted up by anything but 1 (tokens, rows), by what, up to which limit; and quotients of names.
+        self.strides: dict[str, str] = {}
+        self.rows: set[tuple[Key | None, str]] = set()
+        self.quotients: list[tuple[Key, Key | None, str]] = []
 
     # Names
 
@@ -209,7 +211,7 @@ class _Reading:
                 case p.Augment(target=target, op=op, value=value):
                     bound |= p.target_names(target)
                     if op == "+" and not (isinstance(value, p.Const) and value.value == 1):
-                        self.strides.add(p.dotted(target))
+                        self.strides[p.dotted(target)] = p.dotted(value)
                 case p.For(target=target, body=body, orelse=orelse):
                     bound |= p.target_names(target)
                     self.declare(body, bound, owner)
@@ -410,6 +412,8 @@ class _Reading:
         if sizes:
             self.flags[key] = self.flags.get(key, frozenset()) | sizes
         match value:
+            case p.Binary(op="//", left=left, right=right):
+                self.quotients.append((key, self.key(left), p.dotted(right)))
             case p.Binary(op="/", left=left, right=right):
                 self.divided(key, right)
                 self.unite_losses(key, left)
@@ -739,8 +743,11 @@ class _Reading:
             case p.Compare(
                 left=p.Name() | p.Attr() as count,
                 rest=[(("==" | ">=" | "<"), (p.Name() | p.Attr()) as limit)],
-            ) if not names.is_epoch(_last(count)) and p.dotted(count) not in self.strides:
+            ) if not names.is_epoch(_last(count)):
                 key = self.key(limit)
+                if (text := p.dotted(count)) in self.strides:
+                    self.rows.add((key, self.strides[text]))
+                    return set()
                 return {key} if key is not None and self.key(count) is not None else set()
             case p.Compare(
                 left=p.Binary() as since, rest=[(("==" | ">="), (p.Name() | p.Attr()) as limit)]
@@ -833,8 +840,9 @@ class _Reading:
         stepping = {"optimizer", "accelerator", "scaler"}
         if any(roles & stepping for roles in self.facts.values()):
             return
-        driven = {call.callee for call in self.asked}
-        cleared = {key for key, asked in self.does.items() if "zero_grad" in asked}
+        # A model may clear, too: by the name under which something is called.
+        driven = {_tail(call.callee[1]) for call in self.asked}
+        cleared = {_tail(key[1]) for key, asked in self.does.items() if "zero_grad" in asked}
         if not cleared <= driven:
             return
         for region, keys in self.stepped.items():
@@ -907,8 +915,6 @@ class _Reading:
             for k in inner
             if self.does.get(k, set()) & _LIKE_A_MODEL or "model" in self.facts.get(k, ())
         }
-        # A parameter that is given a function of this file is none.
-        inner -= {q for g, params in self.given.items() if g[1] in self.functions for q in params}
         scopes = [scope for scope, _ in inner]
         alone = trained or {key for key in inner if scopes.count(key[0]) == 1}
         for key in alone:
@@ -949,6 +955,8 @@ class _Reading:
             for known in self.known_as(size)
         }
         found |= divisors & self.modulo
+        # The rows of a window by those of a micro-batch.
+        found |= {key for key, rows, each in self.quotients if (rows, each) in self.rows}
         for sizes, within, beside in self.guards:
             apart = not within.backward or (beside.backward and not beside.step)
             if within.step and (apart or self.applies_a_sum(within)):
