@@ -108,7 +108,9 @@ class Scopes:
         """True for a callee that the file binds, and does not define: an argument, a local value, an attribute."""
         match func:
             case p.Name(id=name):
-                return name not in self.defined and any(name in self.bound[s] for s in self.scopes)
+                # A parameter hides a function of the same name.
+                local = any(name in self.bound[scope] for scope in self.scopes[1:])
+                return local or (name not in self.defined and name in self.top)
             case p.Attr(base=p.Name(id="self"), name=name):
                 return name not in self.defined
             case p.Item(base=base):

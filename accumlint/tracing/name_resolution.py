@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,10 @@ _OF_OPTIMIZERS = names.CLEARS | {
     "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
     "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
 }  # fmt: skip
+
+
+# A call in a text, where other parentheses only group.
+_CALLED = re.compile(r"[\w\])]\(")
 
 
 class Naming:
@@ -249,7 +254,7 @@ class Naming:
             value.loss = True
             if value.left_out:
                 value.reduction, value.varies = "mean", value.left_out
-        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        from_call = _CALLED.search(value.text) and not names.is_skipped_step(value.text)
         if not value.tensor and from_call and not value.attributes and not value.count:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
