@@ -130,25 +130,26 @@ def main() -> None:
 def _first_pass(
     places: dict[str, Place], targets: Sequence[Target], record: Path | None
 ) -> dict[str, Checked]:
-    if record is not None and record.exists():
-        rows = json.loads(record.read_text("utf-8"))
-        return {f: Checked([tuple(x) for x in a], b, c) for f, (a, b, c) in rows.items()}
+    known: dict[str, Checked] = {}
+    for row in record.read_text("utf-8").splitlines() if record and record.exists() else ():
+        file, findings, matched, seconds = json.loads(row)
+        known[file] = Checked([(c, n) for c, n in findings], matched, seconds)
     noting = {name: Noting(place.get()) for name, place in places.items()}
     for name, place in places.items():
         place.put(noting[name])
-    known: dict[str, Checked] = {}
-    for target in targets:
+    for target in (t for t in targets if t.file not in known):
         for pattern in noting.values():
             pattern.matched = set()
         begun = time.process_time()
         findings = _findings(target)
         matched = {name: sorted(n.matched) for name, n in noting.items() if n.matched}
         known[target.file] = Checked(findings, matched, time.process_time() - begun)
+        if record is not None:
+            row = json.dumps([target.file, findings, matched, known[target.file].seconds])
+            with record.open("a", encoding="utf-8") as kept:
+                kept.write(f"{row}\n")
     for name, place in places.items():
         place.put(noting[name].pattern)
-    if record is not None:
-        rows = {f: (c.findings, c.matched, c.seconds) for f, c in known.items()}
-        record.write_text(json.dumps(rows), "utf-8")
     return known
 
 
