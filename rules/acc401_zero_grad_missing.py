@@ -197,7 +197,9 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
     if function is None:
         return False
     # Whoever works out the loss calls it, and is in another file.
-    given = {b.loss for b in trace.main.of(Backward)} & {param.name for param in function.params}
+    losses = {b.loss for b in trace.main.of(Backward)}
+    roles = trace.program.roles
+    given = any(q.name in losses or roles.is_loss(q.name) for q in function.params)
     called = any(dotted(n.func).rpartition(".")[2] == function.name for n in trace.program.of(Call))
     if given and not called:
         return True
