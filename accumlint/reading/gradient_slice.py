@@ -402,7 +402,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                     fact.step |= "loss_scaler" in last
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
-                fact.step |= last in _STEP_NAMES and not names.is_profiler(receiver)
+                fact.step |= last in _STEP_NAMES
                 if last in frameworks.REPORTS and (
                     (shows := _shows_loss(node, facts.roles)) or _says_loss(node)
                 ):

@@ -243,8 +243,6 @@ class Facts(Notes):
         """The role of what a constructor makes."""
         last = last_of(func)
         role = _MADE.get(last, "")
-        if not role and names.is_average_class(last):
-            return "average"
         if not role and names.is_ranks(last):
             return "ranks"
         if not role and frameworks.optimizer_kind(p.dotted(func)):
@@ -346,7 +344,7 @@ class Facts(Notes):
         if last in ("step", "optimizer_step", "step_and_update_lr", "train_batch"):
             # A sampler of noise steps with what it makes less noisy.
             sampled = last == "step" and node.positional(1) is not None
-            if not sampled and not names.is_profiler(tail(receiver[1]) if receiver else ""):
+            if not sampled:
                 for region in self.stack:
                     region.step = True
                 if last == "step" and receiver is not None and not args and self.stack:

@@ -43,8 +43,7 @@ class Roles:
 
     def are_labels(self, name: str) -> bool:
         """True for what a loss compares predictions with."""
-        told = self.told.get(name)
-        return told == "labels" if told else names.are_labels(name)
+        return self.told.get(name) == "labels"
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps."""

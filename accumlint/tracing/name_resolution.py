@@ -204,9 +204,7 @@ class Naming:
             ):
                 return same[0]
         windows = self.roles.windows
-        size = self.is_steps(name) or (
-            path in windows and (names.is_rounds(name) or not names.is_count(name))
-        )
+        size = self.is_steps(name) or (path in windows and not names.is_count(name))
         if not value.tensor and size and not value.loss and not isinstance(value.hint, bool):
             machine.state.asked = True
             return machine.scenario.steps
