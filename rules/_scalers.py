@@ -6,7 +6,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.reading.frameworks import CLIPS
-from accumlint.reading.ir import Call, For, If, Name, Node, render, walk
+from accumlint.reading.ir import (
+    Assign,
+    Call,
+    Const,
+    Expr,
+    For,
+    If,
+    Name,
+    Node,
+    dotted,
+    render,
+    walk,
+    walk_expr,
+)
 from accumlint.reading.names import is_clip
 from accumlint.reading.program import Program
 
@@ -27,7 +40,7 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
             continue
         updates = [n for n in nodes if isinstance(n, Call) and is_update(n)]
         for guard in nodes:
-            if not isinstance(guard, If) or not _HEALTH.search(render(guard.test).lower()):
+            if not isinstance(guard, If) or not _asks_health(guard.test, nodes):
                 continue
             for side, other in ((guard.body, guard.orelse), (guard.orelse, guard.body)):
                 held = list(walk(side, into_functions=False))
@@ -39,6 +52,21 @@ def one_sided_updates(program: Program) -> Iterator[tuple[If, Call]]:
                     and not any(_method(n) == "backward" for n in walk(side))
                 ):
                     yield guard, inside[0]
+
+
+def _asks_health(test: Expr, nodes: list[Node]) -> bool:
+    """True for a test whether gradients are finite, or of a flag that such a test sets."""
+    if _HEALTH.search(render(test).lower()):
+        return True
+    flags = {n.id for n in walk_expr(test) if isinstance(n, Name)}
+    return any(
+        isinstance(s, Assign)
+        and isinstance(s.value, Const)
+        and flags & {dotted(t) for t in s.targets}
+        for guard in nodes
+        if isinstance(guard, If) and _HEALTH.search(render(guard.test).lower())
+        for s in guard.body
+    )
 
 
 def updates_between_steps(program: Program) -> Iterator[tuple[For, Call]]:

@@ -31,7 +31,7 @@ from accumlint.reading.ir import (
     walk,
     walk_expr,
 )
-from accumlint.reading.names import role_of
+from accumlint.reading.names import is_steps, role_of
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
@@ -115,7 +115,7 @@ def divides_by_rows(program: Program, scheduler: Thing) -> bool:
     rows = _rows_of_loaders(program)
     return (
         bool(divisors)
-        and not any("acc" in name.lower() for name in _last_names(nodes))
+        and not any(_is_steps(program, name) for name in _last_names(nodes))
         and not _is_redefined(program, nodes)
         and all(_are_rows(program, divisor, rows) for divisor in divisors)
     )
@@ -218,7 +218,7 @@ def is_stretched(program: Program, scheduler: Thing) -> bool:
         for part in stands_for(program, argument, number=True)
     )
     nodes = (node for part in parts for node in walk_expr(part))
-    return any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
+    return any(isinstance(n, Binary) and n.op == "*" and _by_steps(program, n) for n in nodes)
 
 
 def counts_microbatches(program: Program, argument: Expr) -> bool:
@@ -227,13 +227,13 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     nodes = [node for part in parts for node in walk_expr(part)]
     if _is_redefined(program, nodes):
         return False
-    if isinstance(argument, Binary) and argument.op == "*" and _by_steps(argument):
+    if isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument):
         # Whatever it counts before, it is multiplied last.
         return True
     divided = any(
         isinstance(n, Binary)
         and n.op in ("/", "//")
-        and not (_by_rows(n) or _RANKS.search(render(n.right)))
+        and not (_by_rows(n) or _are_ranks(program, n.right))
         for n in nodes
     )
     worked_out = any(
@@ -241,13 +241,13 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     )
     if divided or worked_out or any(isinstance(n, Lambda) for n in nodes):
         return False
-    multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(n) for n in nodes)
+    multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(program, n) for n in nodes)
     lengths = any(
-        (isinstance(n, Call) and _is_length(n)) or (isinstance(n, Binary) and _by_rows(n))
+        (isinstance(n, Call) and _is_length(program, n)) or (isinstance(n, Binary) and _by_rows(n))
         for n in nodes
     )
     return multiplied or (
-        lengths and not any("accum" in name.lower() for name in _last_names(nodes))
+        lengths and not any(_is_steps(program, name) for name in _last_names(nodes))
     )
 
 
@@ -259,7 +259,7 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
     prepares = program.calls.get("prepare", ())
     for part in stands_for(program, argument, number=True):
         for node in walk_expr(part):
-            if isinstance(node, Call) and _is_length(node):
+            if isinstance(node, Call) and _is_length(program, node):
                 loader = render(node.args[0].value)
                 line = program.place(node).line
                 if any(
@@ -341,7 +341,7 @@ def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:
     """True for `max_steps * accumulation_steps`, where the loop ends when its count of updates is `max_steps`."""
-    if not (isinstance(argument, Binary) and argument.op == "*" and _by_steps(argument)):
+    if not (isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument)):
         return False
     ends = {
         render(side)
@@ -422,13 +422,21 @@ def _by_rows(quotient: Binary) -> bool:
     )
 
 
+def _are_ranks(program: Program, number: Expr) -> bool:
+    parts = (number, *stands_for(program, number, number=True))
+    return any(_RANKS.search(render(part)) for part in parts)
+
+
 def _is_redefined(program: Program, nodes: list[Node]) -> bool:
     """True when a name becomes a multiple of itself (`steps = steps * n`): whoever asked before got another number.
 
     A loader that is made of itself (prepared, skipped to where a run resumes) is none of these numbers.
     """
     measured = {
-        part for n in nodes if isinstance(n, Call) and _is_length(n) for part in walk_expr(n)
+        part
+        for n in nodes
+        if isinstance(n, Call) and _is_length(program, n)
+        for part in walk_expr(n)
     }
     # Who holds a number (`args`, read anew from itself) is none.
     measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
@@ -447,20 +455,28 @@ def _last_names(nodes: list[Node]) -> Iterator[str]:
     return (n.name if isinstance(n, Attr) else n.id for n in nodes if isinstance(n, Attr | Name))
 
 
-def _by_steps(product: Binary) -> bool:
+def _is_steps(program: Program, name: str) -> bool:
+    known = {text.rpartition(".")[2] for text in program.roles.windows}
+    return name in known or "accum" in name.lower() or is_steps(name)
+
+
+def _by_steps(program: Program, product: Binary) -> bool:
     return any(
-        isinstance(side, Attr | Name) and "accum" in next(_last_names([side])).lower()
+        isinstance(side, Attr | Name) and _is_steps(program, next(_last_names([side])))
         for side in (product.left, product.right)
     )
 
 
-def _is_length(call: Call) -> bool:
+def _is_length(program: Program, call: Call) -> bool:
     """`len(loader)`."""
     of = call.positional(0)
     if dotted(call.func) != "len" or not isinstance(of, Attr | Name):
         return False
-    name = next(_last_names([of])).lower()
-    return "dataset" not in name and any(part in name for part in _LOADERS)
+    name = next(_last_names([of]))
+    low = name.lower()
+    return "dataset" not in low and (
+        program.roles.told.get(name) == "loader" or any(part in low for part in _LOADERS)
+    )
 
 
 def _works_out(node: Node) -> bool:

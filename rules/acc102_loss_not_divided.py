@@ -7,7 +7,6 @@ from fractions import Fraction
 
 from accumlint.editing import Replace
 from accumlint.reading.ir import Assign, Augment, Binary, Expr, Item, Node, Slice, dotted
-from accumlint.reading.names import is_ranks
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
@@ -257,7 +256,7 @@ def adds_up_ranks(program: Program, loss: str) -> bool:
                 factors = (left, right)
             case _:
                 continue
-        if any(is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
+        if any(program.roles.is_ranks(dotted(f).rpartition(".")[2]) for f in factors):
             return True
     return False
 

@@ -21,7 +21,7 @@ from accumlint.reading.ir import (
 from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, safe
-from accumlint.tracing.trace import Clear, Run, Step, Trace
+from accumlint.tracing.trace import Backward, Clear, Run, Step, Trace
 
 from ._boundaries import is_counted_by_the_caller
 from ._calls import argument_of, ends_of_update, receiver_of
@@ -197,7 +197,9 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
     if function is None:
         return False
     # Whoever works out the loss calls it, and is in another file.
-    given = any("loss" in param.name for param in function.params)
+    losses = {b.loss for b in trace.main.of(Backward)}
+    roles = trace.program.roles
+    given = any(q.name in losses or roles.is_loss(q.name) for q in function.params)
     called = any(dotted(n.func).rpartition(".")[2] == function.name for n in trace.program.of(Call))
     if given and not called:
         return True

@@ -89,8 +89,9 @@ class ZeroGradInsideWindow(Rule):
             if window is None or window.of(EpochEnd) or is_entangled(window):
                 continue
             kept, seen = len(window.microbatches), length(window)
-            # Gradients that are gathered in buffers of somebody's own outlast those that are cleared.
-            if kept >= seen or any("accumulator" in b.subject for b in window.backwards):
+            # Who is given a loss to take it backward may gather the gradients in buffers of its own.
+            handed = any(b.via == "tensor" and b.subject != b.loss for b in window.backwards)
+            if kept >= seen or handed:
                 continue
             for clear in window.of(Clear):
                 # A probe's gradient, of a loss that no step ever applies, is cleared on purpose.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -101,14 +102,19 @@ class RunningTotalAttached(Rule):
         run = trace.main
         steady = [run.steady(optimizer) for optimizer in run.optimizers]
         bounded = {e.total for window in steady if window for e in window.of(Reset)}
-        losses = [f"{b.subject} {b.loss}" for w in run.windows for b in w.backwards]
+        losses = {
+            word
+            for w in run.windows
+            for b in w.backwards
+            for word in re.findall(r"[\w.]+", f"{b.subject} {b.loss}")
+        }
         joint = any(
             len({c.microbatch for c in b.contributions}) > 1
             for w in run.windows
             for b in w.backwards
         )
         for add in run.of(Add):
-            backwarded = joint or any(add.total in loss for loss in losses)
+            backwarded = joint or add.total in losses
             if not add.attached or backwarded or add.total in bounded:
                 continue
             named = add.total.rpartition(".")[2], key_of(add.total)
@@ -127,7 +133,7 @@ class RunningTotalAttached(Rule):
                     ],
                 )
         for put in {e.node: e for e in run.of(Put) if e.attached}.values():
-            if not any(put.subject in loss for loss in losses) and goes_on(trace, put):
+            if put.subject not in losses and goes_on(trace, put):
                 yield self.at(
                     put,
                     f"`{put.subject}` keeps the graph of every loss that is put into it",

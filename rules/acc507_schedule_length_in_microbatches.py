@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.reading.ir import Attr, Call, Expr, For, Function, dotted, render, walk
-from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
 from accumlint.tracing.trace import Run, Schedule, Thing, Trace, Window
@@ -205,7 +204,8 @@ def is_of_one_batch(program: Program, window: Window) -> bool:
     while isinstance(taken, Call) and taken.args and dotted(taken.func) in ("enumerate", "tqdm"):
         taken = taken.args[0].value
     more = (n for n in walk(pieces.body) if isinstance(n, Call) and dotted(n.func) == "next")
-    return role_of(dotted(taken).rpartition(".")[2]) == "loader" and not any(True for _ in more)
+    name = dotted(taken).rpartition(".")[2]
+    return program.roles.of(name) == "loader" and not any(True for _ in more)
 
 
 def assigned(program: Program, name: Expr) -> tuple[Expr, ...]:

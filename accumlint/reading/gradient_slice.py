@@ -197,10 +197,10 @@ def relevance(
         frozenset(reaching_strong),
         frozenset(_counters(facts)),
         roles,
-        *usage.receivers(nodes),
+        *usage.receivers(nodes, roles),
         frozenset(reports),
         frozenset(usage.bounds(nodes)),
-        usage.marks(nodes),
+        usage.marks(nodes, roles),
     )
 
 
@@ -233,7 +233,7 @@ def _mark_reads_of_totals(facts: _Facts) -> None:
         for fact in facts
         if fact.event and isinstance(fact.statement, p.Augment | p.Assign)
         for name in fact.writes
-        if facts.roles.is_loss(name) or "total" in name.lower()
+        if facts.roles.shows_loss(name) or "total" in name.lower()
     }
     if not totals:
         return
@@ -330,10 +330,11 @@ def _collect(
 
 
 def _takes_optimizer(call: p.Call, roles: Roles) -> bool:
-    """True when an optimizer is handed over: who gets it may step it or clear its gradients."""
+    """True when an optimizer is handed over, or parameters: who gets them may step, clear or clip."""
     return any(
-        isinstance(a.value, p.Name | p.Attr)
-        and roles.of(usage.last_name(a.value)) in ("optimizer", "scaler")
+        roles.of(usage.last_name(a.value)) in ("optimizer", "scaler")
+        if isinstance(a.value, p.Name | p.Attr)
+        else isinstance(a.value, p.Call) and usage.last_name(a.value.func) == "parameters"
         for a in call.args
     )
 
@@ -346,7 +347,7 @@ def _shows_loss(call: p.Call, roles: Roles) -> bool:
         for n in p.walk_expr(argument.value)
         if isinstance(n, p.Name | p.Attr | p.Const)
     )
-    return any(isinstance(text, str) and roles.is_loss(text) for text in written)
+    return any(isinstance(text, str) and roles.shows_loss(text) for text in written)
 
 
 def _says_loss(call: p.Call) -> bool:
@@ -431,7 +432,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                     fact.step |= "loss_scaler" in last
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
-                fact.step |= last in _STEP_NAMES and not names.is_profiler(receiver)
+                fact.step |= last in _STEP_NAMES
                 if last in frameworks.REPORTS and (
                     (shows := _shows_loss(node, facts.roles)) or _says_loss(node)
                 ):
@@ -442,7 +443,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                         for n in p.walk_expr(func)
                         if isinstance(n, p.Name | p.Attr)
                     }
-                fact.event |= names.is_averaging(receiver, last) or names.is_norm(last)
+                fact.event |= facts.roles.is_averaging(receiver, last) or names.is_norm(last)
                 if last in _LIST_METHODS and isinstance(func, p.Attr):
                     # A list that losses or batches are collected in is written by what fills and empties it.
                     fact.writes.add(usage.last_name(func.base))

@@ -27,6 +27,7 @@ from accumlint.reading.ir import (
     render,
     walk,
 )
+from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
 from accumlint.reading.targets import Evidence, gathered
 
@@ -69,6 +70,11 @@ class Program:
             if source.path not in known:
                 self.others.append(source)
         return found
+
+    @cached_property
+    def roles(self) -> Roles:
+        """What the names of this file are, by what is done with them."""
+        return infer(self.body)
 
     def imported(self, name: str) -> tuple[Stmt, ...]:
         """What another file of the project defines under an imported name, with all of its file that this leads to."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
+from accumlint.reading.roles import NO_ROLES, Roles
 
 # Collators of transformers that pad labels with -100; and one that only sets it where tokens are padding.
 _PADDING_LABELS = {
@@ -14,7 +15,7 @@ _PADDING_LABELS = {
 _FILLING_LABELS = {"DataCollatorForLanguageModeling"}
 
 
-def receivers(nodes: Iterable[p.Node]) -> tuple[bool, bool]:
+def receivers(nodes: Iterable[p.Node], roles: Roles = NO_ROLES) -> tuple[bool, bool]:
     """Is there `accumulate`, and is -100 (the label that losses ignore) written anywhere, or by what collates?"""
     accumulates = ignores = pads = fills = False
     for node in nodes:
@@ -28,9 +29,8 @@ def receivers(nodes: Iterable[p.Node]) -> tuple[bool, bool]:
         elif isinstance(node, p.Attr):
             # `CrossEntropyLoss().ignore_index` is asked for what shall be left out.
             ignores |= node.name == "ignore_index" and isinstance(node.base, p.Call)
-            accumulates |= (
-                node.name == "accumulate" and "accelerator" in p.dotted(node.base).lower()
-            )
+            gives = node.name == "accumulate"
+            accumulates |= gives and roles.of(last_name(node.base)) == "accelerator"
     return accumulates, ignores or (fills and pads)
 
 
@@ -55,7 +55,7 @@ def bounds(nodes: Iterable[p.Node]) -> set[str]:
     return found
 
 
-def marks(nodes: Iterable[p.Node]) -> bool:
+def marks(nodes: Iterable[p.Node], roles: Roles) -> bool:
     """True when something like `targets[mask == 0] = -1` is written, or rows are padded with -1 (`pad_id=-1`).
 
     The same where labels that are no -1 are counted: `(targets >= 0).sum()`.
@@ -67,7 +67,7 @@ def marks(nodes: Iterable[p.Node]) -> bool:
                     base=p.Compare(left=p.Name() | p.Attr() as left, rest=[(op, limit)]), name="sum"
                 )
             ) if (op, p.render(limit)) in (("!=", "-1"), (">=", "0"), (">", "-1")):
-                if names.are_labels(p.dotted(left)):
+                if roles.are_labels(last_name(left)):
                     return True
             case p.Assign(targets=[p.Item()], value=p.Unary(op="-", operand=p.Const(value=1))):
                 return True

@@ -200,7 +200,7 @@ class Expressions:
             return left
         right = self.eval(node.right)
         if left is False and self.machine.guards.deciding is None and isinstance(right, Unknown):
-            if not right.tensor and names.is_due(p.dotted(node.right)):
+            if not right.tensor and " % " in right.text:
                 # A step that comes also with a checkpoint, say, comes on most micro-batches with the count alone.
                 return False
         return right
@@ -287,7 +287,7 @@ class Expressions:
             return None
         if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
             return None
-        if names.is_limit(right.text) or names.is_behind(right.text):
+        if names.is_behind(right.text):
             return None
         if machine.guards.deciding is not None and not machine.guards.ends_windows():
             return None

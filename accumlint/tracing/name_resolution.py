@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,10 @@ _OF_OPTIMIZERS = names.CLEARS | {
     "step", "param_groups", "state_dict", "load_state_dict", "add_param_group", "defaults", "state", "optimizer",
     "backward", "zero_grads", "sync_gradients", "step_and_update_lr", "append", "items", "values", "keys",
 }  # fmt: skip
+
+
+# A call in a text, where other parentheses only group.
+_CALLED = re.compile(r"[\w\])]\(")
 
 
 class Naming:
@@ -132,7 +137,7 @@ class Naming:
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             return self.machine.things.symbol(role, text, node)
-        if names.is_ranks(name):
+        if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         if name in relevance.counters or names.is_start(name):
             return self._beginning(text)
@@ -160,7 +165,7 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
-        if isinstance(value, int) and names.is_start(name) and _is_taken_up(node):
+        if isinstance(value, int) and _is_taken_up(node) and not machine.state.loops:
             # What comes after a checkpoint's epoch is the first one of a fresh run.
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
@@ -188,7 +193,7 @@ class Naming:
         table = self._handed_back(name, value, node)
         if table is not None:
             return table
-        if names.is_ranks(name) and not value.tensor:
+        if self.roles.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
             # What it is made of was gone through while datasets were set up; it is none of their items.
@@ -250,7 +255,7 @@ class Naming:
             value.loss = True
             if value.left_out:
                 value.reduction, value.varies = "mean", value.left_out
-        from_call = "(" in value.text and not names.is_skipped_step(value.text)
+        from_call = _CALLED.search(value.text) and not names.is_skipped_step(value.text)
         if not value.tensor and from_call and not value.attributes and not value.count:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
@@ -284,7 +289,7 @@ class Naming:
         if not told and text not in self.roles.windows:
             return value
         if isinstance(value, Unknown):
-            told = told or names.is_rounds(name) or not names.is_count(name)
+            told = told or not names.is_count(name)
             free = told and not (value.tensor or value.loss or isinstance(value.hint, bool))
         else:
             made = machine.program.assigned.get(text, ())

@@ -63,7 +63,8 @@ class Calling:
                 base = self.machine.members.used(func.base)
             args, kwargs = self.arguments(node)
             receiver = p.dotted(usage.unwrapped(func.base))
-            averaging = names.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
+            roles = self.machine.naming.roles
+            averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
                 found = (
                     self.machine.invoking.method_of(base, func.name)
@@ -76,7 +77,7 @@ class Calling:
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
         if isinstance(callee, Unknown) and isinstance(func, p.Name) and not callee.tensor:
-            if names.is_criterion(func.id) or self.machine.naming.role(func.id) == "criterion":
+            if self.machine.naming.role(func.id) == "criterion":
                 # Whatever made it, it works out a loss.
                 callee = self.machine.things.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
@@ -196,9 +197,6 @@ class Calling:
             return self.apply(
                 self.machine.members.object_attribute(base, name, node), args, kwargs, node
             )
-        if base.cls is not None and args and names.is_clipper(base.cls.name, name):
-            self.machine.updating.clip(args, "torch", node, f"{base.text}.{name}")
-            return Unknown("norm")
         if base.role in ("", "model") or base.cls is not None:
             found = self.machine.invoking.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):

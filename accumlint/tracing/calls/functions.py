@@ -184,7 +184,7 @@ class Invoking:
                 return default.value
             if isinstance(default.value, str):
                 return Unknown(param.name)
-        if self.machine.naming.roles.is_loss(param.name) and not names.is_about_a_loss(param.name):
+        if self.machine.naming.roles.is_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
         found = self.machine.naming.symbol(param.name, param.name, function)
         if isinstance(found, Object) and found.role == "model" and found.cls is None:

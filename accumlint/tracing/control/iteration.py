@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
-from accumlint.reading import names
 from accumlint.tracing.calls.numeric import is_handy
 from accumlint.tracing.control.exits import Leave, PythonError
 from accumlint.tracing.values import (
@@ -120,12 +119,12 @@ class Iterating:
 
     def range(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
-        bounds = [
-            0 if isinstance(a, Unknown) and names.is_start(a.text.rpartition(".")[2]) else a
-            for a in value.args
-        ]
+        bounds = list(value.args)
         if len(bounds) == 1:
             bounds = [0, bounds[0]]
+        elif isinstance(bounds[0], Unknown):
+            # A run that resumes nothing begins at nothing.
+            bounds[0] = 0
         start, stop, step = (*bounds, 1)[:3]
         if (
             isinstance(start, Number)
