@@ -109,8 +109,11 @@ def is_data(name: str) -> bool:
     return role_of(name) == "loader" or "collat" in name.lower()
 
 
-# Hardware that few have.
-_NEGATIVE = re.compile(r"(^|[_.])(tpu|xla|hpu|npu|mlu|xpu|smp|sagemaker)([_.(]|$)")
+_NEGATIVE = re.compile(
+    r"debug|profil|infer|skip|resum|disable|not_|load_|checkpoint_path|error|freeze|offload|export|only|evolv"
+    # Hardware that few have.
+    r"|(^|[_.])(tpu|xla|hpu|npu|mlu|xpu|smp|sagemaker)([_.(]|$)"
+)
 
 
 @lru_cache(maxsize=4096)
