@@ -208,6 +208,14 @@ def is_behind(text: str) -> bool:
     return bool(_BEHIND.search(text.lower()))
 
 
+_END = re.compile(r"new_epoch|end_of|is_last")
+
+
+def is_end(text: str) -> bool:
+    """True when a flag's text reads like the end of an epoch."""
+    return bool(_END.search(text.lower()))
+
+
 _LENGTH = re.compile(r"^(n|num|nb|number_of|total)_?(train(ing)?_)?batches(_per_epoch)?$")
 
 
