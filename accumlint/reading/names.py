@@ -109,8 +109,11 @@ def is_data(name: str) -> bool:
     return role_of(name) == "loader" or "collat" in name.lower()
 
 
-# Hardware that few have.
-_NEGATIVE = re.compile(r"(^|[_.])(tpu|xla|hpu|npu|mlu|xpu|smp|sagemaker)([_.(]|$)")
+_NEGATIVE = re.compile(
+    r"debug|profil|infer|skip|resum|disable|not_|load_|checkpoint_path|error|freeze|offload|export|only|evolv"
+    # Hardware that few have.
+    r"|(^|[_.])(tpu|xla|hpu|npu|mlu|xpu|smp|sagemaker)([_.(]|$)"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -203,6 +206,14 @@ _BEHIND = re.compile(r"start|warm_?up")
 def is_behind(text: str) -> bool:
     """True when a limit's text reads like one that a run soon passes."""
     return bool(_BEHIND.search(text.lower()))
+
+
+_END = re.compile(r"new_epoch|end_of|is_last")
+
+
+def is_end(text: str) -> bool:
+    """True when a flag's text reads like the end of an epoch."""
+    return bool(_END.search(text.lower()))
 
 
 _LENGTH = re.compile(r"^(n|num|nb|number_of|total)_?(train(ing)?_)?batches(_per_epoch)?$")

@@ -115,6 +115,8 @@ class Guards:
             return known
         assert isinstance(value, Unknown)
         key, negated = stripped(value.text)
+        if names.is_end(p.render(expression)) or names.is_end(key):
+            return bool(self.machine.state.last and self.machine.state.last[-1]) != negated
         if value.tensor:
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
