@@ -24,7 +24,7 @@ import in_browser
 
 for text in json.load(open("texts.json")):
     in_browser.look(text)
-    in_browser.mend()
+    in_browser.mend(text)
 for module in list(sys.modules.values()):
     if (getattr(module, "__file__", None) or "").startswith("/packages/"):
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ from accumlint.common.problem import Kind
 from accumlint.config import Settings
 from accumlint.drawing import findings_page, loops_page, traced_loops
 from accumlint.drawing.components import prose
-from accumlint.drawing.markup import element
+from accumlint.drawing.markup import Markup, element
 from accumlint.fixing.rounds import fixed
 from accumlint.inputs.discovery import Target
 from accumlint.results.report import Checked
@@ -29,61 +30,70 @@ TARGET = Target("train.py", str(FOLDER / "train.py"), Settings(FOLDER))
 _LOOPS = 4
 # The newest syntax that libcst's parser in Python knows.
 _SYNTAX = "3.8"
-
-_last: Examined | None = None
+_STARTS = {
+    "parse_module": "file_input",
+    "parse_statement": "stmt_input",
+    "parse_expression": "expression_input",
+}
 
 
 def look(source: str) -> str:
     """What is found in a text: `html`, a sentence (`told`), the flagged `lines`, and whether `mend` may offer fixes."""
-    global _last
-    data = source.encode("utf-8", errors="replace")
-    found = examine(data, TARGET, Shared(traced_loops.illustrate))
-    _last = found if isinstance(found, Examined) else None
+    found = _examined(source)
     checked = found.checked if isinstance(found, Examined) else found
     parts = [
         findings_page.article(report, f"finding-{number}", FOLDER)
         for number, report in enumerate(checked.reports, 1)
     ]
-    if _last and not checked.reports:
-        parts += _loops(data)
+    if isinstance(found, Examined) and not checked.reports:
+        parts += _loops(source)
     parts.append(findings_page.left_over([checked], everything=True))
     answer = {
         "html": "".join(parts),
-        "told": element("span", prose(_told(checked, source))),
+        "told": prose(_told(checked, source)),
         "kind": _kind(checked),
         "lines": sorted({report.mark.place.line for report in checked.reports}),
-        "fixable": bool(_last and any(f.fixes for f in _last.findings.values())),
+        "fixable": isinstance(found, Examined) and any(f.fixes for f in found.findings.values()),
     }
     return json.dumps(answer)
 
 
-def mend() -> str:
-    """The fixes of what was looked at last: the id of a finding, its diff as `html`, and the `text` with it made."""
-    if _last is None:
+def mend(source: str) -> str:
+    """The fixes of what `look` found: the id of a finding, its diff as `html`, and the `text` with it made."""
+    found = _examined(source)
+    if not isinstance(found, Examined):
         return "[]"
-    if "libcst" not in sys.modules:
-        _install(parser())
-    reports = with_fixes(_last).checked.reports
+    if "libcst.native" not in sys.modules and find_spec("libcst.native") is None:
+        install(parser())
     fixes = [
         {
             "id": f"finding-{number}",
             "html": findings_page.fixing(report.fix),
-            "text": fixed(_last.text.text, [report]),
+            "text": fixed(source, [report]),
             "offered": report.fix.applicability != "display",
         }
-        for number, report in enumerate(reports, 1)
+        for number, report in enumerate(with_fixes(found).checked.reports, 1)
         if report.fix
     ]
     return json.dumps(fixes)
 
 
-def _loops(data: bytes) -> list[str]:
+@lru_cache(maxsize=1)
+def _examined(source: str) -> Examined | Checked:
+    return examine(_data(source), TARGET, Shared(traced_loops.illustrate))
+
+
+def _data(source: str) -> bytes:
+    return source.encode("utf-8", errors="replace")
+
+
+def _loops(source: str) -> list[Markup]:
     """The loops of a text in which nothing was found."""
-    loops = [paths[0] for paths in traced_loops.show(data, TARGET).loops]
+    loops = [paths[0] for paths in traced_loops.show(_data(source), TARGET).loops]
     drawn = [loops_page.article(p, f"loop-{n}") for n, p in enumerate(loops[:_LOOPS], 1)]
     if len(loops) > _LOOPS:
         drawn.append(element("p", f"{len(loops) - _LOOPS} more loops are not drawn here."))
-    return list(drawn)
+    return drawn
 
 
 def _kind(checked: Checked) -> str:
@@ -120,40 +130,32 @@ def parser() -> ModuleType:
     Trees are alike, but for marks of empty lines. Syntax newer than Python 3.8 raises `ParserSyntaxError`, as
     unknown syntax does in the compiled one.
     """
+    # Modules that libcst keeps to itself, and gives no types.
+    detecting, grammars, parsing, settings = (
+        import_module(f"libcst._parser.{name}")
+        for name in ("detect_config", "grammar", "python_parser", "types.config")
+    )
 
     def parse(start: str, source: str, encoding: str = "utf-8") -> object:
-        from libcst import PartialParserConfig
-        from libcst._parser.detect_config import detect_config
-        from libcst._parser.grammar import get_grammar
-        from libcst._parser.python_parser import PythonCSTParser
-
-        wanted = PartialParserConfig(python_version=_SYNTAX, encoding=encoding)
-        detected = detect_config(
+        wanted = settings.PartialParserConfig(python_version=_SYNTAX, encoding=encoding)
+        detected = detecting.detect_config(
             source, partial=wanted, detect_trailing_newline=True, detect_default_newline=True
         )
         config = detected.config
-        grammar = get_grammar(config.version, config.future_imports)
-        return PythonCSTParser(
-            tokens=detected.tokens, config=config, pgen_grammar=grammar, start_nonterminal=start
+        return parsing.PythonCSTParser(
+            tokens=detected.tokens,
+            config=config,
+            pgen_grammar=grammars.get_grammar(config.version, config.future_imports),
+            start_nonterminal=start,
         ).parse()
 
     native = ModuleType("libcst.native")
-    starts: Sequence[tuple[str, str]] = (
-        ("parse_module", "file_input"),
-        ("parse_statement", "stmt_input"),
-        ("parse_expression", "expression_input"),
-    )
-    for name, start in starts:
+    for name, start in _STARTS.items():
         setattr(native, name, partial(parse, start))
     return native
 
 
-def _install(native: ModuleType) -> None:
-    """Puts the parser where libcst looks for it, unless the compiled one is there."""
-    import libcst
-
-    try:
-        from libcst import native as _
-    except ImportError:
-        sys.modules["libcst.native"] = native
-        libcst.native = native
+def install(native: ModuleType) -> None:
+    """Puts a parser where libcst looks for its compiled one."""
+    sys.modules[native.__name__] = native
+    vars(import_module("libcst"))["native"] = native

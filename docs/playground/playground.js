@@ -8,7 +8,7 @@ const code = $("code"), gutter = $("gutter"), result = $("result"), told = $("to
 const LONGEST = 200_000;
 
 let stories = [];
-let worker = null, ready = false, busy = false, wanted = false, number = 0, asked = 0;
+let worker = null, ready = false, busy = false, wanted = false, number = 0, asked = 0, waiting = 0, checked = "";
 let begun = performance.now(), deaths = 0;
 
 // Talking to the worker: one question at a time, and always the newest text.
@@ -33,6 +33,7 @@ function receive(data) {
     revive(data.dead);
   } else {
     busy = false;
+    clearTimeout(waiting);
     if (data.failed) fail(data.failed);
     else if (data.id === `look ${number}`) show(data.answer);
     else if (data.id === `mend ${number}`) offer(data.answer);
@@ -42,6 +43,8 @@ function receive(data) {
 
 function revive(problem) {
   worker.terminate();
+  clearTimeout(waiting);
+  if (document.body.dataset.state === "absent") return;
   ready = busy = false;
   console.error(problem);
   if (++deaths > 3 || !pace.dataset.start) {
@@ -51,9 +54,8 @@ function revive(problem) {
   }
   say("Not checked: this text was too much for Python in the browser. The command may do better");
   document.body.dataset.state = "failed";
-  boot();
-  ready = false;
   wanted = false;
+  boot();
 }
 
 function ask() {
@@ -70,7 +72,8 @@ function ask() {
   busy = true;
   asked = performance.now();
   document.body.dataset.state = "busy";
-  worker.postMessage({ id: `look ${++number}`, do: "look", code: code.value });
+  waiting = setTimeout(() => say("Checking …"), 700);
+  worker.postMessage({ id: `look ${++number}`, ask: "look", code: (checked = code.value) });
 }
 
 function fail(problem) {
@@ -101,7 +104,7 @@ function show(answer) {
   pace.textContent = `Checked in ${took} ms.`;
   if (answer.fixable && !wanted) {
     busy = true;
-    worker.postMessage({ id: `mend ${number}`, do: "mend" });
+    worker.postMessage({ id: `mend ${number}`, ask: "mend", code: checked });
   } else document.body.dataset.state = "done";
 }
 
@@ -209,7 +212,10 @@ code.addEventListener("keydown", (event) => {
   if (!document.execCommand("insertText", false, `\n${indent}`))
     code.setRangeText(`\n${indent}`, code.selectionStart, code.selectionEnd, "end");
 });
-code.addEventListener("input", changed);
+code.addEventListener("input", (event) => {
+  if (event.inputType === "insertFromPaste" || !code.value) tell(null);
+  changed();
+});
 code.addEventListener("scroll", scrolled);
 $("clear").onclick = () => {
   replace("");
@@ -257,7 +263,11 @@ function load(text, story) {
 
 function tell(story) {
   $("story").hidden = !story;
-  if (story) $("story").innerHTML = `<h2>${story.title}</h2>${story.html}`;
+  if (story) {
+    $("story").innerHTML = `<summary><h2>${story.title}</h2></summary>${story.html}`;
+    // On a phone the result comes first.
+    $("story").open = matchMedia("(min-width: 64rem)").matches;
+  }
   for (const anchor of $("gallery").querySelectorAll("a"))
     if (story && anchor.hash === `#story=${story.id}`) anchor.setAttribute("aria-current", "true");
     else anchor.removeAttribute("aria-current");
@@ -272,13 +282,16 @@ function hang() {
   }
 }
 
-addEventListener("hashchange", visit);
-const parts = await (await fetch("parts.json")).json().catch(() => ({}));
-stories = parts.stories ?? [];
-hang();
-if (parts.runs) boot();
-else {
+function absent() {
+  worker?.terminate();
   say("This site was built without Python for the browser, so nothing is checked here");
   document.body.dataset.state = "absent";
 }
+
+addEventListener("hashchange", visit);
+boot();
+const parts = await fetch("parts.json").then((response) => response.json()).catch(() => ({}));
+stories = parts.stories ?? [];
+if (!parts.runs) absent();
+hang();
 await visit();

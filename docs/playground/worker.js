@@ -1,6 +1,6 @@
 // Runs accumlint in Python beside the page, so that typing never waits for it.
 //
-// Messages in: {id, do: "look", code} and {id, do: "mend"}. Out: {ready} once, then {id, answer} or {id, failed}.
+// Messages in: {id, ask, code}, where ask is "look" or "mend". Out: {ready} once, then {id, answer} or {id, failed}.
 
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
@@ -31,7 +31,7 @@ started.then(
 onmessage = async ({ data }) => {
   const accumlint = await started;
   try {
-    const answer = data.do === "look" ? accumlint.look(data.code) : accumlint.mend();
+    const answer = data.ask === "look" ? accumlint.look(data.code) : accumlint.mend(data.code);
     postMessage({ id: data.id, answer: JSON.parse(answer) });
   } catch (problem) {
     // An error of Python's leaves it usable; anything else (a full stack, no memory) ends it.
