@@ -211,8 +211,11 @@ def test_the_page_finds_mends_and_shares(page: Page, address: str) -> None:
     def note(request: Any) -> None:
         asked.append(request.url)
 
+    def broke(problem: object) -> None:
+        problems.append(problem)
+
     page.on("request", note)
-    page.on("pageerror", problems.append)
+    page.on("pageerror", broke)
     page.goto(address)
     assert answered(page) == "1 finding"
     assert page.locator("#result svg").count()
