@@ -50,6 +50,7 @@ def module(path: Path) -> ModuleType:
 
 in_browser = module(PLAYGROUND / "in_browser.py")
 building = module(ROOT / "pages" / "playground.py")
+generate = module(ROOT / "pages" / "generate.py")
 STORIES: list[dict[str, str]] = list(building.stories())
 MISTAKES = (ROOT / "docs" / "mistakes.md").read_text(encoding="utf-8")
 BLOCKS = re.findall("```python\n(.+?)```", MISTAKES, re.DOTALL)
@@ -237,6 +238,16 @@ def test_the_page_finds_mends_and_shares(page: Page, address: str) -> None:
     page.goto(link)
     assert "read whole" in answered(page)
     assert page.input_value("#code") == RIGHT
+
+    # The addresses that the pages of rules hold are made elsewhere.
+    page.goto(f"{address}#{generate.link(WRONG)}")
+    assert answered(page) == "1 finding"
+    assert page.input_value("#code") == WRONG
+    page.locator("#code").press("Control+End")
+    page.keyboard.type("for x in y:\nz")
+    assert page.input_value("#code") == f"{WRONG}for x in y:\n    z"
+    page.keyboard.press("Tab")
+    assert page.locator("#code:focus").count() == 0
 
     page.goto(f"{address}#code=broken")
     page.wait_for_selector("#shared:has-text('damaged')")

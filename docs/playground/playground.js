@@ -162,6 +162,9 @@ function flag(lines) {
 
 function count() {
   const rows = code.value.split("\n").length;
+  const drawn = `${rows}: ${[...flagged]}`;
+  if (gutter.dataset.drawn === drawn) return;
+  gutter.dataset.drawn = drawn;
   const numbers = [];
   for (let row = 1; row <= rows; row++) {
     const one = document.createElement("span");
@@ -238,18 +241,19 @@ $("share").onclick = async () => {
   }
 };
 
-async function visit() {
+async function visit({ first = false } = {}) {
   const [kind, value] = location.hash.slice(1).split("=");
-  $("shared").textContent = "";
   if (kind === "code") {
+    $("shared").textContent = "";
     try {
       load(await unpack(value, LONGEST), null);
     } catch {
       load("", null);
       $("shared").textContent = "This link is damaged: it holds no code that can be read.";
     }
-  } else if (kind === "story" || !code.value) {
-    const story = stories.find((one) => one.id === value) ?? (code.value ? null : stories[0]);
+  } else if (kind === "story" || first) {
+    $("shared").textContent = "";
+    const story = stories.find((one) => one.id === value) ?? stories[0];
     if (story) load(story.code, story);
   }
 }
@@ -288,10 +292,10 @@ function absent() {
   document.body.dataset.state = "absent";
 }
 
-addEventListener("hashchange", visit);
+addEventListener("hashchange", () => visit());
 boot();
 const parts = await fetch("parts.json").then((response) => response.json()).catch(() => ({}));
 stories = parts.stories ?? [];
 if (!parts.runs) absent();
 hang();
-await visit();
+await visit({ first: true });
