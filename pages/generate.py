@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import textwrap
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,7 @@ RULES, PICTURES = DOCS / "rules", DOCS / "rules" / "pictures"
 SCHEMES = ("light", "dark")
 _BLOCK = re.compile(r"```python\n(.*?)```\n?", re.DOTALL)
 _CODE = re.compile(r"(?<![\w`\[/-])(ACC\d{3})(?![\w`\]-])")
+_MARKER = re.compile(r"  # error: [A-Z0-9, ]+$", re.MULTILINE)
 _DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(.*?)\n\}\n", re.DOTALL)
 _MEASURED = {
     "relative error": re.compile(r"relative error (?:of )?([\d.e-]+)"),
@@ -72,6 +75,8 @@ def _page(rule: Rule) -> str:
 
     def pictured(match: re.Match[str]) -> str:
         picture = _picture(match[1], f"{rule.code.lower()}-{next(numbers)}")
+        if picture:
+            picture += f"\n\n[Open it in the playground](../playground/index.html#{link(match[1])})"
         return f"{match[0].rstrip()}\n\n{picture}".rstrip() + "\n"
 
     return head + _BLOCK.sub(pictured, rule.page())
@@ -91,6 +96,13 @@ def _picture(source: str, name: str) -> str:
     for scheme in SCHEMES:
         _put(PICTURES / f"{name}-{scheme}.svg", in_scheme(drawn, scheme))
     return picture(f"pictures/{name}", "svg", _told(loop))
+
+
+def link(source: str) -> str:
+    """A text as the playground reads it from an address, without the markers that tests read."""
+    packer = zlib.compressobj(9, wbits=-15)
+    data = packer.compress(_MARKER.sub("", source).encode()) + packer.flush()
+    return "code=" + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _told(loop: Loop) -> str:

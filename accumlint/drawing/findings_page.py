@@ -35,8 +35,8 @@ def page(results: Sequence[Checked], told: Sequence[str], look: Look) -> str:
     )
     main = element(
         "main",
-        *(_article(report, names[id(report)], root) for report in reports),
-        _left_over(results, everything=look.coverage),
+        *(article(report, names[id(report)], root) for report in reports),
+        left_over(results, everything=look.coverage),
         class_="wide",
     )
     return document(f"accumlint check: {told[0]}", header, main)
@@ -96,7 +96,8 @@ def _entry(report: Report, name: str) -> Markup:
     )
 
 
-def _article(report: Report, name: str, root: Path) -> Markup:
+def article(report: Report, name: str, root: Path) -> Markup:
+    """One finding; `name` begins the ids of what it holds."""
     place = f"{relative(report.file, root)}:{report.mark.where}"
     return element(
         "article",
@@ -120,7 +121,7 @@ def _article(report: Report, name: str, root: Path) -> Markup:
         if report.condition
         else "",
         element("div", _source(report), _picture(report, name), class_="beside"),
-        _fix(report.fix) if report.fix else "",
+        fixing(report.fix) if report.fix else "",
         _rule(report),
         class_=f"finding {report.severity}",
         id=name,
@@ -175,7 +176,8 @@ def _compared(report: Report) -> Markup:
     return sums(f"{applies} applies", gradient, reference, gradient != reference)
 
 
-def _fix(fix: Fix) -> Markup:
+def fixing(fix: Fix) -> Markup:
+    """What a fix changes, as a diff."""
     heads = {"safe": "Fix", "unsafe": "Fix (unsafe)", "display": "Suggestion"}
     kinds = {"+": "added", "-": "removed", "@": "gap"}
     rows = (
@@ -208,7 +210,7 @@ def _rule(report: Report) -> Markup:
     )
 
 
-def _left_over(results: Sequence[Checked], *, everything: bool) -> Markup:
+def left_over(results: Sequence[Checked], *, everything: bool) -> Markup:
     """What could not be checked, and the backward calls that were not read whole, or all of them."""
     told = list(_untold(results, everything=everything))
     if not told:

@@ -24,7 +24,7 @@ def page(loops: Sequence[Loop]) -> str:
         element("p", files, class_="tally"),
         _contents(loops),
     )
-    articles = (_article(loop, f"loop-{number}") for number, loop in enumerate(loops, 1))
+    articles = (article(loop, f"loop-{number}") for number, loop in enumerate(loops, 1))
     return document(f"accumlint trace: {count} in {files}", header, element("main", *articles))
 
 
@@ -57,7 +57,8 @@ def _verdict(loop: Loop) -> Iterator[Markup]:
         yield element("span", "nothing found", class_="verdict good")
 
 
-def _article(loop: Loop, name: str) -> Markup:
+def article(loop: Loop, name: str) -> Markup:
+    """One loop; `name` begins the ids of what it holds."""
     flagged = [found.line for found in loop.found if found.line]
     notes = [
         element("p", prose(f"Read only in part: {reason}."), class_="partly")
