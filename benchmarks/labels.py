@@ -49,9 +49,9 @@ def run(command: str, rows: Sequence[Sample], files: Path) -> Iterator[tuple[str
 
 def reported(file: Path, rows: Sequence[Sample]) -> Iterator[tuple[str, list[Finding]]]:
     """The findings of a linter's report, by the part of the files that they are in."""
-    found = read(file, {loop.source.folder for row in rows for loop in row.loops})
+    folders = {loop.source.folder for row in rows for loop in row.loops}
     parts: defaultdict[str, list[Finding]] = defaultdict(list)
-    for found in read(file, {loop.source.folder for row in rows for loop in row.loops}):
+    for found in read(file, folders):
         parts[TITLES.get(found.part, str(file))].append(found)
     if not parts:
         yield f"{file}: no finding in a labelled commit", []
