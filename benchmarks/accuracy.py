@@ -24,7 +24,6 @@ A finding belongs to a loop when a function or class holds both lines, or when t
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import subprocess
 import sys
@@ -33,7 +32,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
+
+from scoring import Scopes, near, scopes_of
 
 from accumlint import check
 from accumlint.config import Settings
@@ -41,8 +42,6 @@ from accumlint.inputs.discovery import Target
 from accumlint.registry import packs
 from accumlint.results.report import Report
 
-NEAR = 60
-Scopes: TypeAlias = Sequence[tuple[int, int]]
 DATA = Path(__file__).parents[1] / "rules" / "accuracy.json"
 
 
@@ -108,39 +107,19 @@ def counted(
         if label := judged(held, scopes, report):
             yield report.name, label
     for loop in held:
-        found = {report.name for report in reports if _near(report, loop, scopes)}
+        found = {
+            report.name for report in reports if near(report.mark.place.line, loop.line, scopes)
+        }
         yield from ((names[0], "missed") for names in loop.defects if found.isdisjoint(names))
 
 
 def judged(held: Sequence[Loop], scopes: Scopes, report: Report) -> str:
     """Whether a finding is "right" or "wrong"; "" where no label says."""
-    around = [loop for loop in held if _near(report, loop, scopes)]
+    around = [loop for loop in held if near(report.mark.place.line, loop.line, scopes)]
     if any(report.name in names for loop in around for names in loop.defects):
         return "right"
     debatable = any(report.name in loop.debatable for loop in around)
     return "wrong" if any(loop.complete for loop in around) and not debatable else ""
-
-
-def _near(report: Report, loop: Loop, scopes: Scopes) -> bool:
-    lines = report.mark.place.line, loop.line
-    together = any(all(first <= line <= last for line in lines) for first, last in scopes)
-    return together or abs(lines[0] - lines[1]) <= NEAR
-
-
-def scopes_of(source: bytes) -> Scopes:
-    """The first and last lines of functions and classes."""
-    return tuple(_scopes(source))
-
-
-def _scopes(source: bytes) -> Iterator[tuple[int, int]]:
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, kinds):
-            yield node.lineno, node.end_lineno or node.lineno
 
 
 def measured(labelled: Sequence[Loop], repositories: Path) -> dict[str, dict[str, int]]:

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from accuracy import Loop, judged, loops, scopes_of, sources
+from accuracy import Loop, judged, loops, sources
+from scoring import scopes_of
 
 from accumlint import check
 from accumlint.check import Examined, Shared
