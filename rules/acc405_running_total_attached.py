@@ -73,7 +73,7 @@ class RunningTotalAttached(Rule):
     ```
 
     When it stays silent: when the total itself goes backward (one backward for the whole window is
-    right, though it saves no memory: ACC407), when it is set back or begun anew in every window,
+    right, though it saves no memory: ACC407), when it is set back or restarted in every window,
     when it reads like something counted from predictions (an accuracy), and under `torch.no_grad()`.
     Where what is added is not known to be a loss, or comes of a function that cannot be read, the
     finding is only *possible*: it may be a number without a graph.

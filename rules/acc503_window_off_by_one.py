@@ -82,9 +82,9 @@ class WindowOffByOne(Rule):
     counter raised before the test, a wrapped counter whose 0 means last), when the first window is
     divided by its own length, when it is stepped by another line than the rest (a warm-up), and
     when it is short because the epoch is, and
-    when the loop sets the window's size anew as it goes on.
+    when the loop changes the window's size as it goes on.
 
-    When the fix is not offered: where the boundary is told otherwise than by a counter modulo the accumulation
+    When the fix is not offered: where the boundary is decided by something other than a counter modulo the accumulation
     steps.
 
     Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1,

@@ -68,7 +68,7 @@ class StepEveryMicrobatch(Rule):
 
     Measured (N = 4): 24 updates instead of 6. Cleared at the window's end only, the parameters are
     off by 1.44 times the distance trained. Cleared with every step, SGD ends within .03 of the
-    right place, since N short steps are nearly one long one: the number of updates tells, the loss
+    right place, since N short steps are nearly one long one: the number of updates shows it, the loss
     curve does not.
 
     See: [gradient accumulation in the AMP examples][amp].

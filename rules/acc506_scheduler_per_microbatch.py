@@ -84,7 +84,7 @@ class SchedulerPerMicrobatch(Rule):
     When it stays silent: when the scheduler's length is counted in micro-batches too
     (`T_max=len(loader) * epochs`): then the schedule fits its steps. Under Accelerate, where a
     prepared scheduler moves with the optimizer only (one that was never prepared is reported), and
-    for schedulers that move once per epoch or are told where to be (`scheduler.step(cur_step=i)`).
+    for schedulers that move once per epoch or are given their position (`scheduler.step(cur_step=i)`).
     When the length cannot be read, the finding is likely, not certain.
 
     When the fix is not offered: when the call stands among others that belong to the micro-batch.

@@ -77,7 +77,7 @@ class ScheduleLengthInMicrobatches(Rule):
     Under Accelerate a prepared scheduler moves once for each process at every update, so that the
     length of one process's share fits by chance where there are as many processes as accumulation
     steps, while that of a loader before `prepare` never fits. Whether the rate was meant to end
-    above zero, nobody can tell: the finding is likely where the number of updates at which the loop
+    above zero, it cannot be known: the finding is likely where the number of updates at which the loop
     ends is multiplied by the steps, and only possible otherwise. With
     `step_scheduler_with_optimizer=False` a scheduler moves on every call. Where the loop makes an
     update of each micro-batch, only a length that is the number of updates times the steps is

@@ -73,7 +73,7 @@ class EmaEveryMicrobatch(Rule):
             ema.update(model)
     ```
 
-    When it stays silent: when the average is told how often to act (`update_every=`, a decay made
+    When it stays silent: when the average is given how often to act (`update_every=`, a decay made
     of the accumulation steps), when its own code counts its calls, and outside windows of several
     micro-batches. An average that is known by its name only makes the finding likely.
 

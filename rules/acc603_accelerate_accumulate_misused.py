@@ -12,7 +12,7 @@ from accumlint.tracing.trace import Accumulate, Backward, Event, Forward, Run, S
 
 
 class AccelerateAccumulateMisused(Rule):
-    """`accelerator.accumulate` does not see each micro-batch once, or was never told the number of steps.
+    """`accelerator.accumulate` does not see each micro-batch once, or was never given the number of steps.
 
     Accelerate counts its entries into `accumulate`: every N-th one synchronises and lets the
     optimizers step. Entered twice for one micro-batch, as in `with accelerator.accumulate(generator)`

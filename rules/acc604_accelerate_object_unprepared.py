@@ -60,11 +60,11 @@ class AccelerateObjectUnprepared(Rule):
     could not be followed and may prepare it; when its step is guarded by `accelerator.sync_gradients`.
     A scheduler that was never prepared and runs on every micro-batch is ACC506.
 
-    When the fix is not offered: always; the order of what `prepare` gives back matters.
+    When the fix is not offered: always; the order of what `prepare` returns matters.
 
     Measured (Accelerate 1.15, N = 4): relative error .77 at the first update, four times as many
     updates. The parameters end within .03 of the right place with SGD, since N short steps are
-    nearly one long one: the number of updates tells, the loss curve does not.
+    nearly one long one: the number of updates shows it, the loss curve does not.
 
     See: [gradient accumulation with Accelerate][guide]; `step` and `zero_grad` in
     `accelerate/optimizer.py`.

@@ -110,9 +110,9 @@ class EffectiveBatchSizeNotRecorded(Rule):
             optimizer.step()
     ```
 
-    When it stays silent: when the settings are logged or saved as a whole, when batch size and steps are told side by
-    side, when a total batch is what is set (the steps or the micro-batch are worked out from it), where a framework
-    keeps the book (DeepSpeed, Lightning, the Hugging Face Trainer), and when the file knows no batch size at all.
+    When it stays silent: when the settings are logged or saved as a whole, when batch size and steps are printed side
+    by side, when a total batch is what is set (the steps or the micro-batch are worked out from it), where a framework
+    keeps count (DeepSpeed, Lightning, the Hugging Face Trainer), and when the file knows no batch size at all.
 
     See: [Goyal et al.][goyal], who tie the learning rate to the batch of the update.
 

@@ -100,7 +100,7 @@ class AccumulationNotEquivalent(Rule):
 
     When it stays silent: when the features of the window are put together (as in the good example), when the statistics
     are frozen (`.eval()` on the layers, `FrozenBatchNorm2d`), on negatives from a queue, and on a model whose making is
-    nowhere to be seen. The finding is `likely` where only a name tells what the model or the loss is.
+    nowhere to be seen. The finding is `likely` where only a name says what the model or the loss is.
 
     When the fix is not offered: always; another normalisation is another model.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*long[::2], *short[:half], *long[1::2], *short[half:]]
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder for each test; the factory's own numbering lists all that it has made before."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def cache_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache_home(homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the test's user for caches."""
-    home = tmp_path_factory.mktemp("cache")
+    home = next(homes)
+    home.mkdir()
     for name in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(home))
     return home / "accumlint"

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def confirmed(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
-    found = confirmed(*(str(LOOPS / f"{loop}.py") for loop in WANTING))
+    found = confirmed(*loops(WANTING))
     assert {Path(one["filename"]).stem: one["verdict"] for one in found} == dict.fromkeys(
         WANTING, "undecided"
     )
@@ -59,14 +60,28 @@ def test_what_cannot_be_made_up_is_asked_for_by_name() -> None:
         compile(one["setup"], "setup.py", "exec")
 
 
-@pytest.mark.parametrize("loop", GIVEN)
-def test_what_is_given_is_used(loop: str) -> None:
-    objects, name = GIVEN[loop]
-    (found,) = confirmed("--setup", str(LOOPS / f"{objects}.py"), str(LOOPS / f"{loop}.py"))
-    assert found["verdict"] == "confirmed"
-    assert found["measured"]["factor"] == "K"
-    assert any(one.endswith("`: as the set-up file gives it") for one in found["standins"]), name
-    assert found["setup"] is None
+def test_what_is_given_is_used(tmp_path: Path) -> None:
+    # What this one gives has names that the others have as well.
+    apart = "steps_on_large_batches"
+    together = [loop for loop in GIVEN if loop != apart]
+    files = [str(LOOPS / f"{GIVEN[loop][0]}.py") for loop in together]
+    (tmp_path / "objects.py").write_text(
+        "import runpy\n\n\n"
+        "def setup(*asked):\n"
+        f"    made = [runpy.run_path(file)['setup'](*asked) for file in {files}]\n"
+        "    return {name: given for one in made for name, given in one.items()}\n"
+    )
+    found = confirmed("--setup", str(tmp_path / "objects.py"), *loops(together))
+    found += confirmed("--setup", str(LOOPS / f"{GIVEN[apart][0]}.py"), *loops([apart]))
+    assert {Path(one["filename"]).stem for one in found} == set(GIVEN)
+    for one in found:
+        assert (one["verdict"], one["setup"]) == ("confirmed", None), one
+        assert one["measured"]["factor"] == "K"
+        assert any(told.endswith("`: as the set-up file gives it") for told in one["standins"])
+
+
+def loops(names: Iterable[str]) -> list[str]:
+    return [str(LOOPS / f"{name}.py") for name in names]
 
 
 @pytest.mark.parametrize("text", WRONG)

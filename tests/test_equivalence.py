@@ -19,6 +19,8 @@ WINDOW = 8
 
 # Ranks meet on the loopback, whatever this machine's name resolves to.
 MEETING = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1")
+# torchrun imports torch once for all ranks.
+FORKED = ("--start-method=fork", "--run-path")
 ALONE = {
     "OMP_NUM_THREADS": "1",
     **({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}),
@@ -29,7 +31,7 @@ def trained(file: Path, ranks: int, steps: int) -> dict[str, Any]:
     """The parameters that the script ends with on some ranks, each of which takes some steps for an update."""
     import torch
 
-    start = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *MEETING]
+    start = ["-m", "torch.distributed.run", f"--nproc-per-node={ranks}", *MEETING, *FORKED]
     command = [
         sys.executable,
         *(start if ranks > 1 else []),

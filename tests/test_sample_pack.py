@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -66,6 +67,21 @@ def test_a_folder_in_the_settings_needs_no_installation(tmp_path: Path) -> None:
     ran = run("accumlint", "check", *named, cwd=tmp_path)
     assert (ran.returncode, ran.stdout.splitlines()[:1]) == (1, [FOUND]), ran.stderr
     assert "TEAM001" in run("accumlint", "rules", *named, cwd=tmp_path).stdout
+
+
+def test_a_folder_of_rules_may_bring_what_was_measured(tmp_path: Path) -> None:
+    shutil.copy(DEFECT, tmp_path)
+    shutil.copytree(RULES, tmp_path / "rules")
+    named = ("--config", 'rule-folders = ["rules"]')
+    ran = run("accumlint", "rule", *named, "TEAM001", cwd=tmp_path)
+    assert (ran.returncode, "findings right" in ran.stdout) == (0, False), ran.stderr
+    figures = {"TEAM001": {"right": 9, "wrong": 0, "missed": 1}}
+    (tmp_path / "rules" / "accuracy.json").write_text(json.dumps(figures))
+    ran = run("accumlint", "rule", *named, "TEAM001", cwd=tmp_path)
+    assert "9 of 9 findings right, 1 of 10 defects missed" in ran.stdout, ran.stderr
+    ran = run("accumlint", "check", *named, "--output-format", "sarif", cwd=tmp_path)
+    (about,) = json.loads(ran.stdout)["runs"][0]["tool"]["driver"]["rules"]
+    assert (about["id"], about["properties"]["precision"]) == ("TEAM001", "very-high")
 
 
 def test_the_settings_of_what_is_checked_bring_no_rules(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from accumlint.confirming import setup_template
+from accumlint.confirming import failing_lines, setup_template
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, roots
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import Plan
@@ -47,15 +45,6 @@ _SIZES = re.compile(
     r"|[Dd]imension out of range|has no dimensions"
     r"|is out of bounds|Expected size|[Ss]izes? of tensors? must match|same (size|shape)"
 )
-# What is done with a tensor, by which nothing else goes.
-_OF_TENSORS = {
-    "size", "shape", "to", "view", "reshape", "item", "detach", "float", "long", "bool", "cpu", "cuda", "device",
-    "dtype", "unsqueeze", "squeeze", "flatten", "expand", "clone", "mean", "sum",
-}  # fmt: skip
-# Names of modules and of what is the same everywhere.
-_KNOWN = {*dir(builtins), "torch", "F", "nn", "np", "os", "sys", "math", "dist", "self", "cls"}
-_LOSS = re.compile(r"loss")
-_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 # What lets a run go on that ended early.
 ENDED = {
     "time": "`--timeout` gives it more time",
@@ -149,7 +138,7 @@ def _lacking(
     wanted: dict[str, int] = {}
     given: list[str] = []
     for found, line in _wanted(plan, launched, evidence, reason).items():
-        name = _giving(found, plan.job.text)
+        name = failing_lines.giving(found, plan.job.text)
         if {name, f"self.{name}", name.removeprefix("self.")} & known:
             given.append(name)
         elif name:
@@ -172,11 +161,15 @@ def _wanted(
     assert plan.job is not None
     source = plan.job.text
     if reason.names:
-        return {one: 0 for name in reason.names for one in _made_of(_given(name), source)}
+        return {
+            one: 0
+            for name in reason.names
+            for one in failing_lines.made_of(failing_lines.given(name), source)
+        }
     first = evidence.raw.get("equal") if evidence else None
     if first is None:
         line = launched.line
-        return dict.fromkeys(_read(line, source), line)
+        return dict.fromkeys(failing_lines.read(line, source), line)
     if _of_windows(reason, evidence):
         # The user's own micro-batches may be others.
         return dict.fromkeys(_feeding(plan, first, source), 0)
@@ -185,33 +178,35 @@ def _wanted(
         return {}
     if str(reason).startswith(_SKIPPED):
         return {
-            name: 0 for name in setup_template.conditions(source, plan.job.line) if _is_free(name)
+            name: 0
+            for name in setup_template.conditions(source, plan.job.line)
+            if failing_lines.is_free(name)
         }
     raised = first["raised"]
     failures: list[Mapping[str, Any]] = first["failed"]
-    if raised and (owner := _missed(raised["message"], raised["line"], source)):
+    if raised and (owner := failing_lines.missed(raised["message"], raised["line"], source)):
         return {owner: raised["line"]}
     if raised and "does not require grad" in raised["message"]:
         # What it was to be computed from has failed before.
-        behind = _behind_losses(source)
+        behind = failing_lines.behind_losses(source)
         for index in reversed(range(len(failures))):
             if not behind & {*failures[index]["names"]}:
                 continue
             if found := roots(failures, failures[index]["wanted"], index):
                 return found
-    if raised and (criterion := _unmade(raised["line"], source)):
+    if raised and (criterion := failing_lines.unmade(raised["line"], source)):
         return {criterion: raised["line"]}
     if raised and _SIZES.search(raised["message"]):
         # How large a network's outputs are is made up.
         networks = [n for n, what in first["standins"].items() if "a network of" in what]
         lacking = [n for one in failures if one["inside"] for n, _ in one["wanted"]]
-        involved = {*_behind(raised["line"], source), *lacking}
+        involved = {*failing_lines.behind(raised["line"], source), *lacking}
         found = [n for n in networks if n in involved]
         found = found or [n for n in networks if plan.job.roles.get(n) == "model"] or networks
         if found:
             misshaped = [f["line"] for f in failures if f["inside"] and _SIZES.search(f["reason"])]
-            told = (name for line in misshaped for name in _shaped_by(line, source))
-            return dict.fromkeys((*found, *_shaping(raised["line"], source), *told), 0)
+            told = (name for line in misshaped for name in failing_lines.shaped_by(line, source))
+            return dict.fromkeys((*found, *failing_lines.shaping(raised["line"], source), *told), 0)
     wanted = roots(failures, first["wanted"], len(failures))
     trained = any(e["kind"] == "step" for e in first["notes"]["events"])
     computed = str(reason).startswith(_COMPUTED)
@@ -219,14 +214,14 @@ def _wanted(
         wanted = _reaching(plan, first, source, wanted, computed)
         if wanted:
             # What else is None and was to be something is asked for at once.
-            wanted |= _nothings(failures, _behind_losses(source))
+            wanted |= _nothings(failures, failing_lines.behind_losses(source))
     if str(reason).startswith(_ZERO):
         return wanted or _of_the_loop(plan, first, source)
     if wanted or (trained and not computed):
         return wanted
     if raised:
         line: int = raised["line"]
-        wanted = dict.fromkeys(_read(line, source), line)
+        wanted = dict.fromkeys(failing_lines.read(line, source), line)
     elif failure := deciding(failures):
         wanted = roots(failures, failure["wanted"], failures.index(failure))
         if not failure["inside"]:
@@ -241,11 +236,15 @@ def _reaching(
     """What is `wanted`, and what stand-ins reached a loss for; where statements have left that, what they lacked."""
     failures: list[Mapping[str, Any]] = first["failed"]
     notes = first["notes"]
-    told = [(name, 0) for text in notes["touched"] if (name := _given(text))]
+    told = [(name, 0) for text in notes["touched"] if (name := failing_lines.given(text))]
     found = roots(failures, told, len(failures)) | dict(wanted)
     left = {name for one in failures if one["inside"] for name in one["names"]}
-    if (computed and notes["own_loss"] and not found) or left & set(map(_given, found)):
-        found = {name: line for name, line in found.items() if _given(name) not in left}
+    if (computed and notes["own_loss"] and not found) or left & set(
+        map(failing_lines.given, found)
+    ):
+        found = {
+            name: line for name, line in found.items() if failing_lines.given(name) not in left
+        }
         found |= {n: at for n, at in _first_missing(plan, first, source).items() if n not in found}
     return found
 
@@ -266,7 +265,7 @@ def _first_missing(plan: Plan, first: Mapping[str, Any], source: str) -> dict[st
             made = {name: at for name, at in one["wanted"] if name in networks}
             rest = [(name, at) for name, at in one["wanted"] if name not in networks]
             found = made | roots(failures, rest, index)
-            free = {name: at for name, at in found.items() if _given(name) not in left}
+            free = {name: at for name, at in found.items() if failing_lines.given(name) not in left}
             wanted = free | wanted
     return wanted | {n: 0 for n in _feeding(plan, first, source) if n not in wanted}
 
@@ -293,31 +292,13 @@ def _feeding(plan: Plan, first: Mapping[str, Any], source: str) -> Iterator[str]
     if plan.job.entry["driver"] == "trainer":
         yield setup_template.TRAINED_ON
         return
-    own = sorted(filter(_is_free, setup_template.gone_through(source, plan.job.line)))
+    own = sorted(filter(failing_lines.is_free, setup_template.gone_through(source, plan.job.line)))
     loaders = [n for n, what in first["standins"].items() if "micro-batches made on" in what]
     made = [n for n in loaders if setup_template.role_of(n, plan.job.roles, source) == "loader"]
     # The innermost loop may go through something else, the terms of a loss or the tasks of a micro-batch.
     named = [n for n in made if "(" not in n]
     yield from [n for n in own if n in loaders][:1] or named[:1] or own[:1] or made[:1]
     yield from setup_template.counts(source, plan.job.line)
-
-
-def _giving(name: str, source: str) -> str:
-    """What is given in the place of a name: of a loss, and of what a call gives, what is called."""
-    if "(" in name or name.rpartition(".")[2] in _OF_TENSORS:
-        return _given(name)
-    if "." in name or not _LOSS.search(name.lower()):
-        return name
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Assign(targets=[target], value=ast.Call(func=called)):
-                parts = target.elts if isinstance(target, ast.Tuple) else [target]
-                text = ast.unparse(called)
-                if name in map(ast.unparse, parts) and _is_free(text):
-                    return text
-            case _:
-                pass
-    return name
 
 
 def _settings(failures: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -343,169 +324,14 @@ def _of_the_loop(plan: Plan, first: Mapping[str, Any], source: str) -> dict[str,
         n for n, role in roles.items() if role in telling and "." not in n.removeprefix("self.")
     ]
     if not any(roles.get(n) in _TELLING for n in found):
-        found = [n for n in networks if n in _behind_losses(source)] or networks[:1]
+        found = [n for n in networks if n in failing_lines.behind_losses(source)] or networks[:1]
     if first["notes"]["losses"]:
         if not any(roles.get(n) == "optimizer" for n in found):
-            found += _stepping(plan.job.line, source)
-        found += sorted(filter(_is_free, setup_template.gone_through(source, plan.job.line)))
+            found += failing_lines.stepping(plan.job.line, source)
+        found += sorted(
+            filter(failing_lines.is_free, setup_template.gone_through(source, plan.job.line))
+        )
     return dict.fromkeys(found, 0)
-
-
-def _stepping(line: int, source: str) -> list[str]:
-    """What is asked to step nearest to a line, schedulers left out."""
-    found = {
-        ast.unparse(n.func.value): abs(n.lineno - line)
-        for n in ast.walk(ast.parse(source))
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr == "step"
-    }
-    free = {n: at for n, at in found.items() if _is_free(n) and names.role_of(n) != "scheduler"}
-    return sorted(free, key=lambda n: free[n])[:1]
-
-
-def _behind(line: int, source: str) -> set[str]:
-    """What the statement at a line reads, and what the names in it were computed with."""
-    nodes = list(ast.walk(ast.parse(source)))
-    around = [
-        n
-        for n in nodes
-        if isinstance(n, ast.stmt) and n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]
-    read = _texts(around[-1]) if around else set[str]()
-    computed = [
-        _texts(n.value)
-        for n in nodes
-        if isinstance(n, ast.Assign) and any(ast.unparse(t) in read for t in n.targets)
-    ]
-    return read.union(*computed)
-
-
-def _behind_losses(source: str) -> set[str]:
-    """The names that what is called a loss is computed with, in however many statements."""
-    assigned = [
-        ({ast.unparse(t) for t in n.targets}, _texts(n.value))
-        for n in ast.walk(ast.parse(source))
-        if isinstance(n, ast.Assign)
-    ]
-    found = {t for targets, _ in assigned for t in targets if _LOSS.search(t.lower())}
-    while True:
-        more = {name for targets, read in assigned if targets & found for name in read} - found
-        if not more:
-            return found
-        found |= more
-
-
-def _texts(node: ast.AST) -> set[str]:
-    return {ast.unparse(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)}
-
-
-def _shaping(line: int, source: str) -> Iterator[str]:
-    """The names by which a statement at a line gives tensors a shape."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="view" | "reshape"), args=args, lineno=at) if (
-                at == line
-            ):
-                yield from (ast.unparse(a) for a in args if isinstance(a, ast.Name | ast.Attribute))
-            case _:
-                pass
-
-
-def _shaped_by(line: int, source: str) -> Iterator[str]:
-    """The settings that what gives a tensor its shape at a line is computed from."""
-    names_of = set(_shaping(line, source))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Assign) and names_of & {ast.unparse(t) for t in node.targets}:
-            for part in ast.walk(node.value):
-                if isinstance(part, ast.Attribute) and setup_template.is_configuration(
-                    ast.unparse(part.value)
-                ):
-                    yield ast.unparse(part)
-
-
-def _made_of(name: str, source: str) -> list[str]:
-    """What takes the place of a name: of a class of the user's, or a method of one, what is made of it."""
-    cls = name.partition(".")[0]
-    if f"class {cls}" not in source:
-        return [name]
-    made = [
-        ast.unparse(target)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if ast.unparse(node.value.func) == cls
-        for target in node.targets
-    ]
-    return list(dict.fromkeys(made)) or [name]
-
-
-def _missed(message: str, line: int, text: str) -> str:
-    """What lacks the attribute of an object of the user's that an exception misses at a line, "" for none.
-
-    Of the object itself it is the attribute that is asked for, and of its settings they are.
-    """
-    found = _ATTRIBUTE.search(message)
-    if not found or f"class {found[1]}" not in text:
-        return ""
-    owners = [
-        ast.unparse(n.value)
-        for n in ast.walk(ast.parse(text))
-        if isinstance(n, ast.Attribute) and n.attr == found[2] and n.lineno == line
-    ]
-    owner = owners[0] if owners else "self"
-    return owner if setup_template.is_configuration(owner) else f"self.{found[2]}"
-
-
-def _unmade(line: int, text: str) -> str:
-    """The name of the loss function that a statement at a line makes, "" where it makes none."""
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=ast.Call()):
-                inside = node.lineno <= line <= (node.end_lineno or line)
-                if inside and setup_template.is_criterion(ast.unparse(target).rpartition(".")[2]):
-                    return ast.unparse(target)
-            case _:
-                pass
-    return ""
-
-
-def _given(text: str) -> str:
-    """The name under which what a run calls `text` is given: that of what is called, and not of what it gives."""
-    found = re.match(r"[A-Za-z_][\w.]*", text)
-    owner, _, last = found[0].rstrip(".").rpartition(".") if found else ("", "", "")
-    return owner if owner and last in _OF_TENSORS else f"{owner}.{last}".lstrip(".")
-
-
-def _read(line: int, text: str) -> Iterator[str]:
-    """What is called at a line, or else read there; nothing where a loss goes backward, which is the end of all."""
-    nodes = [n for n in ast.walk(ast.parse(text)) if getattr(n, "lineno", 0) == line]
-    called = [n.func for n in nodes if isinstance(n, ast.Call)]
-    if any(isinstance(f, ast.Attribute) and f.attr == "backward" for f in called):
-        return
-    read = [
-        ast.unparse(n)
-        for n in nodes
-        if isinstance(n, ast.Name | ast.Attribute) and isinstance(n.ctx, ast.Load)
-    ]
-    for told in (map(_called, called), read):
-        if found := [name for name in dict.fromkeys(told) if _is_free(name)]:
-            yield from found
-            return
-
-
-def _called(function: ast.expr) -> str:
-    """What has to be given for a call: a function, or the object that has the method."""
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-        return function.value.id if function.value.id != "self" else ast.unparse(function)
-    if isinstance(function, ast.Attribute) and ast.unparse(function).count(".") > 1:
-        # What an attribute of an object of the user's can do comes with it.
-        owner = ast.unparse(function.value)
-        return owner if owner.startswith("self.") else ast.unparse(function)
-    return ast.unparse(function)
-
-
-def _is_free(name: str) -> bool:
-    """Whether a name is the user's own."""
-    dotted = all(part.isidentifier() for part in name.split("."))
-    return dotted and (name.startswith("self.") or name.partition(".")[0] not in _KNOWN)
 
 
 def _data(evidence: Evidence | None, plan: Plan) -> str:

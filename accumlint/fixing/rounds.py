@@ -67,10 +67,10 @@ def fix(data: bytes, target: Target, *, unsafe: bool = False) -> Fixed:
     for _ in range(ROUNDS):
         together = list(_together(checked.reports, allowed))
         # Each was tried alone; if they do not get along, the first alone will do.
-        for chosen in (together, together[:1]):
-            new = encode(_applied(decode(now), chosen), now) if chosen else now
+        for chosen in filter(None, (together, together[:1] if len(together) > 1 else [])):
+            new = encode(_applied(decode(now), chosen), now)
             again = check_bytes(new, target)
-            if chosen and _is_better(again, checked, chosen):
+            if _is_better(again, checked, chosen):
                 break
         else:
             break

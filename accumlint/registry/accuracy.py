@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import cast
 
 from accumlint.common.frozen import frozen
@@ -51,7 +52,9 @@ def of(code: str) -> Accuracy | None:
 def _figures(package: str) -> Mapping[str, Mapping[str, int]]:
     from importlib.resources import files
 
-    file = files(package).joinpath("accuracy.json")
+    # importlib finds no resources in a package without an __init__.py.
+    folder = packs.added_folder(package)
+    file = (Path(folder) if folder else files(package)).joinpath("accuracy.json")
     if not file.is_file():
         return {}
     return cast("Mapping[str, Mapping[str, int]]", json.loads(file.read_text(encoding="utf-8")))

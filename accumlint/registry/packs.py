@@ -92,6 +92,11 @@ def add(added: Iterable[Path]) -> None:
             known.cache_clear()
 
 
+def added_folder(package: str) -> str:
+    """The folder of a package that `add` made, "" for an installed one."""
+    return _ADDED.get(package, "")
+
+
 @cache
 def catalogue() -> tuple[Entry, ...]:
     """Every installed rule in the order of the codes."""

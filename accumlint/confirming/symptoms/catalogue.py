@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from accumlint.confirming.symptoms import gradients, timing
+from accumlint.confirming.symptoms import gradients, partial_windows, timing
 from accumlint.confirming.symptoms.answers import Question
 from accumlint.rule import Symptom
 
@@ -18,7 +18,7 @@ QUESTIONS: dict[Symptom, Question] = {
     Symptom.SPREAD: gradients.spread,
     Symptom.REDUCTIONS: timing.reductions,
     Symptom.LEFT: timing.left,
-    Symptom.PARTIAL: gradients.partial,
+    Symptom.PARTIAL: partial_windows.partial,
     Symptom.SIZES: timing.sizes,
     Symptom.STEPS: timing.steps,
     Symptom.SCHEDULES: timing.schedules,

@@ -1,0 +1,84 @@
+"""The question about windows that an epoch's end cuts short: what they apply of their own mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from accumlint.confirming.evidence import Evidence, Undecided
+from accumlint.confirming.result import Pass, Update
+from accumlint.confirming.symptoms.answers import Answer, decide, updates_of, worth
+
+
+def partial(evidence: Evidence, key: str = "trailing") -> Answer:
+    found = evidence.get(key)
+    updates = updates_of(found)
+    held = _sizes(found, updates)
+    usual = max(held.values(), key=[*held.values()].count)
+    partial = [u for u in updates if 0 < held[u.number] < usual]
+    whole = [u for u in updates if held[u.number] >= usual]
+    equal = evidence.passes.get("equal")
+    if not partial and key.startswith("trailing") and equal and worth(equal):
+        # All may be, where every batch leaves something: whole ones are those of batches that leave nothing.
+        others = _sizes(equal, worth(equal))
+        usual = max(others.values(), key=[*others.values()].count)
+        partial = [u for u in updates if 0 < held[u.number] < usual]
+        whole = [u for u in worth(equal) if others[u.number] >= usual]
+    if not partial:
+        if key != "trailing" and updates:
+            return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
+        raise Undecided("no partial window was stepped")
+    if evidence.made_up:
+        # What each micro-batch weighs is known, whatever ranks apply of it.
+        partial, whole = (
+            [replace(u, scale=max(u.weights, default=0.0)) for u in those]
+            for those in (partial, whole)
+        )
+        if any(abs(u.scale - 1) > evidence.low for u in whole):
+            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+    # What a loss is multiplied with everywhere is no partial window's.
+    common = _common([u.scale for u in whole], evidence.low)
+    worst = max(partial, key=lambda u: abs(u.scale / common - 1))
+    shows = decide(abs(worst.scale / common - 1), evidence, "the scale's difference from 1")
+    size = held[worst.number]
+    of = f"of {size} micro-batch{'es' if size > 1 else ''}"
+    sentence = "partial windows apply their own mean"
+    if shows:
+        sentence = f"the partial window {of} applies {worst.scale:.3g} times its gradient"
+        if common != 1:
+            sentence += f", and whole windows {common:.3g} times theirs"
+    elif common != 1:
+        sentence = f"partial windows apply {common:.3g} times their own mean, as whole ones do"
+    return Answer(
+        shows,
+        abs(worst.scale / common - 1),
+        sentence,
+        {"scale": worst.scale, "micro-batches": size},
+    )
+
+
+def _common(scales: Sequence[float], near: float) -> float:
+    """The factor that all of some updates have in common, 1 for none."""
+    first = next(iter(scales), 1.0)
+    alike = first > 0 and all(abs(scale / first - 1) <= near for scale in scales)
+    return first if alike and abs(first - 1) > near else 1.0
+
+
+def _sizes(found: Pass, updates: Sequence[Update]) -> dict[int, int]:
+    """How many micro-batches each update applies; where all are of one that was cut into pieces, how many of those."""
+    whole = {u.number: len(u.microbatches) for u in updates}
+    if set(whole.values()) != {1}:
+        return whole
+    pieces: dict[int, int] = {}
+    count = number = 0
+    stepped = False
+    for moment in found.moments:
+        if moment.kind == "backward":
+            count = 1 if stepped else count + 1
+            stepped = False
+        elif moment.kind == "step":
+            # Optimizers that step side by side apply the same.
+            stepped = True
+            number += 1
+            pieces[number] = count
+    return {n: pieces.get(n, 0) for n in whole}
