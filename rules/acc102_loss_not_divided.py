@@ -84,9 +84,9 @@ class LossNotDivided(Rule):
     losses), when it is multiplied by something that could not be
     followed (weights of its elements, of which a mean is taken afterwards, and its own weight among other losses only
     make the finding likely), and when a call that could not be followed received the loss or the optimizer. A part of
-    a sum that stays whole where the rest is divided, such as a penalty, is reported as well. So is a `training_step` that
-    replaces the Trainer's, which divides, where ACC601 does not report it. A gradient that is never
-    cleared is ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
+    a sum that stays whole where the rest is divided, such as a penalty, is reported as well. So is a `training_step`
+    that replaces the Trainer's, which divides, where ACC601 does not report it. A gradient that is never cleared is
+    ACC401 and not reported twice. Fabric's `backward` does not divide; Lightning's modules are ACC606.
 
     The finding is `certain` when the loss is seen to be a mean, and `likely` when its reduction could not be seen, or
     when every micro-batch has two backwards of which one is divided and the other is not (adversarial training).
