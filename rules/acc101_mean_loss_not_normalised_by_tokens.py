@@ -148,6 +148,9 @@ class MeanLossNotNormalisedByTokens(Rule):
             if not uneven and not unseen:
                 continue
             evidence = trace.program.evidence
+            if trace.entry.driven is not None:
+                # Which model a framework's trainer is given, its name in another file does not tell.
+                evidence = tuple(e for e in evidence if e.own or e.key != "language model")
             sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(evidence)
             if sure is None:
                 continue
@@ -206,19 +209,12 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not any(is_of_positions(e) for e in evidence):
+    if not any(e.row.kind is Kind.POSITION or (e.own and e.key in _OF_LABELS) for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:
         return None
     return Confidence.LIKELY if told >= STRONG else Confidence.POSSIBLE
-
-
-def is_of_positions(e: Evidence) -> bool:
-    """True for what tells of a target for every position; the name of a language model in another file does not."""
-    if e.row.kind is Kind.POSITION:
-        return e.own or e.key != "language model"
-    return e.own and e.key in _OF_LABELS
 
 
 def by_counts(window: Window) -> str:

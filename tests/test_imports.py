@@ -44,6 +44,7 @@ FOR_RULES = {
     "accumlint.reading.ir",
     "accumlint.reading.program",
     "accumlint.reading.targets",
+    "accumlint.reading.trainer_methods",
     "accumlint.editing",
 }
 # Who may import what comes from elsewhere.
