@@ -11,7 +11,7 @@ _STEPS = re.compile(
     r"|(grad(ient)?s?|optim\w*|backward)_?(interval|freq(uency)?|every)$"
 )
 # A flag is not the number of steps, nor is a count so far, whatever else its name says.
-_NO_STEPS = re.compile(r"is_|count|total|loss|accumulated")
+_NO_STEPS = re.compile(r"is_|count|total|loss|tokens|(?<!grads_)accumulated")
 _COUNTER_START = re.compile(
     r"^(start|begin|beginning|init|initial|resume|restore|first|prev|previous|last|completed|done|trained|skip"
     r"|starting|current|cur|global|num_done)_?\w*(step|epoch|iter|batch|update|idx|it)s?$"
