@@ -98,12 +98,47 @@ def train(model, loader, accumulation_steps):
             optimizer.zero_grad()
 """
 
+EPOCH = """
+def train_one_epoch(model, loader, optimizer, accumulation_steps):
+    for i, (inputs, targets) in enumerate(loader):
+        loss = model(inputs, targets)
+        (loss / accumulation_steps).backward()
+        if (i + 1) % accumulation_steps == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+FACE = "from .epoch import *\n"
+RUN = """
+import torch
+from project.engine import train_one_epoch
+from project.network import Network
+
+
+def main(args, loader):
+    model = torch.nn.parallel.DistributedDataParallel(Network(args))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train_one_epoch(model, loader, optimizer, args.accumulation_steps)
+"""
+NETWORK = """
+import torch
+
+
+class Network(torch.nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        self.layer = torch.nn.Linear(args.width, args.vocabulary)
+        self.criterion = torch.nn.CrossEntropyLoss(ignore_index=0)
+
+    def forward(self, inputs, targets):
+        return self.criterion(self.layer(inputs).flatten(0, 1), targets.flatten())
+"""
+
 
 def checked(top: Path, files: dict[str, str], asked: str) -> tuple[list[str], list[str]]:
     """The codes found in one of a project's files, and how its backward calls were read."""
     for name, text in files.items():
         file = top / "project" / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(exist_ok=True, parents=True)
         file.write_text(text)
     (top / "project" / "__init__.py").touch()
     (top / "setup.cfg").touch()
@@ -114,6 +149,7 @@ def checked(top: Path, files: dict[str, str], asked: str) -> tuple[list[str], li
 
 HELPER = {"scaling.py": SCALER, "loop.py": LOOP}
 SPLIT = {"training.py": TRAINER, "main.py": SCRIPT}
+GIVEN = {"engine/epoch.py": EPOCH, "engine/__init__.py": FACE, "network.py": NETWORK, "run.py": RUN}
 
 
 @pytest.mark.parametrize(
@@ -126,8 +162,19 @@ SPLIT = {"training.py": TRAINER, "main.py": SCRIPT}
         (SPLIT, "training.py", ["ACC102"]),
         (SPLIT, "main.py", []),
         ({"warmup.py": WRAPPER, "loop.py": WRAPPED}, "loop.py", ["ACC102"]),
+        # The loop is whole, what it is given decides.
+        (GIVEN, "engine/epoch.py", ["ACC101", "ACC301"]),
+        (GIVEN, "run.py", []),
     ],
-    ids=["a helper", "its caller", "a trainer", "its script", "a wrapper in another file"],
+    ids=[
+        "a helper",
+        "its caller",
+        "a trainer",
+        "its script",
+        "a wrapper in another file",
+        "a model from the caller",
+        "the caller of a loop",
+    ],
 )
 def test_a_loop_in_two_files_is_read_whole_and_judged_once(
     tmp_path: Path, files: dict[str, str], asked: str, codes: list[str]

@@ -93,7 +93,7 @@ def _importers(path: str, project: Project) -> Iterator[Module]:
         module = project.module(file) if file != path else None
         if module is None:
             continue
-        for imported in module.outline.imports.values():
+        for imported in (*module.outline.imports.values(), *module.outline.stars):
             located = project.imports.located(imported, file)
             if located is not None and located[0] == path:
                 yield module

@@ -46,13 +46,14 @@ class Spot:
 class Program:
     """A source file, lowered.
 
-    `others` are the project's files that were read along with it, as they are met. After `keep`, those that lead
-    into it meet its own nodes.
+    `others` are the project's files that were read along with it, as they are met, and `callers` those whose runs go
+    through it. After `keep`, those that lead into it meet its own nodes.
     """
 
     source: Source
     body: tuple[Stmt, ...]
     others: list[Source] = field(default_factory=list[Source], repr=False)
+    callers: list[Program] = field(default_factory=list["Program"], repr=False)
     read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
         default=lambda _, __: (), repr=False
     )
@@ -110,9 +111,16 @@ class Program:
         """Where a node of this very file stands."""
         return self.source.place(node.at)
 
+    def _sources(self) -> Iterator[Source]:
+        yield self.source
+        yield from self.others
+        for caller in self.callers:
+            yield caller.source
+            yield from caller.others
+
     def spot(self, node: Node) -> Spot:
         """Where a node stands, in this file or in one that was read along with it."""
-        for source in (self.source, *self.others):
+        for source in self._sources():
             if source.holds(node.at):
                 return Spot(source, source.place(node.at))
         raise LookupError("a node of no file that was read")

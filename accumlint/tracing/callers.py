@@ -1,7 +1,7 @@
 """Reads what a file leaves open through the files of its project that use it.
 
-A helper goes backward for a loop that stands in another file, a trainer is given its optimizer by a script: the runs
-that start there come through the file, and show what its own cannot.
+A helper goes backward for a loop that stands in another file, a trainer is given its optimizer by a script, a function
+its model: the runs that start there come through the file, and show what its own cannot.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ def explore(
 ) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds.
 
-    Traces from the files that use it are added where they go through a backward of it that its own runs left without
-    a step, and take the place of those runs.
+    Traces from the files that use it take the place of its own where they go through the same backward calls: of those
+    that its own runs left without a step, and of those in functions that are given what they train.
     """
     found = alone.explore(program, project, budget)
-    left = _unfinished(program, found)
+    unfinished = _unfinished(program, found)
+    finished = _given(program, found) - unfinished
+    left = unfinished | finished
     if not left:
         return found
     loops = _has_loop(program)
@@ -47,12 +49,13 @@ def explore(
         added = tuple(filter(None, (_through(traces, left) for traces in further.traces)))
         if not loops:
             # The defect is told where the loop stands.
-            added = tuple(tuple(replace(one, told=False) for one in traces) for traces in added)
+            added = tuple(
+                tuple(replace(one, told=_goes_through(one, finished)) for one in traces)
+                for traces in added
+            )
         if not added:
             continue
-        sources = (caller.source, *_program(caller, project).others)
-        known = {source.path for source in program.others} | {program.path}
-        program.others.extend(source for source in sources if source.path not in known)
+        program.callers.append(_program(caller, project))
         reached = {e.node.at for traces in added for trace in traces for e in _backwards(trace)}
         kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
         found = replace(
@@ -87,6 +90,17 @@ def _unfinished(program: Program, found: Exploration) -> Set[object]:
     }
 
 
+def _given(program: Program, found: Exploration) -> Set[object]:
+    """The backward calls whose runs began at a function, with parameters that nothing is known of."""
+    return {
+        e.node.at
+        for traces in found.traces
+        for trace in traces
+        if trace.entry.function is not None and trace.entry.driven is None
+        for e in _backwards(trace)
+    }
+
+
 def _has_loop(program: Program) -> bool:
     """True where a loop of the file goes backward, by itself or by way of the file's functions."""
     calls = {f.name: {name.rpartition(".")[2] for name in f.calls} for f in program.functions}
@@ -118,12 +132,15 @@ def _callers(program: Program, left: Set[object], project: Project) -> Iterator[
         while waiting:
             path, used = waiting.pop(0)
             for module in importers(path, project):
-                if module.path in seen or not used & set(_WORD.findall(module.text)):
+                if module.path in seen:
                     continue
-                seen.add(module.path)
                 if os.path.basename(module.path) == "__init__.py":
+                    seen.add(module.path)
                     waiting.append((module.path, used))
                     continue
+                if not used & set(_WORD.findall(module.text)):
+                    continue
+                seen.add(module.path)
                 using = {name for name, b in module.outline.blocks.items() if used & b.names}
                 ring.append((module.path, using))
                 if run < _MOST:
@@ -150,11 +167,11 @@ def _of_caller(module: Module, project: Project) -> Exploration:
 
 def _through(traces: tuple[t.Trace, ...], left: Set[object]) -> tuple[t.Trace, ...]:
     """The paths that go through one of some backward calls, and come to a step."""
-    return tuple(
-        trace
-        for trace in traces
-        if trace.main.windows and any(e.node.at in left for e in _backwards(trace))
-    )
+    return tuple(trace for trace in traces if trace.main.windows and _goes_through(trace, left))
+
+
+def _goes_through(trace: t.Trace, backwards: Set[object]) -> bool:
+    return any(e.node.at in backwards for e in _backwards(trace))
 
 
 def _backwards(trace: t.Trace) -> Iterator[t.Backward]:
@@ -163,7 +180,5 @@ def _backwards(trace: t.Trace) -> Iterator[t.Backward]:
 
 
 def _is_replaced(traces: tuple[t.Trace, ...], reached: Set[object]) -> bool:
-    """True for runs without a step whose backward calls are all gone through by others that have one."""
-    return not any(run.windows for trace in traces for run in trace.runs) and all(
-        e.node.at in reached for trace in traces for e in _backwards(trace)
-    )
+    """True for runs all of whose backward calls the callers' runs go through, which know the values that are passed."""
+    return all(e.node.at in reached for trace in traces for e in _backwards(trace))
