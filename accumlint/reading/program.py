@@ -29,7 +29,7 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.roles import Roles, infer
 from accumlint.reading.syntax import Source
-from accumlint.reading.targets import Evidence, gathered
+from accumlint.reading.targets import Evidence, gathered, joined
 
 N = TypeVar("N", bound=Node)
 
@@ -70,7 +70,7 @@ class Program:
         for source in {e.source.path: e.source for e in found}.values():
             if source.path not in known:
                 self.others.append(source)
-        return found
+        return joined(found, *(caller.evidence for caller in self.callers))
 
     @cached_property
     def roles(self) -> Roles:

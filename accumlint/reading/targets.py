@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -117,6 +119,14 @@ def gathered(trees: Iterable[tuple[Source, ast.AST]]) -> tuple[Evidence, ...]:
     if tuning is not None and any(_text(tuning.node) in _defined(found) for _, found in held[1:]):
         # What its name promises is seen where it is defined, or is not there.
         del first["tuning data"]
+    return tuple(first.values())
+
+
+def joined(own: Iterable[Evidence], *further: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """The evidence of a file, with each kind that only the files which call it show."""
+    first = {e.key: e for e in own}
+    for e in chain.from_iterable(further):
+        first.setdefault(e.key, replace(e, own=False))
     return tuple(first.values())
 
 

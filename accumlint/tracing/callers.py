@@ -46,7 +46,7 @@ def explore(
     program.keep()
     for caller in _callers(program, left, project):
         further = _of_caller(caller, project)
-        added = tuple(filter(None, (_through(traces, left) for traces in further.traces)))
+        added = tuple(filter(None, (_through(traces, left, program) for traces in further.traces)))
         if not loops:
             # The defect is told where the loop stands.
             added = tuple(
@@ -165,9 +165,15 @@ def _of_caller(module: Module, project: Project) -> Exploration:
     )
 
 
-def _through(traces: tuple[t.Trace, ...], left: Set[object]) -> tuple[t.Trace, ...]:
-    """The paths that go through one of some backward calls, and come to a step."""
-    return tuple(trace for trace in traces if trace.main.windows and _goes_through(trace, left))
+def _through(
+    traces: tuple[t.Trace, ...], left: Set[object], program: Program
+) -> tuple[t.Trace, ...]:
+    """The paths that go through one of some backward calls of a program, and come to a step."""
+    return tuple(
+        replace(trace, program=program)
+        for trace in traces
+        if trace.main.windows and _goes_through(trace, left)
+    )
 
 
 def _goes_through(trace: t.Trace, backwards: Set[object]) -> bool:
