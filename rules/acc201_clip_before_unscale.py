@@ -98,6 +98,8 @@ class ClipBeforeUnscale(Rule):
                     clip,
                     "gradients are clipped while they are still multiplied by the scale of "
                     f"`{scaler.text if scaler else 'the scaler'}`",
+                    # One that nobody is seen to build may be disabled where another path unscales.
+                    everywhere="unscale_" in trace.program.calls and not (scaler and scaler.kind),
                     fixes=unscale_first(trace.program, run, clip),
                 )
 

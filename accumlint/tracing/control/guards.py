@@ -99,12 +99,16 @@ class Guards:
     def truth(self, value: Value, expression: p.Expr, node: p.Node) -> bool:
         """The side of a guard that is taken; an unknown one is decided once per run by its text."""
         known = self.known_truth(value)
-        if known is not None and self.forced and isinstance(node, p.If) and node in self.sides:
-            taken = "true" if self.sides[node] else "false"
+        if known is not None and self.forced and isinstance(node, p.If):
             key = p.render(node.test)
-            if known is not self.sides[node]:
-                self.decisions.setdefault(key, Decision(key, taken, (taken,), True, False))
-            return self.sides[node]
+            if node in self.sides:
+                taken = "true" if self.sides[node] else "false"
+                if known is not self.sides[node]:
+                    self.decisions.setdefault(key, Decision(key, taken, (taken,), True, False))
+                return self.sides[node]
+            if key in self.decisions:
+                # The same test as that of a guard that was opened.
+                return self.decisions[key].choice == "true"
         if isinstance(value, Unknown):
             self.latest = stripped(value.text)[0]
         self.supposed = self.supposed or isinstance(value, Unknown)
