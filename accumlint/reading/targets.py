@@ -182,8 +182,8 @@ _CALLS = {
     "torch_mask_tokens": ("random mask",),
 }
 _FILLING = {
-    "append", "eq", "extend", "fill_", "full", "full_like", "index_fill_", "masked_fill", "masked_fill_", "ne",
-    "new_full", "pad", "scatter_", "where",
+    "append", "extend", "fill_", "full", "full_like", "index_fill_", "masked_fill", "masked_fill_", "new_full", "pad",
+    "scatter_", "where",
 }  # fmt: skip
 # Values that many files name although no label has them.
 _CUSTOMARY = {"", "-100", "-1"}
@@ -257,7 +257,11 @@ def _of_call(
         )
     if any("pad" in k and _text(v) in ignored for k, v in given.items()):
         yield "padded labels"
-    if _fills(last, {_text(v) for v in (*args, *given.values())} & ignored):
+    values = {_text(v) for v in (*args, *given.values())} & ignored
+    if last in ("eq", "ne"):
+        if "-100" in values:
+            yield "counted"
+    elif _fills(last, values):
         yield "left out"
     if given.keys() & {"labels", "targets"}:
         if {_text(args[0]) if args else "", *given} & {"input_ids", "input_tokens", "tokens"}:
