@@ -328,6 +328,16 @@ class Project:
             return None
         return excerpt
 
+    def of_values(self, definition: Definition) -> Excerpt | None:
+        """The excerpt of a function that is given a loss or what becomes one, whatever its text tells."""
+        asked = "of values", definition
+        return self.memory.once(asked, lambda: self._of_values(definition), None)
+
+    def _of_values(self, definition: Definition) -> Excerpt | None:
+        if definition.attributes or not definition.name or definition.block.is_class:
+            return None
+        return self._excerpt(definition, _FARTHEST - 1)
+
     def _excerpt(self, definition: Definition, further: int) -> Excerpt | None:
         module = definition.module
         body = tuple(_parts(definition))

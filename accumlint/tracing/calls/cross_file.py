@@ -281,7 +281,7 @@ class Elsewhere:
             return None
         if definition is not None and _is_scheduler(definition):
             return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
-        excerpt = self._followed(definition)
+        excerpt = self._followed(definition) or self._given_a_gradient(definition, args, kwargs)
         if excerpt is None:
             return None
         invoking = self.machine.invoking
@@ -302,6 +302,18 @@ class Elsewhere:
                 return (invoking.construct(ClassValue(cls, None), args, kwargs, node),)
             case _:
                 return None
+
+    def _given_a_gradient(
+        self, definition: Definition | None, args: list[Value], kwargs: dict[str, Value]
+    ) -> Excerpt | None:
+        """The excerpt of a function that a loss, or what a network gave, passes through."""
+        passed = flat([*args, *kwargs.values()])
+        if definition is None or not any(isinstance(v, Unknown) and v.networks for v in passed):
+            return None
+        excerpt = self.borders.project.of_values(definition)
+        if excerpt is not None:
+            self._load(excerpt)
+        return excerpt
 
     def _from_pretrained(
         self, holder: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
