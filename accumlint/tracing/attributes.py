@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from accumlint.tracing.values import (
     Batch,
     ClassValue,
     Counted,
+    Key,
     Lazy,
     Library,
     Method,
@@ -214,8 +216,8 @@ class Members:
 
     def set_item(self, base: Value, index: Value, value: Value) -> None:
         if isinstance(base, dict):
-            if isinstance(index, str | int | float | bool | type(None)):
-                base[index] = value
+            if isinstance(index, str | int | float | bool | type(None) | Unknown):
+                base[_key(base, index)] = value
         elif isinstance(base, list) and isinstance(index, int) and -len(base) <= index < len(base):
             base[index] = value
         elif isinstance(base, Unknown) and isinstance(index, str | int):
@@ -229,10 +231,14 @@ class Members:
     def item(self, base: Value, index: Value, node: p.Item) -> Value:
         match base:
             case dict():
-                if isinstance(index, str | int | float | bool | type(None)):
-                    if index in base:
-                        return base[index]
-                    return Unknown(p.dotted(node))
+                if isinstance(index, str | int | float | bool | type(None) | Unknown):
+                    key = _key(base, index)
+                    if key in base or isinstance(base, defaultdict):
+                        return base[key]
+                    if not isinstance(index, Unknown) and not any(
+                        isinstance(k, Unknown) for k in base
+                    ):
+                        return Unknown(p.dotted(node))
                 values = list(base.values())
                 return values[0] if len(values) == 1 else derived(p.dotted(node), *values)
             case list() | tuple() | str():
@@ -424,3 +430,10 @@ def _drops_first(node: p.Item) -> bool:
     index = node.index
     last = index.items[-1] if isinstance(index, p.Sequence) and len(index.items) == 2 else None
     return isinstance(last, p.Slice) and last.upper is None and p.shown(last) == "1:"
+
+
+def _key(base: dict[Key, Value], index: Key) -> Key:
+    """The key of a dict that an index stands for: an unknown one is the one that was written alike."""
+    if not isinstance(index, Unknown):
+        return index
+    return next((k for k in base if isinstance(k, Unknown) and k.text == index.text), index)

@@ -23,6 +23,7 @@ from accumlint.tracing.values import (
     Frame,
     Key,
     Lazy,
+    Method,
     Number,
     Object,
     Unknown,
@@ -40,6 +41,17 @@ _NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", 
             "in": "not in", "not in": "in"}  # fmt: skip
 
 _MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def _number(value: Value) -> Value:
+    """An attribute of a model (`model.last_loss`) as what it is reckoned with."""
+    match value:
+        case Method(path=text):
+            return Unknown(text)
+        case Object(text=text, thing=None, cls=None, networks=networks):
+            return Unknown(text, networks=networks)
+        case _:
+            return value
 
 
 class Expressions:
@@ -112,6 +124,7 @@ class Expressions:
             return self._numbers(op, left, right)
         if isinstance(left, list | tuple | str) and op in "+*%":
             return self._sequences(op, left, right, node)
+        left, right = map(_number, (left, right))
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return self.machine.tensors.linear(op, left, right, node)
         return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))

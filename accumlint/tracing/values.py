@@ -304,5 +304,5 @@ Value: TypeAlias = (
     | dict["Key", "Value"] | set["Key"] | Unknown | Object | Closure | Bound | Method | Library | Partial
     | Native | ClassValue | Context | Lazy | slice | None
 )  # fmt: skip
-Key: TypeAlias = bool | int | float | str | bytes | tuple["Key", ...] | None
+Key: TypeAlias = bool | int | float | str | bytes | tuple["Key", ...] | Unknown | None
 Number = int | float | Fraction

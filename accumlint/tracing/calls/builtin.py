@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import numeric
 from accumlint.tracing.gradients.tensors import derived, detached, flat
-from accumlint.tracing.values import Key, Lazy, Number, Object, Unknown, Value
+from accumlint.tracing.values import Key, Lazy, Library, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
+# What a `defaultdict` gives for a key that it does not hold.
+_EMPTY: Mapping[str, Callable[[], Value]] = {
+    "int": lambda: 0,
+    "float": lambda: 0.0,
+    "list": list,
+    "dict": dict,
+}
 # The arguments without which Python raises an exception.
 _LEAST = {"range": 1, "enumerate": 1, "islice": 1, "map": 2}
 
@@ -37,7 +46,7 @@ def call_builtin(
                 return (first,)
             items = machine.items(first, 512)
             return (tuple(items) if name == "tuple" else items,)
-        case "dict":
+        case "dict" | "OrderedDict":
             found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
             match first:
                 case dict():
@@ -51,6 +60,8 @@ def call_builtin(
                 case _:
                     pass
             return (found,)
+        case "defaultdict" if isinstance(first, Library) and first.path in _EMPTY:
+            return (defaultdict[Key, Value](_EMPTY[first.path]),)
         case "int" | "float":
             if isinstance(first, Number):
                 return (numeric(name, [first]) if name == "int" else first,)

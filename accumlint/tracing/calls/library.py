@@ -98,7 +98,7 @@ def _called(
     things = machine.things
     first = args[0] if args else None
     everything = flat([*args, *kwargs.values()])
-    if "." not in path:
+    if "." not in path or path in ("collections.OrderedDict", "collections.defaultdict"):
         found = call_builtin(machine, last, args, kwargs, node)
         if found is not None:
             return found[0]

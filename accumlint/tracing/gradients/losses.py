@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.common.frozen import frozen
@@ -317,7 +318,7 @@ class Losses:
             loss = Unknown("loss", loss=True, lost=isinstance(loss, Number))
         if state.no_grad:
             return
-        if not loss.tensor:
+        if not loss.tensor and not self._is_divided(loss):
             # Nothing is known of how it was made.
             loss.lost = True
         scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
@@ -340,6 +341,11 @@ class Losses:
         self._gone.update(x.atom for x in terms)
         for piece in pieces:
             state.ledger.add(piece)
+
+    def _is_divided(self, loss: Unknown) -> bool:
+        """True for what was divided by the accumulation steps since it came from where nothing is known."""
+        share = Fraction(1, self.machine.scenario.steps)
+        return all(x.factor == share for x in loss.linear)
 
     def is_gone(self, loss: Unknown) -> bool:
         """True for a loss that went backward already: what is done to it changes no gradient any more."""

@@ -323,12 +323,12 @@ class Tensors:
         if isinstance(left, Unknown) and isinstance(right, Unknown):
             if len(left.linear) + len(right.linear) > MOST:
                 return derived(p.shown(node), left, right, node=node)
-            if not left.tensor and not right.tensor and not left.loss and not right.loss:
-                return Unknown(f"{left.text} {op} {right.text}")
             terms = tuple(
                 replace(x, factor=None if x.factor is None else x.factor * sign)
                 for x in right.linear
             )
+            if not left.tensor and not right.tensor and not left.loss and not right.loss:
+                return Unknown(f"{left.text} {op} {right.text}", terms=(*left.linear, *terms))
             # A constant beside a loss has no gradient; a count beside a count is a count.
             found = combined(
                 f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node
@@ -348,7 +348,8 @@ class Tensors:
         if not isinstance(known, Unknown) or not isinstance(other, Number):
             return derived(_shown(left, op, right), left, right, node=node)
         if not known.tensor and not known.loss:
-            return Unknown(_shown(left, op, right), count=known.count)
+            terms = scaled(known, sign if known is right else Fraction(1), "", node).terms
+            return Unknown(_shown(left, op, right), terms=terms, count=known.count)
         if isinstance(right, Unknown) and op == "-":
             return scaled(known, Fraction(-1), "", node)
         found = scaled(known, Fraction(1), "", node)
@@ -361,9 +362,11 @@ class Tensors:
         if not isinstance(value, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
+            found = scaled(value, _fraction(by), "", node)
             if not value.tensor and not value.loss:
-                return Unknown(f"{value.text} * {by}", ranks=_multiple(value.ranks, by))
-            return scaled(value, _fraction(by), "", node)
+                ranks = _multiple(value.ranks, by)
+                return Unknown(f"{value.text} * {by}", terms=found.terms, ranks=ranks)
+            return found
         if not isinstance(by, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
         if not value.tensor and not value.loss and not by.tensor:
@@ -395,10 +398,11 @@ class Tensors:
             self.read(value, False, node)
         if isinstance(by, Number):
             factor = _fraction(by)
+            found = scaled(value, Fraction(1) / factor if factor else None, "", node)
             if not value.tensor and not value.loss:
-                one = 1 / factor if factor else 0
-                return Unknown(f"{value.text} / {by}", ranks=_multiple(value.ranks, one))
-            return scaled(value, Fraction(1) / factor if factor else None, "", node)
+                ranks = _multiple(value.ranks, 1 / factor if factor else 0)
+                return Unknown(f"{value.text} / {by}", terms=found.terms, ranks=ranks)
+            return found
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
         if not _gradient(value) and is_own_sum(value, by):
