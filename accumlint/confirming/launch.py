@@ -44,10 +44,9 @@ _RANK = Path(__file__).with_name("harness") / "__main__.py"
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
-    `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines; the
-    one with `node_rank` 0 gets the results. `environment` is what the processes get besides; None gives them little.
-    `what` is run, in words. `sandbox` is what this machine has for one, None to find out; a script may do what is
-    `allowed` besides.
+    `setup` is the path of a set-up file, "" for none. `environment` is what the processes get besides; None gives them
+    little. `what` is run, in words. `sandbox` is what this machine has for one, None to find out; a script may do
+    what is `allowed` besides.
     """
 
     device: str = "auto"
@@ -56,9 +55,6 @@ class Options:
     seed: int = 0
     memory: float = 16.0
     setup: str = ""
-    nnodes: str = "1"
-    endpoint: str = ""
-    node_rank: int = 0
     environment: Mapping[str, str] | None = None
     what: str = "the loop"
     sandbox: sandbox.Sandbox | None = None
@@ -67,13 +63,9 @@ class Options:
     def run(self, ranks: int) -> sandbox.Run:
         """What is to be run, as far as a sandbox depends on it."""
         return sandbox.Run(
-            own=self.environment is not None, allowed=self.allowed, machines=self.machines, ranks=ranks,
+            own=self.environment is not None, allowed=self.allowed, ranks=ranks,
             gpu=self.device != "cpu" and sandbox.has_gpu(), memory=bool(self.memory),
         )  # fmt: skip
-
-    @property
-    def machines(self) -> int:
-        return int(self.nnodes.split(":")[-1])
 
 
 class Plain(Protocol):
@@ -119,7 +111,6 @@ def launch(
         out, scratch = Path(folder, "out"), Path(folder, "scratch")
         out.mkdir()
         scratch.mkdir()
-        nodes = options.machines
         has = options.sandbox or sandbox.available()
         run = options.run(ranks)
         held = sandbox.held(has, run)
@@ -137,13 +128,12 @@ def launch(
             "timeout": total,
             "seed": options.seed,
             "memory": options.memory,
-            "nodes": nodes,
         }
         plan = Path(folder, "jobs.json")
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
         readable = [path for job in plain for path in job["readable"]]
-        command = sandbox.inside(has, run, held, readable, folder, _command(ranks, options, plan))
+        command = sandbox.inside(has, run, held, readable, folder, _command(ranks, plan))
         environment = _environment(options, scratch)
         if held.alone:
             # There is no other interface.
@@ -151,10 +141,7 @@ def launch(
         code = _run(
             command, sandbox.entering(has, held), scratch, environment, log, total + 30, out, len(jobs), progress
         )  # fmt: skip
-        world = ranks * nodes
-        if options.node_rank and not code:
-            return [Launched(failure="the first machine has the results")] * len(jobs)
-        found = [_read(out, number, world, options) for number in range(len(jobs))]
+        found = [_read(out, number, ranks, options) for number in range(len(jobs))]
         for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
             # What is our own fault keeps its traceback.
             print("\n".join(map(printable, fault.splitlines())), file=sys.stderr)
@@ -175,15 +162,10 @@ def _with_files(job: dict[str, Any], setup: str, own: bool) -> dict[str, Any]:
     return {**job, "readable": readable, "listable": listable}
 
 
-def _command(ranks: int, options: Options, plan: Path) -> list[str]:
-    if options.endpoint:
-        # Ranks follow the machines' numbers, so that the first rank is on the first machine.
-        meeting = ["--rdzv-backend=static", f"--rdzv-endpoint={options.endpoint}"]
-    else:
-        meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+def _command(ranks: int, plan: Path) -> list[str]:
     return [
-        sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.nnodes}",
-        f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", *meeting, "--max-restarts=0",
+        sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "--max-restarts=0",
         "--monitor-interval=0.02", "--start-method=fork", "--run-path", str(_RANK), str(plan),
     ]  # fmt: skip
 

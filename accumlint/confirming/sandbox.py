@@ -67,7 +67,6 @@ class Run:
 
     own: bool = False
     allowed: tuple[str, ...] = ()
-    machines: int = 1
     ranks: int = 1
     gpu: bool = False
     memory: bool = True
@@ -84,7 +83,6 @@ class Held:
     landlock: int
     seccomp: bool
     alone: bool
-    machines: int
     devices: tuple[str, ...]
     readable: tuple[str, ...] | None
 
@@ -139,9 +137,7 @@ def _unprotected(has: Sandbox, run: Run) -> Iterator[str]:
             yield "writes: native code can change every file that you can (no Landlock, no bubblewrap)"
         elif not has.landlock:
             yield "results: native code can overwrite the results of the run (no Landlock)"
-    if run.machines > 1:
-        yield "network: the run reaches other machines, since several take part in it"
-    elif "network" not in run.allowed and not has.apart:
+    if "network" not in run.allowed and not has.apart:
         why = "(no bubblewrap, no namespaces)"
         if not has.seccomp or has.landlock < 4:
             yield f"network: native code can connect to other machines {why}"
@@ -175,9 +171,9 @@ def local_ports() -> tuple[int, int]:
 def held(has: Sandbox, run: Run) -> Held:
     """What the processes of a run are held to."""
     devices = (*_DEVICES, *(path for pattern in _GPUS for path in glob.glob(pattern)))
-    alone = has.apart and run.machines == 1 and "network" not in run.allowed
+    alone = has.apart and "network" not in run.allowed
     readable = None if run.own else tuple(dict.fromkeys((*_SYSTEM, *_OF_PROCESSES, *installed())))
-    return Held(has.landlock, has.seccomp, alone, run.machines, devices, readable)
+    return Held(has.landlock, has.seccomp, alone, devices, readable)
 
 
 def installed() -> list[str]:

@@ -87,16 +87,6 @@ class _Command(click.Command):
     type=click.IntRange(1),
     help="Ranks to run on (2 where the loop is distributed, else 1).",
 )
-@click.option("--nnodes", default="1", metavar="N", help="Number of machines, as for torchrun.")
-@click.option(
-    "--rdzv-endpoint",
-    default="",
-    metavar="HOST:PORT",
-    help="Address and port of the first machine.",
-)
-@click.option(
-    "--node-rank", default=0, type=click.IntRange(0), help="Number of this machine, from 0."
-)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option(
     "--dtype",
@@ -148,9 +138,6 @@ def command(
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     ranks: int | None,
-    nnodes: str,
-    rdzv_endpoint: str,
-    node_rank: int,
     device: str,
     dtype: str | None,
     windows: int,
@@ -183,8 +170,6 @@ def command(
 
     script = _script(context, own)
     _require(own, places, allow, setup, steps, dtype)
-    if nnodes != "1" and not rdzv_endpoint:
-        raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places or _modules(script), chosen, fixed_file))
     options.here(chosen)
@@ -195,7 +180,7 @@ def command(
     how = launch.Options(
         sandbox=sandbox.available(), allowed=allow,
         device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
-        setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
+        setup=str(setup) if setup else "",
     )  # fmt: skip
     if script is not None and plans:
         together = ranks or max(plan.ranks for plan in plans)
@@ -215,9 +200,6 @@ def command(
             print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
         open_ = _told_open(how, [batch.ranks for batch in batches])
         found = pipeline.confirm(plans, how, _told_of)
-    if node_rank:
-        print("accumlint: the first machine has the results", file=sys.stderr)
-        return 0
     if output_format == "json":
         output.put([json_report.record(found, open_)])
     elif found:

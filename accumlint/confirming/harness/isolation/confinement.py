@@ -38,7 +38,7 @@ def confine(
         _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
         if "arguments" not in job:
             _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    processes, network = "processes" in allowed, "network" in allowed or held["machines"] > 1
+    processes, network = "processes" in allowed, "network" in allowed
     if held["landlock"]:
         readable = held["readable"]
         landlock.restrict(
