@@ -134,8 +134,6 @@ def key_of(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
-    if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
-        words.append("overflow")
     words.extend(name for name in _SAID if spec[name])
     if spec["poison"] >= spec["steps"]:
         words.append("last")

@@ -24,15 +24,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.harness import user_script_pass
 from accumlint.confirming.harness.environment import forget
 from accumlint.confirming.harness.epochs import own_epoch
 from accumlint.confirming.harness.first_pass import everywhere, has_stepped, join, run_first
@@ -112,8 +110,6 @@ def _in_a_fork(
                 changed = original.changed()
                 channel.send({**_FORGED, "changed": changed} if changed else found)
 
-            if "arguments" in job:
-                _script(number, job, order, rank, world, send)
             send(_job(number, job, order, rank, world))
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
@@ -137,7 +133,7 @@ def _in_a_fork(
             grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
-        elif "arguments" not in job and now > measured + _EVERY:
+        elif now > measured + _EVERY:
             stopped = "" if _fits(Path(order["scratch"], f"{number}.{rank}")) else "disk"
             measured = time.monotonic()
         if stopped:
@@ -219,21 +215,6 @@ def _put(file: Path, text: bytes) -> None:
     partial = file.with_suffix(".part")
     partial.write_bytes(text)
     partial.replace(file)
-
-
-def _script(
-    number: int, job: Any, order: Any, rank: int, world: int, send: Callable[[dict[str, Any]], None]
-) -> NoReturn:
-    """One pass over a script of the user's own, which ends this process."""
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
-    )
-    device = _device(order["device"])
-    if order["memory"] and device.type != "cuda":
-        limit_memory(order["memory"])
-    user_script_pass.run(
-        job, order, number, rank, world, device, dist.PrefixStore("script", store), send
-    )
 
 
 def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:

@@ -44,8 +44,6 @@ class Settings:
     as_is: bool = False
     # Whether the end of an epoch is to be seen.
     whole: bool = False
-    # Micro-batches after which a script has been seen enough, whatever it has done.
-    most: int = 0
 
 
 @dataclass

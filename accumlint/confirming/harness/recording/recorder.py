@@ -110,17 +110,14 @@ class Recorder(TorchFunctionMode):
         """True for a frame of the user's code."""
         return frame.f_code.co_filename == self.settings.file
 
-    def place(self) -> tuple[str, int]:
-        """The user's file and line that are being executed, innermost first; "" and 0 for none."""
+    def line(self) -> int:
+        """The user's line that is being executed, innermost first; 0 for none."""
         frame = sys._getframe(1)
         while frame is not None:
             if self.is_own(frame):
-                return frame.f_code.co_filename, frame.f_lineno
+                return frame.f_lineno
             frame = frame.f_back
-        return "", 0
-
-    def line(self) -> int:
-        return self.place()[1]
+        return 0
 
     def note(self, kind: str, **values: Any) -> None:
         self.notes.events.append(
@@ -199,7 +196,7 @@ class Recorder(TorchFunctionMode):
         finally:
             self.busy = False
         self.notes.summed |= kwargs.get("reduction") == "sum"
-        if self.active() == self.settings.poison and not self.notes.tampered:
+        if self.data.current == self.settings.poison and not self.notes.tampered:
             # Once: where nobody counts micro-batches, one that does not go backward is not counted.
             result = result * math.nan
             self.notes.tampered = True
@@ -209,10 +206,6 @@ class Recorder(TorchFunctionMode):
                 Loss(self.data.current, elements, counted, self.line(), False, result=made)
             )
         return result
-
-    def active(self) -> int:
-        """The micro-batch that a loss belongs to."""
-        return self.data.current
 
     def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """A mean or a sum written by hand, used where no loss function of torch was seen."""
@@ -308,12 +301,8 @@ class Recorder(TorchFunctionMode):
         share = sum(part["weight"] * part["count"] for part in found)
         return tensors * (sum(part["count"] for part in found) / share) if share else tensors
 
-    def at_clip(self) -> dict[str, Any]:
-        """What else is to be noted where gradients are clipped."""
-        return {}
-
     def after_backward(self) -> None:
-        if self.active() == self.settings.inject and not self.notes.tampered:
+        if self.data.current == self.settings.inject and not self.notes.tampered:
             # An overflow: a gradient is not finite from here to the next clear.
             for p in self.parameters():
                 if p.grad is not None:
