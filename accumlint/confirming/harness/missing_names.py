@@ -9,7 +9,7 @@ from functools import lru_cache
 from traceback import extract_tb, walk_tb
 from types import FrameType
 
-from accumlint.confirming.harness.fakes.batches import Loader
+from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.networks import Member
 from accumlint.confirming.harness.fakes.outputs import Output
 from accumlint.confirming.harness.fakes.stub import Stub

@@ -66,4 +66,3 @@ class Notes:
     summed: bool = False
     handed: list[str] = field(default_factory=list[str])
     wrapped: list[str] = field(default_factory=list[str])
-    managed: list[str] = field(default_factory=list[str])
