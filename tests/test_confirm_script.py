@@ -27,10 +27,14 @@ VERDICTS = {
     "train.py --sentences 44": {"ACC101": "confirmed", "ACC501": "confirmed"},
     "train.py --sentences 40": {"ACC101": "confirmed", "ACC501": "refuted"},
 }
-# The same of frameworks, which no stand-in replaces here, with the number of ranks.
+# The same of frameworks, which nothing replaces here: the package, the script, the ranks and the verdicts.
 FRAMEWORKS = {
-    "fsdp/bad_inverted": (2, {"ACC309": "confirmed", "ACC501": "undecided"}),
-    "lightning/bad_manual_undivided": (1, {"ACC606": "confirmed"}),
+    "torch.distributed.fsdp": (
+        RUN / "fsdp" / "bad_inverted.py",
+        2,
+        {"ACC309": "confirmed", "ACC501": "undecided"},
+    ),
+    "lightning": (SCRIPTS / "manual.py", 1, {"ACC606": "confirmed", "ACC501": "refuted"}),
 }
 # How `ends.py` ends before it has shown anything, and the reason that its finding gets.
 WAYS = {
@@ -98,22 +102,14 @@ def test_a_script_decides_its_findings(typed: str, folder: Path) -> None:
     assert all(one["reason"] for one in found.values())
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
-def test_frameworks_run_as_they_are(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(name.partition("/")[0].replace("fsdp", "torch.distributed.fsdp"))
-    ranks, told = FRAMEWORKS[name]
-    shutil.copy(RUN / f"{name}.py", tmp_path / "train.py")
-    done = ran(
-        tmp_path,
-        "--output-format",
-        "json",
-        "--nproc-per-node",
-        str(ranks),
-        "--run",
-        "--",
-        "train.py",
-    )
-    assert {code: one["verdict"] for code, one in verdicts(done).items()} == told
+@pytest.mark.parametrize("package", FRAMEWORKS)
+def test_frameworks_run_as_they_are(package: str, tmp_path: Path) -> None:
+    pytest.importorskip(package)
+    script, ranks, told = FRAMEWORKS[package]
+    shutil.copy(script, tmp_path / "train.py")
+    asked = ("--output-format", "json", "--nproc-per-node", str(ranks), "--run", "--", "train.py")
+    found = verdicts(ran(tmp_path, *asked))
+    assert {code: one["verdict"] for code, one in found.items()} == told
 
 
 def test_what_no_run_tells_is_not_asked_of_one(folder: Path) -> None:

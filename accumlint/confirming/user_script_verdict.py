@@ -35,8 +35,7 @@ def judged(plan: Plan, run: Judged, failure: str) -> Confirmation:
 
 def _told(found: Answer) -> str:
     """What was observed, with what the update applied and what it should have."""
-    applied = f": applied {found.applied}, expected {found.expected}" if found.expected else ""
-    return f"{found.message}{applied}"
+    return "; ".join(filter(None, (found.message, found.applied, found.expected)))
 
 
 def _open(plan: Plan, run: Judged, failure: str) -> str:
