@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -199,9 +201,30 @@ def command(
         print("accumlint: no finding there, so nothing was run", file=sys.stderr)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if html is not None:
-        written = output.write([html_report.page(found, pipeline.sources(asked), open_)], str(html))
+        page = html_report.page(
+            found, pipeline.sources(asked), open_, _made(how, script is not None)
+        )
+        written = output.write([page], str(html))
         worst = max(worst, written)
     return worst or _confirmed(found)
+
+
+def _made(how: launch.Options, own: bool) -> str:
+    """By which command, versions and device a page was made."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from accumlint import __version__
+    from accumlint.confirming import sandbox
+
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "of its own"
+    gpu = how.device != "cpu" and sandbox.has_gpu()
+    device = "the script's own devices" if own else "a GPU" if gpu else "the CPU"
+    typed_ = shlex.join(("accumlint", *sys.argv[1:]))
+    python = platform.python_version()
+    return f"{typed_} (accumlint {__version__}, torch {torch}, Python {python}, on {device})"
 
 
 def _script(context: click.Context, own: bool) -> Script | None:
