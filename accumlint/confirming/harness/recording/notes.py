@@ -51,7 +51,6 @@ class Notes:
     """What one rank noted in one pass, as plain values."""
 
     events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    reached: bool = False
     losses: int = 0
     scales: list[float] = field(default_factory=list[float])
     initial_scale: float = 0.0
