@@ -14,6 +14,7 @@ from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes.name_words import DATA
 from accumlint.confirming.harness.fakes.role_stubs import literal
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, AbsentModule
+from accumlint.confirming.harness.fakes.usual_settings import CLASSES, VOCABULARY
 from accumlint.reading import names
 
 _CONFIGURATION = re.compile(r"^(\w+_)?(args|config|cfg|hparams|options|opts)$")
@@ -118,6 +119,8 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
         p.default is None and binding.choices.get(f"{p.name} is None") == "false"
     ):
         return UNKNOWN
+    if re.search(r"(class|label)_weights?$", p.name):
+        return [1.0] * (VOCABULARY if binding.data.kind == "tokens" else CLASSES)
     if re.search(r"^params$|parameters$", p.name):
         if not binding.models:
             binding.model("model")

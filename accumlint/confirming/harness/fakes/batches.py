@@ -44,6 +44,8 @@ _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 # What only says where a micro-batch comes from.
 _SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
+# One of a pair that a loss compares.
+_OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
 _LENGTHS = re.compile(r"(^|_)(len|length)s?$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
@@ -310,6 +312,8 @@ class Batch(Plain, dict[Any, Any]):
             return self.mask
         if _PICKING.search(low):
             return self.mask.bool()
+        if _OPPOSITE.search(low):
+            return self.tensor(_OPPOSITE.sub("", low)).flip(0)
         if TARGET.search(low):
             return self.labels
         if _INPUT.search(low):

@@ -175,6 +175,12 @@ class Stub:
         if args and names.is_rescaling(method):
             self._answers.told(self._text, "gradients multiplied by the factor that it is given")
             return _rescaled(*args)
+        if "zero_grad" in method and args and (held := _held(args[0])):
+            # Without it, a loop that clears by a helper would look like one that never does.
+            self._answers.told(self._text, "gradients set to None")
+            for p in held:
+                p.grad = None
+            return None
         if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
             self._answers.windowed(self._text)
         if model is not None and _CHANCES.search(method):
@@ -373,6 +379,16 @@ def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
     for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
         if p.grad is not None:
             p.grad.mul_(factor)
+
+
+def _held(owner: Any) -> list[torch.Tensor]:
+    """The parameters that an object holds: a network, an optimizer, a list of them."""
+    if isinstance(owner, torch.nn.Module):
+        return list(owner.parameters())
+    if isinstance(owner, torch.optim.Optimizer):
+        return [p for group in owner.param_groups for p in group["params"]]
+    items: list[Any] = list(owner) if isinstance(owner, list | tuple) else []
+    return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def _is_data(value: object) -> bool:
