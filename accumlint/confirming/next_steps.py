@@ -117,8 +117,8 @@ def _wanted(plan: Plan, first: Mapping[str, Any] | None, reason: Undecided) -> d
         # What is refused happens before anything that is given could take its place.
         return {}
     failures: Sequence[Mapping[str, Any]] = first["failed"]
-    found = roots(failures, first["wanted"], len(failures))
-    found |= dict.fromkeys(first["notes"]["touched"], 0)
+    touched = ((_giving(text), 0) for text in first["notes"]["touched"])
+    found = roots(failures, [*first["wanted"], *touched], len(failures))
     if not found and str(reason).startswith(_OF_WINDOWS):
         found = dict.fromkeys(_of_role("loader", plan, first), 0)
     if not found and (failure := deciding(failures)):

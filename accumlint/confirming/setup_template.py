@@ -53,7 +53,10 @@ def written(wanted: Mapping[str, int], roles: Mapping[str, str], source: str, re
 
 def role_of(name: str, roles: Mapping[str, str]) -> str:
     """The role of what is to be given under a name, "" for none."""
-    return roles.get(name) or names.role_of(name.rpartition(".")[2])
+    owner, _, last = name.rpartition(".")
+    # What comes from a package under such a name is what gives a loss.
+    given = "criterion" if owner and last.lower().endswith("loss") else ""
+    return roles.get(name) or names.role_of(last) or given
 
 
 def _read(name: str, line: int, source: str) -> str:

@@ -28,12 +28,16 @@ def missing_names(
                 # An attribute of `self` is that of all objects of the file's classes.
                 return [(f"self.{error.name}", line)]
             lines = range(line, (getattr(summary, "end_lineno", None) or line) + 1)
-            if found := dict.fromkeys(_made_up(frame, lines, text, told)):
-                return [(name, line) for name in found]
+            if found := dict(_made_up(frame, lines, text, told)):
+                # What an attribute was asked of is what is at fault.
+                at_fault = [n for n, v in found.items() if v is getattr(error, "obj", ...)]
+                return [(name, line) for name in at_fault or found]
     return []
 
 
-def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str]) -> Iterator[str]:
+def _made_up(
+    frame: FrameType, lines: range, text: str, told: Mapping[str, str]
+) -> Iterator[tuple[str, object]]:
     """What is read at some lines that is None or a stand-in, or has come of a network that is one."""
     spoken_for: set[ast.expr] = set()
     for node in ast.walk(_parsed(text)):
@@ -46,14 +50,14 @@ def _made_up(frame: FrameType, lines: range, text: str, told: Mapping[str, str])
         if isinstance(node, ast.Attribute) and isinstance(owner, Stub | Namespace):
             # Of settings it is one that is missing.
             spoken_for.add(node.value)
-            yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}"
+            yield (_text(owner) or ast.unparse(node.value)) + f".{node.attr}", value
         elif isinstance(value, Output | Member):
             # What a network gives is another one in each micro-batch: the network itself is asked for.
-            yield value.network or name
+            yield value.network or name, value
         elif isinstance(value, Stub):
-            yield _text(value) or name
+            yield _text(value) or name, value
         elif value is None or name in told or isinstance(value, Loader):
-            yield name
+            yield name, value
 
 
 def _text(value: object) -> str:
