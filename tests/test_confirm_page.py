@@ -164,6 +164,11 @@ def test_nothing_to_confirm_is_a_page_too() -> None:
     assert "Nothing to confirm." in read(page([])).text
 
 
+def test_the_page_says_how_it_was_made() -> None:
+    made = "accumlint confirm train.py (accumlint 0.1.0, torch 2.13.0, Python 3.11.7, on the CPU)"
+    assert made in read(page([confirmed.CLEARED], made=made)).text
+
+
 def test_the_setup_file_is_given_as_it_is() -> None:
     setup = "def setup():\n\treturn dict(\n        a=1 < 2,\n    )"
     (pre,) = read(page([replace(confirmed.UNBOUND, setup=setup)])).all("pre")

@@ -72,15 +72,6 @@ def test_a_copied_network_is_given_the_same_data() -> None:
     assert copy.deepcopy(model).data_[0] is data
 
 
-def test_a_loss_of_each_target_is_one_of_those_that_count() -> None:
-    data = made_up("tokens")
-    batch = data.fetch()
-    output = Model(data, 1)(batch)
-    each = output.unreduced()
-    assert each.shape == (4,)
-    assert torch.allclose(each.mean(), output.loss)
-
-
 def test_what_is_frozen_as_a_whole_trains_where_it_is_sharded() -> None:
     model = Model(made_up(), 1).requires_grad_(False)
     recorder: Any = None

@@ -225,11 +225,7 @@ def test_signals_ignored_and_commands_to_a_terminal(folder: Path) -> None:
         (Sandbox(7, False, "/usr/bin/bwrap"), Run(), ["processes"]),
         (Sandbox(5, False), Run(), ["network", "processes", "signals", "shared memory"]),
         (Sandbox(), Run(), ["reads", "writes", "network", "processes", "signals", "shared memory"]),
-        (Sandbox(7, True, "/usr/bin/bwrap"), Run(machines=2), ["network"]),
         (Sandbox(7, True, "/usr/bin/bwrap"), Run(gpu=True), ["memory"]),
-        (Sandbox(7, True, "/usr/bin/bwrap"), Run(own=True), ["reads"]),
-        (Sandbox(7, True, "/usr/bin/bwrap"), Run(own=True, memory=False), ["reads", "memory"]),
-        (Sandbox(), Run(own=True, allowed=("writes", "network", "processes")), ["reads", "shared memory"]),
     ],
 )  # fmt: skip
 def test_what_a_machine_leaves_open(has: Sandbox, run: Run, kinds: list[str]) -> None:

@@ -52,8 +52,6 @@ class Evidence:
         # What is not here and could put right what is asked about.
         self.handed: set[str] = set()
         self.wrapped: set[str] = set()
-        # What is not here and went backward for an optimizer that it was given.
-        self.managed: set[str] = set()
         # How long the script's own epochs are, as far as they were asked for.
         self.epoch: Mapping[str, Any] = self.notes[0].get("epoch", {})
         count = min(len(rank["passes"]) for rank in self.notes)
@@ -63,7 +61,6 @@ class Evidence:
             self.raw[key] = ranks[0]
             self.handed |= {text for r in ranks for text in r["notes"]["handed"]}
             self.wrapped |= {text for r in ranks for text in r["notes"]["wrapped"]}
-            self.managed |= {text for r in ranks for text in r["notes"]["managed"]}
             self.summed |= any(r["notes"]["summed"] for r in ranks)
             self.made_up |= any(r["notes"]["touched"] or r["notes"]["own_loss"] for r in ranks)
             try:
@@ -134,8 +131,6 @@ def key_of(spec: Mapping[str, Any]) -> str:
     words = [spec["regime"]]
     if spec["steps"] == 1:
         words.append("one")
-    if spec["regime"] == "own" and (spec["inject"] or spec["poison"]):
-        words.append("overflow")
     words.extend(name for name in _SAID if spec[name])
     if spec["poison"] >= spec["steps"]:
         words.append("last")

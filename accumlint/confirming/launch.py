@@ -44,10 +44,7 @@ _RANK = Path(__file__).with_name("harness") / "__main__.py"
 class Options:
     """How to run: `device` "auto", "cpu" or "cuda"; `limit` seconds for each finding; `memory` in GiB for each rank.
 
-    `setup` is the path of a set-up file, "" for none. `nnodes` and `endpoint` are torchrun's, for several machines; the
-    one with `node_rank` 0 gets the results. `environment` is what the processes get besides; None gives them little.
-    `what` is run, in words. `sandbox` is what this machine has for one, None to find out; a script may do what is
-    `allowed` besides.
+    `setup` is the path of a set-up file, "" for none; `sandbox` what this machine has for one, None to find out.
     """
 
     device: str = "auto"
@@ -56,24 +53,13 @@ class Options:
     seed: int = 0
     memory: float = 16.0
     setup: str = ""
-    nnodes: str = "1"
-    endpoint: str = ""
-    node_rank: int = 0
-    environment: Mapping[str, str] | None = None
-    what: str = "the loop"
     sandbox: sandbox.Sandbox | None = None
-    allowed: tuple[str, ...] = ()
 
     def run(self, ranks: int) -> sandbox.Run:
         """What is to be run, as far as a sandbox depends on it."""
         return sandbox.Run(
-            own=self.environment is not None, allowed=self.allowed, machines=self.machines, ranks=ranks,
-            gpu=self.device != "cpu" and sandbox.has_gpu(), memory=bool(self.memory),
+            ranks=ranks, gpu=self.device != "cpu" and sandbox.has_gpu()
         )  # fmt: skip
-
-    @property
-    def machines(self) -> int:
-        return int(self.nnodes.split(":")[-1])
 
 
 class Plain(Protocol):
@@ -119,11 +105,9 @@ def launch(
         out, scratch = Path(folder, "out"), Path(folder, "scratch")
         out.mkdir()
         scratch.mkdir()
-        nodes = options.machines
         has = options.sandbox or sandbox.available()
-        run = options.run(ranks)
-        held = sandbox.held(has, run)
-        plain = [_with_files(job.plain(), options.setup, run.own) for job in jobs]
+        held = sandbox.held(has)
+        plain = [_with_files(job.plain(), options.setup) for job in jobs]
         total = (options.limit + 2) * len(jobs) + 60
         order = {
             "jobs": plain,
@@ -137,24 +121,20 @@ def launch(
             "timeout": total,
             "seed": options.seed,
             "memory": options.memory,
-            "nodes": nodes,
         }
         plan = Path(folder, "jobs.json")
         plan.write_text(json.dumps(order), encoding="utf-8")
         log = Path(folder, "log")
         readable = [path for job in plain for path in job["readable"]]
-        command = sandbox.inside(has, run, held, readable, folder, _command(ranks, options, plan))
-        environment = _environment(options, scratch)
+        command = sandbox.inside(has, held, readable, folder, _command(ranks, plan))
+        environment = _environment(scratch)
         if held.alone:
             # There is no other interface.
             environment.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
         code = _run(
             command, sandbox.entering(has, held), scratch, environment, log, total + 30, out, len(jobs), progress
         )  # fmt: skip
-        world = ranks * nodes
-        if options.node_rank and not code:
-            return [Launched(failure="the first machine has the results")] * len(jobs)
-        found = [_read(out, number, world, options) for number in range(len(jobs))]
+        found = [_read(out, number, ranks, options) for number in range(len(jobs))]
         for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
             # What is our own fault keeps its traceback.
             print("\n".join(map(printable, fault.splitlines())), file=sys.stderr)
@@ -163,11 +143,11 @@ def launch(
         return found
 
 
-def _with_files(job: dict[str, Any], setup: str, own: bool) -> dict[str, Any]:
+def _with_files(job: dict[str, Any], setup: str) -> dict[str, Any]:
     """A job with the files that it may read beside Python and the system."""
     readable: list[str] = []
     listable: list[str] = []
-    for file, roots in () if own else ((job["file"], job["roots"]), (setup, ())):
+    for file, roots in ((job["file"], job["roots"]), (setup, ())):
         if file:
             seen, named = sandbox.project(file, roots)
             readable += seen
@@ -175,25 +155,17 @@ def _with_files(job: dict[str, Any], setup: str, own: bool) -> dict[str, Any]:
     return {**job, "readable": readable, "listable": listable}
 
 
-def _command(ranks: int, options: Options, plan: Path) -> list[str]:
-    if options.endpoint:
-        # Ranks follow the machines' numbers, so that the first rank is on the first machine.
-        meeting = ["--rdzv-backend=static", f"--rdzv-endpoint={options.endpoint}"]
-    else:
-        meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+def _command(ranks: int, plan: Path) -> list[str]:
     return [
-        sys.executable, "-m", "torch.distributed.run", f"--nnodes={options.nnodes}",
-        f"--node-rank={options.node_rank}", f"--nproc-per-node={ranks}", *meeting, "--max-restarts=0",
+        sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", "--rdzv-backend=c10d",
+        "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "--max-restarts=0",
         "--monitor-interval=0.02", "--start-method=fork", "--run-path", str(_RANK), str(plan),
     ]  # fmt: skip
 
 
-def _environment(options: Options, folder: Path) -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     # The package as this process found it, wherever that was.
     package = str(Path(__file__).parents[2])
-    if options.environment is not None:
-        path = os.pathsep.join(filter(None, (package, options.environment.get("PYTHONPATH"))))
-        return {**options.environment, "TMPDIR": str(folder), "PYTHONPATH": path}
     kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     return {
         **kept, **OFFLINE, **QUIET, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -264,7 +236,7 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
                 failure="accumlint failed here, which is its own fault", fault=found["fault"]
             )
         if found.get("forged"):
-            return Launched(failure=_forged(found, options))
+            return Launched(failure=_forged(found))
         if found.get("ended"):
             ended.append({**found, "rank": rank})
         notes.append(found)
@@ -280,19 +252,19 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
     return Launched(tuple(notes), reached_into=tuple(reached_into))
 
 
-def _forged(found: Mapping[str, Any], options: Options) -> str:
+def _forged(found: Mapping[str, Any]) -> str:
     if changed := found.get("changed"):
-        return f"{options.what} replaced `{changed}`, so nothing that it noted counts"
-    return f"{options.what} wrote a result of its own, so nothing that it noted counts"
+        return f"the loop replaced `{changed}`, so nothing that it noted counts"
+    return "the loop wrote a result of its own, so nothing that it noted counts"
 
 
 def _ending(end: Mapping[str, Any], world: int, options: Options) -> str:
     """Why a rank has no notes, in a sentence."""
     where = f" at line {end['line']}" if end["line"] else ""
-    who = f"rank {end['rank']}" if world > 1 else options.what
+    who = f"rank {end['rank']}" if world > 1 else "the loop"
     how, code = end["ended"]["how"], end["ended"]["code"]
     if how == "time":
-        return f"{options.what} did not end within {options.limit:g} s{where}"
+        return f"the loop did not end within {options.limit:g} s{where}"
     if how == "disk":
         return f"{who} wrote more than a run may{where}"
     if how == "waited":

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from accumlint.common.frozen import frozen
+from accumlint.confirming.factors import SHARE, divided, dot, factor_of, norm, products
 from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Update
 
 Vector = list[float]
@@ -22,8 +23,6 @@ Weighed: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]
 _CLIP_EPSILON = 1e-6
 # An update that lacks a micro-batch is further off.
 _WIPED = 0.05
-# The name of the factor by which a mean over all elements is too small.
-SHARE = "the share of elements that count"
 
 
 class Unmeasurable(Exception):
@@ -384,21 +383,6 @@ def _size(windows: Sequence[Window]) -> int:
     return len({p.microbatch for p in windows[0].parts.values()})
 
 
-def divided(factors: Sequence[Sequence[float]], size: int, steps: int, world: int) -> float | None:
-    """What all summands of a loss are divided by for the sake of its window, 1 for nothing.
-
-    That is its `size`, or the accumulation steps that the loop was told, or either times the number of ranks. None
-    where it is not the same for all, or not known. `factors` are the constants that each summand is multiplied with.
-    """
-    sizes = {float(size), float(steps)} - {1.0}
-    wanted = [n * times for times in (1, world) for n in sorted(sizes, reverse=True)]
-    found = {
-        next((n for n in wanted if any(abs(x * n - 1) < 1e-6 for x in _products(own))), 1.0)
-        for own in factors
-    }
-    return found.pop() if len(found) == 1 else None
-
-
 def _own_weight(windows: Sequence[Window]) -> float:
     """What a loss is multiplied with on purpose, as far as that can be told from what it is divided by."""
     parts = [part for window in windows for part in window.parts.values()]
@@ -413,17 +397,9 @@ def _own_weight(windows: Sequence[Window]) -> float:
     if found is None or weight <= 0 or name.startswith("N") or name in ("1", SHARE):
         return 1.0
     if found > 1:
-        twice = any(abs(x * found**2 - 1) < 1e-6 for f in leading[0].factors for x in _products(f))
+        twice = any(abs(x * found**2 - 1) < 1e-6 for f in leading[0].factors for x in products(f))
         return 1.0 if twice else weight
     return 1.0 if name else weight / size
-
-
-def _products(factors: Sequence[float]) -> set[float]:
-    """The products of some of several numbers."""
-    found = {1.0}
-    for factor in factors[:10]:
-        found |= {x * factor for x in found if x * factor}
-    return found - {1.0} if 1.0 not in factors else found
 
 
 def _weights(windows: Sequence[Window], world: int) -> Weighed:
@@ -450,29 +426,6 @@ def _share(windows: Sequence[Window]) -> float:
     return sum(p.count for p in parts) / max(sum(p.elements for p in parts), 1)
 
 
-def factor_of(
-    scale: float,
-    steps: int,
-    world: int,
-    targets: int,
-    scaler: float,
-    near: float = 1e-6,
-    share: float = 1.0,
-) -> str:
-    """The name of a factor between the applied gradient and the large batch's, "" for one that has none."""
-    k, w, n = float(steps), float(world), float(targets)
-    named = {
-        "1": 1.0, "K": k, "1/K": 1 / k, "1/K²": 1 / k**2, "W": w, "1/W": 1 / w, "K·W": k * w, "1/(K·W)": 1 / (k * w),
-        "N": n, "N/K": n / k, "N/W": n / w, "N/(K·W)": n / (k * w),
-        "the loss scale": scaler, "1/the loss scale": 1 / scaler,
-        SHARE: share, f"1/{SHARE}": 1 / share if share else 0.0,
-    }  # fmt: skip
-    for name, value in named.items():
-        if value and abs(scale - value) <= near * value:
-            return name
-    return ""
-
-
 def moments(events: Sequence[Notes]) -> Iterator[Moment]:
     """What happened, for the timeline."""
     for event in events:
@@ -483,15 +436,3 @@ def _totals(rank: _Rank) -> Iterator[Total]:
     for number, window in enumerate(rank.windows, 1):
         for total in window.step["totals"]:
             yield Total(total["name"], number, window.step["epoch"], total["value"], total["nodes"])
-
-
-def dot(a: Vector, b: Vector) -> float:
-    """The inner product, `nan` where a number is not finite."""
-    products = [x * y for x, y in zip(a, b, strict=True)]
-    # What is no number has no sum; `fsum` would refuse infinities of both signs.
-    return math.fsum(products) if all(map(math.isfinite, products)) else math.nan
-
-
-def norm(a: Vector) -> float:
-    """The 2-norm."""
-    return math.sqrt(dot(a, a))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from accumlint import check
 from accumlint.check import Examined, Shared
@@ -14,13 +16,14 @@ from accumlint.confirming.launch import Launched, Options, launch
 from accumlint.confirming.passes import Wish
 from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.confirming.user_script import Run, Script, runs
+from accumlint.confirming.user_script import Script
 from accumlint.confirming.verdict import judged
 from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, decode
 from accumlint.fixing import fixed
 from accumlint.inputs.discovery import Target
 from accumlint.results.report import Checked
+from accumlint.runtime import judging, launching, records
 
 
 @frozen
@@ -121,39 +124,27 @@ def confirm(
 
 
 def confirm_script(
-    script: Script,
-    plans: Sequence[Plan],
-    options: Options,
-    updates: int,
-    allowed: tuple[str, ...],
-    ranks: int,
+    script: Script, plans: Sequence[Plan], updates: int, ranks: int, limit: float
 ) -> list[Confirmation]:
-    """The confirmations of plans, in their order, from runs of a user's own script on `ranks` processes.
+    """The confirmations of plans, in their order, from a run of a user's own script on `ranks` processes.
 
-    Raises:
-        LaunchError: where nothing can be run at all.
+    The script runs as it is, without a sandbox, for so many updates and `limit` seconds at most.
     """
-    jobs: list[Run] = []
-    arms: dict[str, slice] = {}
-    for arm in dict.fromkeys(plan.arm for plan in plans):
-        own = runs(script, [p for p in plans if p.arm == arm], updates, allowed, len(jobs))
-        arms[arm] = slice(len(jobs), len(jobs) + len(own))
-        jobs += own
-    launched = launch(jobs, ranks, options, lambda _: None)
-    return [
-        _telling(
-            user_script_verdict.judged(plan, launched[arms[plan.arm]]), *launched[arms[plan.arm]]
-        )
-        for plan in plans
-    ]
+    words = script.arguments if script.module else (script.file, *script.arguments)
+    executed = launching.command(words, script.module, ranks)
+    with tempfile.TemporaryDirectory(prefix="accumlint-run-") as folder:
+        ended = launching.launch(executed, launching.Watch(updates), Path(folder), limit)
+        noted = records.read(Path(folder))
+    run = judging.judge(noted)
+    failure = ended.failure(run.updates, noted=bool(noted))
+    return [user_script_verdict.judged(plan, run, failure) for plan in plans]
 
 
-def _telling(answer: Confirmation, *launched: Launched) -> Confirmation:
+def _telling(answer: Confirmation, launched: Launched) -> Confirmation:
     """A confirmation that tells by what the code could have changed what it rests on."""
-    used = dict.fromkeys(name for found in launched for name in found.reached_into)
-    if not used:
+    if not launched.reached_into:
         return answer
-    told = f"the code uses {', '.join(used)}, by which it could change what is recorded"
+    told = f"the code uses {', '.join(launched.reached_into)}, by which it could change what is recorded"
     return replace(answer, also=(*answer.also, told))
 
 

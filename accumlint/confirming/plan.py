@@ -205,9 +205,6 @@ def _plan(
     entry = driver or (_entry(trace.entry) if trace else {})
     if stepping := _stepping(entry, trace, program):
         entry["stepping"] = stepping
-    counting = _counting(entry, program)
-    if counting is not None:
-        entry["counting"] = counting.name
     if (
         entry.get("calls") == "microbatch"
         and trace is not None
@@ -225,9 +222,7 @@ def _plan(
         entry=entry,
         kept=_places(
             program,
-            _statements(program.body)
-            if is_driven
-            else (*slice_.kept, *_forward(program, trace), *(counting.body if counting else ())),
+            _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
         ),
         eventful=_places(program, slice_.eventful),
         leave_out=_places(
@@ -314,23 +309,8 @@ def _entry(entry: t.Entry) -> dict[str, str | None]:
         "calls": entry.calls,
         "driver": "",
         "stepping": "",
-        "counting": "",
         "ending": "",
     }
-
-
-def _counting(entry: dict[str, str | None], program: Program) -> p.Function | None:
-    """The method by which the caller of a step counts its micro-batches: it does nothing else, and nothing calls it."""
-    if entry.get("calls") != "microbatch":
-        return None
-    for cls in program.body:
-        if isinstance(cls, p.Class) and cls.name == entry["owner"]:
-            called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
-            for name, method in cls.methods.items():
-                if name not in called and len(method.params) == 1 and len(method.body) == 1:
-                    if isinstance(done := method.body[0], p.Augment) and done.op == "+":
-                        return method
-    return None
 
 
 def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: Program) -> str:
@@ -366,7 +346,7 @@ def _driver(program: Program, owner: str) -> dict[str, str | None]:
     """
     made: dict[str, str | None] = {
         "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
-        "counting": "", "ending": "",
+        "ending": "",
     }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class) or (owner and cls.name != owner):

@@ -63,30 +63,25 @@ class Sandbox:
 
 @frozen
 class Run:
-    """What is to be run: `own` for a script of the user's, which may do what is `allowed`."""
+    """What is to be run."""
 
-    own: bool = False
-    allowed: tuple[str, ...] = ()
-    machines: int = 1
     ranks: int = 1
     gpu: bool = False
-    memory: bool = True
 
 
 @frozen
 class Held:
     """What the processes that execute a user's code are held to; sent to them as JSON.
 
-    `readable`, None for every file, is what they may read beside a job's project. `alone`: whether there is no network
+    `readable` is what they may read beside a job's project. `alone`: whether there is no network
     but their own.
     """
 
     landlock: int
     seccomp: bool
     alone: bool
-    machines: int
     devices: tuple[str, ...]
-    readable: tuple[str, ...] | None
+    readable: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -130,25 +125,20 @@ def unprotected(has: Sandbox, run: Run) -> tuple[str, ...]:
 
 def _unprotected(has: Sandbox, run: Run) -> Iterator[str]:
     walls = bool(has.bubblewrap)
-    if run.own:
-        yield "reads: a script of your own reads every file that you can read"
-    elif not (has.landlock or walls):
+    if not (has.landlock or walls):
         yield "reads: native code can read every file that you can (no Landlock, no bubblewrap)"
-    if "writes" not in run.allowed:
-        if not (has.landlock or walls):
-            yield "writes: native code can change every file that you can (no Landlock, no bubblewrap)"
-        elif not has.landlock:
-            yield "results: native code can overwrite the results of the run (no Landlock)"
-    if run.machines > 1:
-        yield "network: the run reaches other machines, since several take part in it"
-    elif "network" not in run.allowed and not has.apart:
+    if not (has.landlock or walls):
+        yield "writes: native code can change every file that you can (no Landlock, no bubblewrap)"
+    elif not has.landlock:
+        yield "results: native code can overwrite the results of the run (no Landlock)"
+    if not has.apart:
         why = "(no bubblewrap, no namespaces)"
         if not has.seccomp or has.landlock < 4:
             yield f"network: native code can connect to other machines {why}"
         elif run.ranks > 1:
             first, last = local_ports()
             yield f"network: native code can connect to ports {first} to {last} of other machines {why}"
-    if "processes" not in run.allowed and not has.seccomp:
+    if not has.seccomp:
         end = "; they end with the run" if walls else ""
         yield f"processes: native code can start processes{end} (no seccomp)"
         if not walls and has.landlock < 6:
@@ -159,8 +149,6 @@ def _unprotected(has: Sandbox, run: Run) -> Iterator[str]:
         yield "memory: nothing bounds what a run takes"
     elif run.gpu:
         yield "memory: nothing bounds what a run on a GPU takes"
-    elif not run.memory:
-        yield "memory: nothing bounds what the script takes without --memory"
 
 
 def local_ports() -> tuple[int, int]:
@@ -172,12 +160,11 @@ def local_ports() -> tuple[int, int]:
     return int(first), int(last)
 
 
-def held(has: Sandbox, run: Run) -> Held:
+def held(has: Sandbox) -> Held:
     """What the processes of a run are held to."""
     devices = (*_DEVICES, *(path for pattern in _GPUS for path in glob.glob(pattern)))
-    alone = has.apart and run.machines == 1 and "network" not in run.allowed
-    readable = None if run.own else tuple(dict.fromkeys((*_SYSTEM, *_OF_PROCESSES, *installed())))
-    return Held(has.landlock, has.seccomp, alone, run.machines, devices, readable)
+    readable = tuple(dict.fromkeys((*_SYSTEM, *_OF_PROCESSES, *installed())))
+    return Held(has.landlock, has.seccomp, has.apart, devices, readable)
 
 
 def installed() -> list[str]:
@@ -260,7 +247,6 @@ _WALLS = (
 
 def inside(
     has: Sandbox,
-    run: Run,
     order: Held,
     readable: Iterable[str],
     folder: str,
@@ -273,13 +259,10 @@ def inside(
     if not has.bubblewrap:
         return list(command)
     walls = [has.bubblewrap]
-    if order.readable is None:
-        walls += ["--bind" if "writes" in run.allowed else "--ro-bind", "/", "/"]
-    else:
-        paths = {p for path in (*order.readable, *readable) for p in (path, os.path.realpath(path))}
-        for path in sorted(paths):
-            if os.path.exists(path) and not path.startswith("/proc/"):
-                walls += ["--ro-bind", path, path]
+    paths = {p for path in (*order.readable, *readable) for p in (path, os.path.realpath(path))}
+    for path in sorted(paths):
+        if os.path.exists(path) and not path.startswith("/proc/"):
+            walls += ["--ro-bind", path, path]
     walls += _WALLS
     for device in order.devices[len(_DEVICES) :]:
         walls += ["--dev-bind", device, device]

@@ -142,9 +142,6 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
         )
     if evidence.made_up and plan.symptom in OF_DIRECTION | OF_SIZE and not shown:
         raise Undecided("a stand-in reached the loss, and with another one the defect may show")
-    if evidence.managed and plan.symptom in _OF_GRADIENTS - {Symptom.SCALE} and not shown:
-        text = min(evidence.managed)
-        raise Undecided(f"`{text}` goes backward, and what else it does does not run here", (text,))
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
@@ -170,8 +167,6 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
     unknown = evidence.handed
     if plan.symptom is Symptom.SPREAD:
         unknown = unknown | evidence.wrapped
-    if plan.symptom is not Symptom.SCALE or not cleared:
-        unknown = unknown | evidence.managed
     if unknown:
         text = min(unknown)
         raise Undecided(

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
+from accumlint.reporting.phrases import count
 
 # What a process says that has seen all, and how long the others may take then.
 _STOPPED = b'"how": "stopped"'
@@ -39,6 +40,17 @@ class Ended:
     code: int
     seconds: float
     timed_out: bool = False
+
+    def failure(self, updates: int, *, noted: bool) -> str:
+        """What kept a script from being judged, or from its end; "" where nothing did."""
+        if not noted:
+            what = f"failed with exit code {self.code}" if self.code else "ended"
+            return f"the script {what} before torch went backward or an optimizer stepped"
+        if self.timed_out:
+            return f"the script was stopped after {count(updates, 'update')}"
+        if self.code:
+            return f"the script failed with exit code {self.code} after {count(updates, 'update')}"
+        return "" if updates else "no optimizer stepped"
 
 
 def command(words: Sequence[str], module: str, ranks: int) -> list[str]:

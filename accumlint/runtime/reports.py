@@ -180,7 +180,7 @@ def _refutes(report: Report, answers: Sequence[Answer], file: str) -> str:
         (
             answer.figures
             for answer in _rights(report.code, answers)
-            if _touches(answer, file, around)
+            if touches(answer, file, around)
         ),
         "",
     )
@@ -193,7 +193,8 @@ def _rights(code: str, answers: Sequence[Answer]) -> Iterator[Answer]:
     return (a for a in answers if not a.wrong and a.observed in kinds - wrong)
 
 
-def _touches(answer: Answer, file: str, around: Place | None) -> bool:
+def touches(answer: Answer, file: str, around: Place | None) -> bool:
+    """Whether an answer is about a file, and about the loop `around` a finding in it where that is known."""
     if around is None:
         return any(spot[0] == file for spot in answer.spots)
     return any(

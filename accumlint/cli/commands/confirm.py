@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
+import platform
+import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 
 CONFIRMED, UNDECIDED = 1, 4
 _SCRIPT = "accumlint.script"
-_SECRETS = {
-    "APIKEY", "AUTH", "CREDENTIAL", "CREDENTIALS", "DSN", "KEY", "PASS", "PASSWD", "PASSWORD", "PAT", "SECRET",
-    "SECRETS", "TOKEN", "TOKENS",
-}  # fmt: skip
-_PASSWORD = re.compile(r"://[^/\s]*:[^/\s]*@")
 # As many files are named before a launch.
 FEW = 3
 
@@ -62,12 +58,6 @@ class _Command(click.Command):
     help="Run the script behind -- with its own data instead of loops on stand-ins.",
 )
 @click.option(
-    "--allow",
-    multiple=True,
-    type=click.Choice(["writes", "network", "processes"]),
-    help="With --run: what the script may do outside its temporary folder; may be repeated.",
-)
-@click.option(
     "--select",
     multiple=True,
     metavar="RULES",
@@ -87,16 +77,6 @@ class _Command(click.Command):
     type=click.IntRange(1),
     help="Ranks to run on (2 where the loop is distributed, else 1).",
 )
-@click.option("--nnodes", default="1", metavar="N", help="Number of machines, as for torchrun.")
-@click.option(
-    "--rdzv-endpoint",
-    default="",
-    metavar="HOST:PORT",
-    help="Address and port of the first machine.",
-)
-@click.option(
-    "--node-rank", default=0, type=click.IntRange(0), help="Number of this machine, from 0."
-)
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
 @click.option(
     "--dtype",
@@ -108,12 +88,12 @@ class _Command(click.Command):
 @click.option(
     "--timeout",
     type=click.FloatRange(1),
-    help="Seconds per finding (60), or for each run of a script (300).",
+    help="Seconds per finding (60), or for a script (300).",
 )
 @click.option(
     "--memory",
     type=click.FloatRange(1),
-    help="GiB per rank (16; a script has no limit of its own).",
+    help="GiB per rank (16).",
 )
 @click.option("--seed", default=0, type=int)
 @click.option(
@@ -144,13 +124,9 @@ def command(
     context: click.Context,
     places: tuple[str, ...],
     own: bool,
-    allow: tuple[str, ...],
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     ranks: int | None,
-    nnodes: str,
-    rdzv_endpoint: str,
-    node_rank: int,
     device: str,
     dtype: str | None,
     windows: int,
@@ -172,8 +148,9 @@ def command(
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
     first lists what the sandbox cannot protect on this machine. Needs torch (`pip install accumlint[confirm]`).
 
-    With --run -- train.py --lr 0.1 the script itself runs, with its own data, model and arguments, and stops after a
-    few updates. It decides the findings in PATH, or those in the script and the project files that it imports.
+    With --run -- train.py --lr 0.1 the script itself runs, without a sandbox, with its own data, model and arguments,
+    and stops after a few updates, as under `accumlint run`. It decides the findings in PATH, or those in the script and
+    the project files that it imports.
 
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
@@ -182,9 +159,17 @@ def command(
     from accumlint.confirming.reports import html_report, json_report, terminal_report
 
     script = _script(context, own)
-    _require(own, places, allow, setup, steps, dtype)
-    if nnodes != "1" and not rdzv_endpoint:
-        raise Misuse("several machines have to be told where they meet: --rdzv-endpoint HOST:PORT")
+    _require(
+        own,
+        places,
+        {
+            "--setup": setup,
+            "--steps": steps,
+            "--dtype": dtype,
+            "--memory": memory,
+            "--fixed": fixed or fixed_file,
+        },
+    )
     chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
     asked = list(_asked(places or _modules(script), chosen, fixed_file))
     options.here(chosen)
@@ -193,31 +178,20 @@ def command(
     for problem in problems:
         output.tell(problem)
     how = launch.Options(
-        sandbox=sandbox.available(), allowed=allow,
+        sandbox=sandbox.available(),
         device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
-        setup=str(setup) if setup else "", nnodes=nnodes, endpoint=rdzv_endpoint, node_rank=node_rank,
+        setup=str(setup) if setup else "",
     )  # fmt: skip
     if script is not None and plans:
         together = ranks or max(plan.ranks for plan in plans)
-        print(f"accumlint: runs {_told_script(script, together, plans)}", file=sys.stderr)
-        given, withheld = _environment(allow)
-        if withheld:
-            names = ", ".join(map(printable, withheld))
-            print(f"accumlint: withheld from the script: {names}", file=sys.stderr)
-        how = replace(
-            how, limit=timeout or 300.0, memory=memory or 0.0, environment=given, what="the script"
-        )  # fmt: skip
-        open_ = _told_open(how, [together])
-        found = pipeline.confirm_script(script, plans, how, windows, allow, together)
+        open_ = (_told_script(script, together, plans),)
+        found = pipeline.confirm_script(script, plans, windows, together, timeout or 300.0)
     else:
         batches = list(pipeline.batches(plans))
         for batch in batches:
             print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
         open_ = _told_open(how, [batch.ranks for batch in batches])
         found = pipeline.confirm(plans, how, _told_of)
-    if node_rank:
-        print("accumlint: the first machine has the results", file=sys.stderr)
-        return 0
     if output_format == "json":
         output.put([json_report.record(found, open_)])
     elif found:
@@ -227,9 +201,30 @@ def command(
         print("accumlint: no finding there, so nothing was run", file=sys.stderr)
     worst = max((problem.kind for problem in problems), default=Kind.WARNING)
     if html is not None:
-        written = output.write([html_report.page(found, pipeline.sources(asked), open_)], str(html))
+        page = html_report.page(
+            found, pipeline.sources(asked), open_, _made(how, script is not None)
+        )
+        written = output.write([page], str(html))
         worst = max(worst, written)
     return worst or _confirmed(found)
+
+
+def _made(how: launch.Options, own: bool) -> str:
+    """By which command, versions and device a page was made."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from accumlint import __version__
+    from accumlint.confirming import sandbox
+
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "of its own"
+    gpu = how.device != "cpu" and sandbox.has_gpu()
+    device = "the script's own devices" if own else "a GPU" if gpu else "the CPU"
+    typed_ = shlex.join(("accumlint", *sys.argv[1:]))
+    python = platform.python_version()
+    return f"{typed_} (accumlint {__version__}, torch {torch}, Python {python}, on {device})"
 
 
 def _script(context: click.Context, own: bool) -> Script | None:
@@ -250,27 +245,16 @@ def _script(context: click.Context, own: bool) -> Script | None:
     return user_script.found(words, os.getcwd())
 
 
-def _require(
-    own: bool,
-    places: tuple[str, ...],
-    allow: tuple[str, ...],
-    setup: Path | None,
-    steps: int | None,
-    dtype: str | None,
-) -> None:
-    """Refuses what does not go together.
+def _require(own: bool, places: tuple[str, ...], of_standins: Mapping[str, object]) -> None:
+    """Refuses what does not go together; `of_standins` are options that say nothing to a script, with their values.
 
     Raises:
         Misuse: with the reason.
     """
-    if not own:
-        if not places:
-            raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
-        if allow:
-            raise Misuse("--allow is for scripts: it wants --run")
-        return
-    for option, given in (("--setup", setup), ("--steps", steps), ("--dtype", dtype)):
-        if given is not None:
+    if not own and not places:
+        raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
+    for option, given in of_standins.items():
+        if own and given:
             raise Misuse(f"{option} is about stand-ins, and a script that is run has its own")
 
 
@@ -281,26 +265,6 @@ def _modules(script: Script | None) -> tuple[str, ...]:
     from accumlint.confirming.user_script import modules
 
     return tuple(modules(script))
-
-
-def _environment(allow: tuple[str, ...]) -> tuple[dict[str, str], list[str]]:
-    """What a script finds in its environment, and the names of which it does not get the values.
-
-    That is what the user has there, without the secrets that only a network is of use for, and that nothing is to be
-    fetched.
-    """
-    from accumlint.confirming import launch
-
-    if "network" in allow:
-        return {**os.environ, **launch.QUIET, "MPLBACKEND": "Agg"}, []
-    withheld = sorted(name for name, value in os.environ.items() if _is_secret(name, value))
-    given = {**os.environ, **dict.fromkeys(withheld, "withheld")}
-    return {**given, **launch.QUIET, **launch.OFFLINE, "MPLBACKEND": "Agg"}, withheld
-
-
-def _is_secret(name: str, value: str) -> bool:
-    """Whether a variable reads like a secret: by a word of its name, or since its value holds a password."""
-    return not _SECRETS.isdisjoint(name.upper().split("_")) or bool(_PASSWORD.search(value))
 
 
 def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
@@ -315,11 +279,13 @@ def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:
 
 
 def _told_script(script: Script, ranks: int, plans: Sequence[Plan]) -> str:
-    findings = sum(plan.arm == "found" for plan in plans)
-    return (
-        f"`{printable(script.command)}` on {count(ranks, 'rank')} a few times, for {count(findings, 'finding')};"
-        " what it writes goes to a temporary folder"
+    """Prints what is run, and gives what that is open to."""
+    print(
+        f"accumlint: runs `{printable(script.command)}` on {count(ranks, 'rank')} for {count(len(plans), 'finding')},"
+        " as it is and without a sandbox",
+        file=sys.stderr,
     )
+    return "everything: a script of your own runs without a sandbox"
 
 
 def _shown(batch: Batch) -> str:

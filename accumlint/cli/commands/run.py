@@ -153,7 +153,7 @@ def command(
         ended = launching.launch(executed, watch, Path(folder), timeout)
         noted = records.read(Path(folder))
     judged = judging.judge(noted)
-    failed = _failure(ended.code, judged.updates, bool(noted), timed_out=ended.timed_out)
+    failed = ended.failure(judged.updates, noted=bool(noted))
     if failed and not judged.answers:
         raise Misuse(failed)
     found = reports.joined(judged.answers, asked, read=not no_check)
@@ -172,18 +172,6 @@ def command(
         output.tell(Problem(words[0] if words else module, failed, Kind.WARNING))
     findings = any(checked.reports for checked in found.checked) and not exit_zero
     return max(*written, FINDINGS if findings else Kind.UNREADABLE if failed else 0, 0)
-
-
-def _failure(code: int, updates: int, noted: bool, *, timed_out: bool) -> str:
-    """What kept the script from being judged, or from its end; "" where nothing did."""
-    if not noted:
-        what = f"failed with exit code {code}" if code else "ended"
-        return f"the script {what} before torch went backward or an optimizer stepped"
-    if timed_out:
-        return f"the script was stopped after {count(updates, 'update')}"
-    if code:
-        return f"the script failed with exit code {code} after {count(updates, 'update')}"
-    return "" if updates else "no optimizer stepped"
 
 
 def _told(notes: Sequence[str], found: Joined, updates: int) -> Iterator[str]:

@@ -9,12 +9,10 @@ How values enter names is told in `entering`; here are choices, failures and loo
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import sys
 import traceback
-import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,10 +22,11 @@ from unittest import mock
 import torch
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import Batch, Loader
+from accumlint.confirming.harness.fakes.accelerators import Unbound
+from accumlint.confirming.harness.fakes.batches import Batch
+from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.name_words import COMPUTING, DATA, evaluates
 from accumlint.confirming.harness.fakes.networks import Criterion, regression
-from accumlint.confirming.harness.fakes.role_stubs import Unbound
 from accumlint.confirming.harness.fakes.steps_number import tells_window
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE
@@ -48,8 +47,6 @@ from accumlint.reading import names
 
 # The name of a class, which is not the thing that is made of it.
 _CLASS = re.compile(r"^_*[A-Z]\w*[a-z]")
-# Parameters that take whatever is left.
-_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 # A loop that prepares something goes on for no longer.
 _MOST_ROUNDS = 2000
 
@@ -230,8 +227,6 @@ class Binding(Entering):
                 iterable = inner
             elif isinstance(inner, int):
                 iterable = range(min(inner, 1000))
-            elif re.search(r"window|group|chunk", text.lower()):
-                iterable = self.windows(text)
             elif re.search(r"load|data|batch|iter", text.lower()) or (
                 (trains or isinstance(bound, tuple))
                 and any(DATA.search(n.lower()) for n in flat(bound))
@@ -284,26 +279,16 @@ class Binding(Entering):
 
     def settings(self, owner: Any) -> Any:
         """What `vars` gives: of settings that nobody knows, something that has them all."""
-        return owner if isinstance(owner, Stub) or hasattr(owner, "as_mapping_") else vars(owner)
+        return owner if isinstance(owner, Stub) else vars(owner)
 
     def argument(self, name: str) -> Any:
         """What a library would call a function with."""
         found = self.value(name)
         return self.stub(name) if found is UNKNOWN else found
 
-    def without(
-        self, mapping: Any, names_: tuple[str, ...], called: Any = None, places: int = 0
-    ) -> Any:
-        """What `**mapping` gives to what is `called`, beside keywords of these names and so many arguments.
-
-        A micro-batch has whatever it is asked for; settings that nobody knows have what a function must be given, and
-        are no number, whatever their name.
-        """
+    def without(self, mapping: Any, names_: tuple[str, ...]) -> Any:
+        """What `**mapping` gives beside keywords of these names; settings are no number, whatever their name."""
         mapping = self.stub("args") if isinstance(mapping, int | float) else mapping
-        if isinstance(mapping, Stub) and isinstance(called, types.FunctionType):
-            given = list(inspect.signature(called).parameters.values())[places:]
-            wanted = (p for p in given if p.default is p.empty and p.kind not in _REST)
-            return {p.name: self.argument(p.name) for p in wanted if p.name not in names_}
         if isinstance(mapping, torch.Tensor):
             mapping = self.data.now()
         if not isinstance(mapping, Batch):

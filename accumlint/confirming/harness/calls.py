@@ -53,7 +53,7 @@ def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any]
         parameters, key=lambda p: (binding.roles.get(p.name) or names.role_of(p.name)) != "model"
     )
     values = {
-        p.name: _parameter(binding, p, _trainer(function, p.annotation))
+        p.name: _parameter(binding, p)
         for p in order
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }
@@ -79,13 +79,6 @@ def instance(binding: Binding, cls: type) -> Any:
         _put_later(binding, made)
     if isinstance(made, AbsentModule):
         binding.own(made)
-    elif isinstance(made, nn.Module) and _is_abstract(made):
-        network = binding.model("model")
-        binding.tell(
-            cls.__name__, "a subclass whose forward is a network of about a hundred parameters"
-        )
-        made.add_module("stand_in", network)
-        made.forward = network.forward
     return made
 
 
@@ -107,36 +100,9 @@ def instance_of_any(binding: Binding, cls: type) -> Any:
     return instance(binding, cls)
 
 
-def _trainer(function: Any, annotation: object) -> type | None:
-    """The class of the user's that a parameter is said to be of, where its methods train; a network is none."""
-    if annotation is inspect.Parameter.empty:
-        return None
-    space = getattr(function, "__globals__", {})
-    words = re.findall(r"\w+", annotation) if isinstance(annotation, str) else []
-    for cls in (annotation, *map(space.get, words)):
-        if isinstance(cls, type) and cls.__module__ == space.get("__name__"):
-            codes = (getattr(member, "__code__", None) for member in vars(cls).values())
-            called = {name for code in codes if code for name in code.co_names}
-            if not issubclass(cls, nn.Module) and called >= {"backward", "step"}:
-                return cls
-    return None
-
-
-def _is_abstract(made: nn.Module) -> bool:
-    """True for an object of a class that leaves its parameters and its forward to others."""
-    code = getattr(type(made).forward, "__code__", None)
-    left = code is None or {"NotImplementedError", "_forward_unimplemented"} & {
-        *code.co_names, code.co_name,
-    }  # fmt: skip
-    return bool(left) and next(made.parameters(), None) is None
-
-
-def _parameter(binding: Binding, p: inspect.Parameter, cls: type | None) -> Any:
+def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if p.name in binding.given:
         return binding.take(p.name)
-    if cls is not None:
-        binding.tell(p.name, f"an object of `{cls.__name__}`")
-        return instance_of_any(binding, cls)
     if p.name in binding.choices:
         choice = binding.choices[p.name]
         return choice == "true" if choice in ("true", "false") else literal(choice)
@@ -171,10 +137,7 @@ def microbatch_arguments(
     parameters = list(inspect.signature(function).parameters.values())[skip:]
     for p in parameters:
         low = p.name.lower()
-        if isinstance(p.default, bool) and names.is_steps(p.name):
-            # Whether this one is added to others.
-            kwargs[p.name] = batch.number % binding.steps_ != 0
-        elif low == "engine" and {"state", "iteration"} <= binding.source.read:
+        if low == "engine" and {"state", "iteration"} <= binding.source.read:
             # Ignite's, which counts and does nothing to a gradient.
             kwargs[p.name] = binding.stub(p.name)
         elif low in _ROUNDS:

@@ -7,62 +7,26 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import builtins
-import collections.abc
-import importlib.abc
-import importlib.machinery
-import linecache
-import math
 import os
 import pickle
 import sys
 import types
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import lru_cache
 from typing import Any
 from unittest import mock
 
 import torch
 from torch.utils.data import DataLoader
 
+from accumlint.confirming.harness.absent_packages import Finder, is_project
 from accumlint.confirming.harness.binding import Binding
-from accumlint.confirming.harness.fakes import framework_contracts, fsdp
-from accumlint.confirming.harness.fakes.batches import is_library
-from accumlint.confirming.harness.fakes.einops_functions import EINOPS
+from accumlint.confirming.harness.fakes import fsdp
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling, scalers
-from accumlint.confirming.harness.fakes.role_stubs import Unbound, unimportable
+from accumlint.confirming.harness.fakes.loaders import is_library
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
 from accumlint.confirming.harness.ranks import processes
-
-# Packages that report, download or need a service: always stood in for.
-ABSENT = {
-    "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "aim",
-    "datasets", "evaluate", "huggingface_hub", "hydra", "omegaconf", "boto3", "google", "modal", "ray", "gradio",
-    "matplotlib", "tqdm", "rich", "torchvision", "torchaudio",
-}  # fmt: skip
-# What of torch's only reports.
-_TENSORBOARD = "torch.utils.tensorboard"
-# Packages that another took the place of.
-_RENAMED = {
-    "importlib_metadata": "importlib.metadata",
-    "importlib_resources": "importlib.resources",
-}
-# What torch had once, and much code still takes from it.
-_REMOVED: dict[str, dict[str, Any]] = {
-    "torch._six": {
-        "inf": math.inf, "nan": math.nan, "string_classes": (str, bytes), "int_classes": int,
-        "container_abcs": collections.abc, "PY3": True, "PY37": True,
-    },
-}  # fmt: skip
-# Frameworks that drive a loop: without them there is nothing to measure.
-DRIVERS = {
-    "accelerate",
-    "lightning",
-    "lightning_fabric",
-    "pytorch_lightning",
-}
 
 
 @contextmanager
@@ -93,7 +57,7 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         stack.callback(forget, frozenset(sys.modules))
         patch(builtins, "open", _opening(builtins.open))
         patch(torch.utils.data, "DataLoader", _loading(binding))
-        finder = _Finder(binding, _sharding(patch, binding))
+        finder = Finder(binding, _sharding(patch, binding))
         sys.meta_path.insert(0, finder)
         sys.meta_path.append(finder.last)
         stack.callback(finder.remove)
@@ -104,7 +68,7 @@ def forget(before: frozenset[str]) -> None:
     """Modules of the project are imported anew by each pass: what they have taken is that pass's."""
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""
-        if _is_project(file) and not name.startswith("accumlint"):
+        if is_project(file) and not name.startswith("accumlint"):
             del sys.modules[name]
 
 
@@ -215,7 +179,7 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
             | kwargs
         )
         file = (told.get("globals") or {}).get("__file__") or ""
-        if told.get("fromlist") and _is_project(file) and _is_installed(found):
+        if told.get("fromlist") and is_project(file) and _is_installed(found):
             for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
                 name = f"{found.__name__}.{lacking}"
                 binding.tell(name, "a stand-in, since this version has none")
@@ -224,11 +188,6 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
         return found
 
     return importing
-
-
-def _is_project(file: str) -> bool:
-    """True for a file that is neither Python's nor of an installed package."""
-    return bool(file) and "site-packages" not in file and "/lib/python" not in file
 
 
 def _is_installed(module: types.ModuleType) -> bool:
@@ -257,7 +216,7 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
         found, rest = parse(self, [], namespace)
         for name, value in list(vars(found).items()):
             setattr(found, name, _setting(binding, name, value))
-        return _Arguments(**vars(found)), rest
+        return found, rest
 
     def unset(_: argparse.Namespace, name: str) -> Any:
         # A parser asks which of its settings are still to be made.
@@ -268,31 +227,6 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
     patch(argparse.ArgumentParser, "parse_known_args", parsed)
     # One that is made of others has whatever those have.
     patch(argparse.Namespace, "__getattr__", unset)
-
-
-class _Arguments(argparse.Namespace):
-    """Parsed arguments, which may be taken as a mapping too."""
-
-    # As a mapping, by `vars`.
-    as_mapping_ = True
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self, name, value)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A setting, whether it was declared or not."""
-        return getattr(self, name, default)
-
-    def keys(self) -> list[str]:
-        """The settings that were declared."""
-        return list(self.__dict__)
-
-    def items(self) -> list[tuple[str, Any]]:
-        """The settings that were declared, with their values."""
-        return [(name, self.__dict__[name]) for name in self.keys()]
 
 
 def _setting(binding: Binding, name: str, default: Any) -> Any:
@@ -318,171 +252,3 @@ def _setting(binding: Binding, name: str, default: Any) -> Any:
     if found is not UNKNOWN and isinstance(found, int | float):
         return found
     return default if default is not None else binding.stub(f"args.{name}")
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Packages that are not here, or had better not run, are modules made of stubs."""
-
-    def __init__(self, binding: Binding, sharding: dict[str, Any]) -> None:
-        self.binding = binding
-        self.sharding = sharding
-        self.promised = binding.promised = framework_contracts.names(binding)
-        self.made: list[str] = []
-        # Parts that packages of other versions have.
-        self.partly: set[str] = set()
-        self.last = _Last(self)
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
-            return self.spec(fullname)
-        if fullname.split(".")[0] in self.binding.way.driven and fullname not in sys.modules:
-            return self.spec(fullname)
-        if fullname == _TENSORBOARD and fullname not in sys.modules:
-            return self.spec(fullname)
-        if fullname in fsdp.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
-            return self.spec(fullname)
-        return None
-
-    def spec(self, fullname: str) -> importlib.machinery.ModuleSpec:
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        self.made.append(spec.name)
-        if spec.name in fsdp.MODULES:
-            self.binding.tell(spec.name, "FSDP's contract on whole parameters")
-            stub = self.binding.stub
-            return fsdp.module(spec.name, self.sharding, lambda name: stub(f"{spec.name}.{name}"))
-        top = spec.name.split(".")[0]
-        module = _StubModule(spec.name, self.binding)
-        if spec.name in self.partly:
-            self.binding.tell(spec.name, "a stand-in, since this version has none")
-            module.__dict__.update(_REMOVED.get(spec.name, {}))
-        elif top in framework_contracts.PACKAGES:
-            self.binding.tell(top, "what it promises about the gradient")
-            module.__dict__.update(self.promised)
-        elif spec.name == "einops":
-            self.binding.tell(top, "means and sums of rows; data keeps its shape")
-            module.__dict__.update(EINOPS)
-        else:
-            self.binding.tell(top, "a package made of stand-ins")
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-    def remove(self) -> None:
-        for finder in (self, self.last):
-            if finder in sys.meta_path:
-                sys.meta_path.remove(finder)
-        for name in self.made:
-            sys.modules.pop(name, None)
-
-
-class _Last(importlib.abc.MetaPathFinder):
-    """Asked when nobody else has a package: then it is absent. A real package's missing part is not made up."""
-
-    def __init__(self, finder: _Finder) -> None:
-        self.finder = finder
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        top = fullname.split(".")[0]
-        parent = sys.modules.get(top)
-        partly = "." in fullname and not isinstance(parent, _StubModule)
-        if partly and _is_expected_to_fail() and fullname not in _REMOVED:
-            return None
-        if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
-            return None
-        if partly and top in DRIVERS:
-            # It is here; of a name that its version lacks, `importing` makes a stand-in.
-            return None
-        if partly:
-            self.finder.partly.add(fullname)
-        if top in framework_contracts.PACKAGES:
-            return self.finder.spec(fullname)
-        if fullname in _RENAMED:
-            sys.modules[fullname] = importlib.import_module(_RENAMED[fullname])
-            return sys.modules[fullname].__spec__
-        if top in DRIVERS:
-            raise Unbound(unimportable(top, ModuleNotFoundError(name=top)))
-        return self.finder.spec(fullname)
-
-
-def _is_expected_to_fail() -> bool:
-    """True where an import is tried, as between versions of a package, or is not the project's."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
-        frame = frame.f_back
-    if frame is None or not _is_project(frame.f_code.co_filename):
-        return True
-    return any(frame.f_lineno in lines for lines in _tries(frame.f_code.co_filename))
-
-
-@lru_cache(maxsize=256)
-def _tries(file: str) -> tuple[range, ...]:
-    """The lines of a file in which what fails is caught."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
-    return tuple(
-        range(node.lineno, (node.body[-1].end_lineno or node.lineno) + 1)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Try) and node.handlers
-    )
-
-
-def _asked_by_the_user(file: str) -> bool:
-    """True when the import was written in the user's file or in the project around it."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name == file:
-            return True
-        if not name.startswith("<frozen importlib") and name != __file__:
-            # In a framework's own repository, it looks for packages that it can do without.
-            package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            return _is_project(name) and package not in DRIVERS
-        frame = frame.f_back
-    return False
-
-
-class _StubModule(types.ModuleType):
-    def __init__(self, name: str, binding: Binding) -> None:
-        super().__init__(name)
-        self.__path__ = []
-        self.__dict__["_binding"] = binding
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        binding: Binding = self.__dict__["_binding"]
-        if name in ("tqdm", "trange", "track"):
-            return lambda it=None, *_, iterable=None, **__: Progress(
-                it if iterable is None else iterable
-            )
-        for given in (name, f"{self.__name__}.{name}"):
-            if given in binding.given:
-                return binding.take(given)
-        return Stub(f"{self.__name__}.{name}", binding.answers)
-
-
-class Progress:
-    """A progress bar that only passes its items on."""
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None

@@ -15,7 +15,7 @@ from typing import Any
 from accumlint.confirming.harness import calls
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes import framework_contracts
-from accumlint.confirming.harness.fakes.role_stubs import Unbound
+from accumlint.confirming.harness.fakes.accelerators import Unbound
 from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME
 from accumlint.confirming.harness.rewriting.rewriter import rewritten
 from accumlint.confirming.harness.rewriting.slicing import Guide
@@ -106,10 +106,10 @@ def run(job: Any, binding: Binding) -> None:
 def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> None:
     """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
 
-    Where it only goes backward, a method of the same object that is `stepping` ends each window. One that is
-    `counting` is told of each micro-batch, and the parameter that is `ending` tells of each window's end.
+    Where it only goes backward, a method of the same object that is `stepping` ends each window. The
+    parameter that is `ending` tells of each window's end.
     """
-    stepping, counting, ending = entry["stepping"], entry["counting"], entry["ending"]
+    stepping, ending = entry["stepping"], entry["ending"]
     owner = getattr(function, "__self__", None)
     window = binding.steps_ if binding.source.tells_steps else 1
     epochs = isinstance(owner, binding.promised["LightningModule"])
@@ -125,8 +125,6 @@ def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> Non
             given.arguments[ending] = last
             args, kwargs = list(given.args), given.kwargs
         function(*args, **kwargs)
-        if counting:
-            getattr(owner, counting)()
         if stepping and last:
             getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:

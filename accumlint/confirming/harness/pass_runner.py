@@ -14,10 +14,11 @@ from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.environment import surroundings
 from accumlint.confirming.harness.execution import run
 from accumlint.confirming.harness.fakes import framework_contracts
+from accumlint.confirming.harness.fakes.accelerators import Unbound
 from accumlint.confirming.harness.fakes.batches import Data, Enough
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling
 from accumlint.confirming.harness.fakes.networks import seed_with
-from accumlint.confirming.harness.fakes.role_stubs import Unbound, Way
+from accumlint.confirming.harness.fakes.role_stubs import Way
 from accumlint.confirming.harness.missing_names import missing_names
 from accumlint.confirming.harness.pass_outcome import even, raising
 from accumlint.confirming.harness.recording.notes import Settings
@@ -142,7 +143,7 @@ def make(
             "told": notes.told, "graphs": recorder.graphs.most,
             "initial_scale": notes.initial_scale, "fetched": data.fetched,
             "refused": notes.refused, "own_loss": notes.own_loss, "replaced": notes.replaced, "handed": notes.handed,
-            "managed": notes.managed, "length": data.length, "unfed": data.unfed,
+            "length": data.length, "unfed": data.unfed,
             "wrapped": notes.wrapped, "summed": notes.summed,
         },
     }  # fmt: skip

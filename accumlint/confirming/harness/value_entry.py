@@ -30,15 +30,12 @@ from accumlint.confirming.harness.value_inspection import (
     is_thing,
     look_up,
 )
-from accumlint.reading import frameworks, names
+from accumlint.reading import names
 
 _LOSS = re.compile(r"(^|_)loss(es)?$")
 # What a loss is made of, as numbers to look at.
 _ITEMS = re.compile(r"(^|_)loss(es)?_(items?|parts?|terms?|components?|values?)$")
-# Names of several files, of which there are some.
-_FILES = re.compile(r"(files|paths|filenames)$")
 _EPOCHS = re.compile(r"^((num|n|max|total|train)_(train_)?)?epochs$")
-_PER_EPOCH = re.compile(r"(steps|iters|iterations|batches|updates)_per_epoch$")
 
 
 class Entering(Things):
@@ -98,9 +95,6 @@ class Entering(Things):
             # On the path of the finding it is there.
             found = self.value(bound)
             return None if found is UNKNOWN else found
-        if type(value) is dict and not value and self.roles.get(bound) == "optimizer":
-            # A table that nobody here fills.
-            return {last: self.thing("optimizer", bound)}
         if type(value) is dict and (whole := self.data.batches.get(self.data.current)):
             # A micro-batch that was moved part by part is the micro-batch.
             value = whole.use() if whole.is_made_of(value) else value
@@ -108,8 +102,6 @@ class Entering(Things):
             # A part of a network trains as the whole does.
             return value._model
         if isinstance(value, Output):
-            if last in self.source.sized and _LOSS.search(last.lower()):
-                return value.unreduced()
             keys = self.source.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)
         if (
@@ -121,9 +113,6 @@ class Entering(Things):
                 # A counter's start.
                 return value
             return self.counted(bound, value)
-        if type(value) is int and value == 0 and _PER_EPOCH.search(last):
-            # Of data that is not here, an epoch has what the run's has.
-            return self.data.length
         if isinstance(value, Stub):
             if is_settings(bound) and not is_settings(value._text) and not value._made:
                 # What it holds are settings, wherever they come from.
@@ -140,8 +129,6 @@ class Entering(Things):
             if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
                 # It may have put the model in a wrapper that reduces.
                 self.recorder.notes.wrapped.append(value._text)
-            if isinstance(found, torch.optim.Optimizer):
-                self.managers.rename(value._text, "optimizer")
             if isinstance(found, Criterion | Model) and value._told:
                 found.told_ = True
             if found is not UNKNOWN:
@@ -155,11 +142,6 @@ class Entering(Things):
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             if not AVERAGE.search(f"{bound} {type(value).__name__}"):
                 self.own(value)
-        if isinstance(value, torch.Tensor) and value.dim() and _LOSS.search(last.lower()):
-            # The first thing that a network gives is its loss where that is the name it gets.
-            given = self.data.last
-            if isinstance(given, Output) and value is given.logits:
-                return given.loss
         return value
 
     def _ask_for_steps(self, bound: str, value: Any) -> None:
@@ -275,15 +257,10 @@ class Entering(Things):
             own = self.own_loss()
             if own is not None:
                 return own
-        if bound in frameworks.WRAPPERS:
-            # A class by a name that a wrapped model may have too.
-            return self.stub(bound)
         found = self.value(bound)
         if found is not UNKNOWN:
             return found
         last = bound.rpartition(".")[2]
-        if _FILES.search(last.lower()):
-            return [f"{last}_{number}" for number in range(4)]
         if DATA.search(last.lower()) and not (
             names.is_configuration(bound) or OPTIONS.match(bound)
         ):

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import Batch, Loader
+from accumlint.confirming.harness.fakes.batches import Batch
+from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.stub import Absent, AbsentModule, Stub
 from accumlint.reading import names
 

@@ -14,27 +14,23 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import hmac
 import importlib
 import itertools
 import json
 import os
 import re
-import secrets
 import signal
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from accumlint.confirming.harness import user_script_pass
 from accumlint.confirming.harness.environment import forget
 from accumlint.confirming.harness.epochs import own_epoch
 from accumlint.confirming.harness.first_pass import everywhere, has_stepped, join, run_first
@@ -77,12 +73,9 @@ def main(path: str) -> None:
         timeout=timedelta(seconds=order["timeout"]),
     )  # fmt: skip
     out = Path(order["out"])
-    key = _shared_key(rank, world, store) if order["nodes"] > 1 else bytearray()
     for number, job in enumerate(order["jobs"]):
         file = out / f"{number}.{rank}.json"
-        _in_a_fork(number, job, order, file, rank, world, store, key)
-        if order["nodes"] > 1:
-            _gather(number, file, out, rank, world, store, key)
+        _in_a_fork(number, job, order, file, rank, world, store)
         if rank == 0:
             print(f"done {number}", file=sys.stderr, flush=True)
     if hosts and order["jobs"]:
@@ -91,42 +84,8 @@ def main(path: str) -> None:
         store.wait([f"ended/{last}/{other}" for other in range(world)])
 
 
-def _shared_key(rank: int, world: int, store: Any) -> bytearray:
-    """A key that the ranks of all machines know and that no user's code finds: it is in the store before any runs."""
-    if not rank:
-        store.set("key", secrets.token_hex(32))
-    key = bytearray(store.get("key"))
-    store.add("taken", 1)
-    while store.add("taken", 0) < world:
-        time.sleep(0.005)
-    if not rank:
-        store.delete_key("key")
-    return key
-
-
-def _gather(
-    number: int, file: Path, out: Path, rank: int, world: int, store: Any, key: bytearray
-) -> None:
-    """Brings what other machines noted to the first rank, which alone shares a disk with the command."""
-
-    def digest(of: int, text: bytes) -> bytes:
-        return hmac.digest(key, f"{number} {of} ".encode() + text, "sha256")
-
-    if rank:
-        text = file.read_bytes()
-        store.set(f"result/{number}/{rank}", digest(rank, text) + text)
-        return
-    for other in range(1, world):
-        found = store.get(f"result/{number}/{other}")
-        written = out / f"{number}.{other}.json"
-        if hmac.compare_digest(found[:32], digest(other, found[32:])):
-            written.write_bytes(found[32:])
-        else:
-            _write(written, _FORGED)
-
-
 def _in_a_fork(
-    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any, key: bytearray
+    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any
 ) -> None:
     sys.stdout.flush()
     hung = file.with_suffix(".hung")
@@ -134,8 +93,6 @@ def _in_a_fork(
     child = os.fork()
     if not child:
         try:
-            # Its result is signed here, not by the user's code.
-            key.clear()
             _let_go(channel.sending_end())
             kernel.die_with_parent()
             # Whatever it starts ends with it.
@@ -153,8 +110,6 @@ def _in_a_fork(
                 changed = original.changed()
                 channel.send({**_FORGED, "changed": changed} if changed else found)
 
-            if "arguments" in job:
-                _script(number, job, order, rank, world, send)
             send(_job(number, job, order, rank, world))
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
@@ -178,7 +133,7 @@ def _in_a_fork(
             grace = now + max(5.0, order["limit"] / 6)
         if now > until or (grace and now > grace):
             stopped = "time" if now > until else "waited"
-        elif "arguments" not in job and now > measured + _EVERY:
+        elif now > measured + _EVERY:
             stopped = "" if _fits(Path(order["scratch"], f"{number}.{rank}")) else "disk"
             measured = time.monotonic()
         if stopped:
@@ -260,21 +215,6 @@ def _put(file: Path, text: bytes) -> None:
     partial = file.with_suffix(".part")
     partial.write_bytes(text)
     partial.replace(file)
-
-
-def _script(
-    number: int, job: Any, order: Any, rank: int, world: int, send: Callable[[dict[str, Any]], None]
-) -> NoReturn:
-    """One pass over a script of the user's own, which ends this process."""
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
-    )
-    device = _device(order["device"])
-    if order["memory"] and device.type != "cuda":
-        limit_memory(order["memory"])
-    user_script_pass.run(
-        job, order, number, rank, world, device, dist.PrefixStore("script", store), send
-    )
 
 
 def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:

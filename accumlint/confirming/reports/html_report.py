@@ -35,10 +35,11 @@ def page(
     confirmations: Sequence[Confirmation],
     sources: Mapping[str, str] | None = None,
     unprotected: Sequence[str] = (),
+    made: str = "",
 ) -> str:
     """The whole file as text; `sources` are the texts of the user's files, by their names as shown.
 
-    `unprotected` is what nothing kept the runs from.
+    `unprotected` is what nothing kept the runs from; `made` tells by which command, versions and device.
     """
     run = cases(confirmations)
     articles = (
@@ -48,6 +49,7 @@ def page(
         "header",
         element("h1", "accumlint confirm"),
         element("p", sentence(tally(run).capitalize()), class_="tally"),
+        element("p", made, class_="place") if made else Markup(),
         _contents(run),
         *_unprotected(unprotected),
     )

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
-from accumlint.confirming.measurement import SHARE, Part, dot, norm, windows
+from accumlint.confirming.factors import SHARE, dot, norm
+from accumlint.confirming.measurement import Part, windows
 from accumlint.confirming.result import Update
 from accumlint.confirming.symptoms.answers import (
     Answer,

@@ -226,7 +226,7 @@ def _stuck(evidence: Evidence, key: str) -> Answer:
     # A scaler that is switched off multiplies by 1, and has nothing to lower.
     before = before if before > 1 else 0.0
     steps = len(found.updates)
-    whole = len(evidence.get("own" if key.startswith("own") else "equal").updates)
+    whole = len(evidence.get("equal").updates)
     lowered = not before or any(s < before for s in found.scales)
     finite = [u for u in found.updates if math.isfinite(u.applied) and u.applied > 0]
     shows = not lowered or steps < whole / 2

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
 
 from accumlint.confirming.harness.fakes.usual_settings import (
     CLASSES,
@@ -47,8 +46,6 @@ _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
 _SOURCE = re.compile(r"^(task|data(set)?|source|domain|lang(uage)?|corpus)_name$|^(name|task|key)$")
 # One of a pair that a loss compares.
 _OPPOSITE = re.compile(r"rejected_?|negative_?|loser_?")
-_FLAG = re.compile(r"^(is|has)_|^(done|finished|exhausted|last|end)$")
-_ROUND = re.compile(r"^(iter(ation)?s?|step|(global|cur(rent)?)_(step|iter))$")
 _LENGTHS = re.compile(r"(^|_)(len|length)s?$")
 _LENGTH = re.compile(r"len|num_|n_tok|count|ntokens")
 
@@ -303,10 +300,6 @@ class Batch(Plain, dict[Any, Any]):
         low = name.rpartition(".")[2].lower().lstrip("*")
         if low in ("_", "__"):
             return self.labels
-        if _FLAG.search(low):
-            return False
-        if _ROUND.search(low):
-            return self.number - 1
         if _NOISY.search(low) and not TARGET.search(low):
             return self.noisy()
         if _LENGTHS.search(low) and self.mask.dim() > 1:
@@ -357,9 +350,6 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.parts(name))
             elif name.startswith("*"):
                 made.append([self.tensor(name, 1)])
-            elif position and name.lower() == "prompts" and self.data_.kind == "tokens":
-                # Beside the tokens, those of them that are no target.
-                made.append(1 - self.mask)
             elif _SOURCE.search(name.lower()):
                 made.append(self.data_.unknown(name))
             elif name.lower() in _WHOLE:
@@ -368,29 +358,6 @@ class Batch(Plain, dict[Any, Any]):
             else:
                 made.append(self.tensor(name, None if targets else position))
         return tuple(made)
-
-    def split(self, size: Any, *_: Any, **__: Any) -> list[Batch]:
-        """Its pieces of as many rows, each of which is a micro-batch."""
-        length = max(1, int(size))
-        return [self._piece(start, start + length) for start in range(0, self.rows, length)]
-
-    def chunk(self, number: Any, *_: Any, **__: Any) -> list[Batch]:
-        """As many pieces, each of which is a micro-batch."""
-        return self.split(-(-self.rows // max(1, int(number))))
-
-    def _piece(self, start: int, end: int) -> Batch:
-        data = self.data_
-        made = Batch(data, self.number)
-        made.inputs, made.labels, made.mask = (
-            whole[start:end] for whole in (self.inputs, self.labels, self.mask)
-        )
-        made.update({key: whole[start:end] for key, whole in made.items()})
-        made.rows = len(made.inputs)
-        if start:
-            data.fetched += 1
-            made.number = data.fetched
-        data.batches[made.number] = made
-        return made
 
     def __getitem__(self, key: Any) -> Any:
         self.use()
@@ -419,10 +386,6 @@ class Batch(Plain, dict[Any, Any]):
     def items(self) -> Any:
         self.use()
         return super().items()
-
-    def values(self) -> Any:
-        self.use()
-        return super().values()
 
     def __len__(self) -> int:
         return self.rows
@@ -468,63 +431,3 @@ def _operator(name: str) -> Callable[..., Any]:
 
 for _name in OPERATORS:
     setattr(Batch, f"__{_name}__", _operator(f"__{_name}__"))
-
-
-def is_library(frame: Any) -> bool:
-    name = frame.f_code.co_filename
-    return "site-packages" in name or "dist-packages" in name
-
-
-class _Collate:
-    def __init__(self, data: Data) -> None:
-        self.data = data
-
-    def __call__(self, _: object) -> Batch:
-        batch = self.data.fetch()
-        self.data.fed = batch.number
-        return batch
-
-
-class Loader(DataLoader[Any]):
-    """A real `DataLoader` over micro-batches made on the spot; as an iterator, it starts again at its end."""
-
-    def __init__(self, data: Data, copies: int) -> None:
-        # torch's type wants a Dataset; it takes whatever has a length and items.
-        super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
-        self.data_ = data
-        self.endless_: Iterator[Any] | None = None
-        # Its length, as what wraps a stream calls it.
-        self.num_batches = len(self)
-
-    def __next__(self) -> Any:
-        while True:
-            self.endless_ = self.endless_ or iter(self)
-            try:
-                return next(self.endless_)
-            except StopIteration:
-                self.endless_ = None
-
-    def __getitem__(self, key: Any) -> Any:
-        """A part of the data by its name is the data; by its place, it is a micro-batch, and a slice is several."""
-        if isinstance(key, str):
-            return self
-        if isinstance(key, slice):
-            return [self.data_.fetch().use() for _ in range(*key.indices(self.data_.length))]
-        return self.data_.fetch().use()
-
-    def __call__(self, *_: Any, **__: Any) -> Loader:
-        """Itself, where what gives micro-batches is a method."""
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "num_batches":
-            # As what wraps a stream calls its length; a script may put another there.
-            return len(self)
-        return unknown_attribute(self, name, self.data_.unknown)
-
-
-def unknown_attribute(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
-    """An attribute of the user's class that a stand-in does not have; libraries, which ask what there is, get none."""
-    if re.match(r"_|is_|has_", name) or is_library(sys._getframe(2)):
-        raise AttributeError(name)
-    return unknown(f"{type(owner).__name__.lower()}.{name}")

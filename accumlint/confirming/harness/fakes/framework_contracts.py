@@ -19,8 +19,8 @@ import torch.distributed as dist
 from torch import nn
 
 from accumlint.confirming.harness.binding import Binding
+from accumlint.confirming.harness.fakes.accelerators import Unbound
 from accumlint.confirming.harness.fakes.batches import Batch, Enough
-from accumlint.confirming.harness.fakes.role_stubs import Unbound
 from accumlint.confirming.harness.fakes.stub import Absent
 
 # What a Trainer takes its micro-batches from, by the names under which a set-up file gives them.

@@ -47,8 +47,6 @@ class Loss:
     line: int
     by_hand: bool
     number: int = 0
-    # Where its call stands: one line may have several.
-    site: int = 0
     # What a function of torch's made of the elements: it divides by their number itself.
     result: torch.Tensor | None = None
 

@@ -18,7 +18,6 @@ MAKERS = re.compile(
 TRAINED = re.compile(
     r"^(trainable|learnable|train|model|net|network|lora|adapter|all)_(params|parameters)$"
 )
-BY_NAME = re.compile(r"^(trainable|train|optimized|model)_(param|params|parameter)_(dict|map)$")
 NO_MODEL = re.compile(
     r"^model_(dump|validate|copy|fields|config|name|path|type|id|args|kwargs|dir)|count$|_dict$|^(batch|data|sample)_generator$"
 )
@@ -68,8 +67,6 @@ ALONE = re.compile(r"single_?(gpu|device|process)|no_?(ddp|distributed)|one_gpu"
 RANKS = re.compile(r"world_size$|^n(um)?_?(processes|procs?|gpus?)$")
 # Flags and settings that ask for a GradScaler.
 SCALED = re.compile(r"fp16|float16|(^|_)half$|(^|_)amp($|_)|mixed_prec|(^|_)(grad_?)?scaler$")
-# What a term of the loss weighs is above zero where the term is in use.
-WEIGHT = re.compile(r"_(weight|coef|coeff|coefficient|lambda|alpha) > 0(\.0*)?$")
 
 
 def evaluates(functions: Iterable[str]) -> bool:

@@ -16,13 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from accumlint.confirming.harness.fakes.batches import (
-    TARGET,
-    Batch,
-    Data,
-    is_library,
-    plain,
-)
+from accumlint.confirming.harness.fakes.batches import TARGET, Batch, Data
+from accumlint.confirming.harness.fakes.loaders import is_library
 from accumlint.confirming.harness.fakes.outputs import Output, tensors
 from accumlint.confirming.harness.fakes.steps_number import tells_window
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
@@ -116,12 +111,7 @@ class Model(Asked):
                 data.told(self.name_)
             return self._loss(logits, beside, items)
 
-        def unreduced() -> torch.Tensor:
-            if told:
-                data.told(self.name_)
-            return Criterion(data, reduction="none")(logits, beside)
-
-        output = Output(logits, loss, has_loss, unreduced)
+        output = Output(logits, loss, has_loss)
         output.of_classes = data.kind == "rows"
         output.network = self.name_
         data.last = output
@@ -267,8 +257,6 @@ class Member:
             r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
         ):
             return self._model
-        if re.search(r"detach|repackage", self._name):
-            return detached(args[0] if len(args) == 1 else args)
         given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
         if given is not None and "loss" in self._name:
             # What computes a loss from the network that it is given; the name that it gets says what it is.
@@ -310,14 +298,6 @@ class Member:
         return VOCABULARY if "vocab" in self._name else 1
 
 
-def detached(value: Any) -> Any:
-    """A value cut from the graph that made it."""
-    if isinstance(value, list | tuple):
-        return type(value)(detached(v) for v in value)
-    value = plain(value)
-    return value.detach() if isinstance(value, torch.Tensor) else value
-
-
 def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
     if kind in ("values", "frames"):
         return target.shape == logits.shape
@@ -325,12 +305,11 @@ def _fits(target: torch.Tensor, logits: torch.Tensor, kind: str) -> bool:
 
 
 class Criterion(Asked):
-    """The usual loss of the kind of data, a mean over the targets that count, or that of each of them."""
+    """The usual loss of the kind of data, a mean over the targets that count."""
 
-    def __init__(self, data: Data, name: str = "criterion", reduction: str = "mean") -> None:
+    def __init__(self, data: Data, name: str = "criterion") -> None:
         super().__init__()
         self.data_ = [data]
-        self.reduction_ = reduction
         # What the source calls it, and whether it was made with the accumulation steps.
         self.name_ = name
         self.told_ = False
@@ -341,24 +320,16 @@ class Criterion(Asked):
         data = self.data_[0]
         if self.told_ or tells_window((output, target, *others), named):
             data.told(self.name_)
-        given = [output, target, *others, *named.values()]
-        network = next((one for one in given if isinstance(one, nn.Module)), None)
-        if network is not None:
-            # It calls the network that it is given, with the data beside it.
-            output = network(*(one for one in given if isinstance(one, torch.Tensor | Batch)))
-            target = next((v for k, v in named.items() if TARGET.search(k)), None)
         logits = output.logits if isinstance(output, Output) else output
         if isinstance(target, Batch):
             target = target.use().labels
         if not isinstance(target, torch.Tensor):
             target = data.now().labels
-        reduction = self.reduction_
         if data.kind in ("values", "frames"):
-            return F.mse_loss(logits, target, reduction=reduction)
+            return F.mse_loss(logits, target)
         if logits.dim() == target.dim() + 1 and logits.shape[:-1] == target.shape:
             logits, target = logits.flatten(0, -2), target.flatten()
-        found = F.cross_entropy(logits, target, ignore_index=data.ignored, reduction=reduction)
-        return found if reduction == "mean" else found[target != data.ignored]
+        return F.cross_entropy(logits, target, ignore_index=data.ignored)
 
     def lacking(self, name: str) -> Any:
         """A method by which an object of the user's works it out, or what else it carries."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accumlint.confirming.harness.fakes.batches import unknown_attribute
+from accumlint.confirming.harness.fakes.loaders import unknown_attribute
 from accumlint.confirming.harness.fakes.outputs import Output
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import setting

@@ -38,52 +38,14 @@ class Losses(dict[str, torch.Tensor], Plain):
         return getattr(self.plain_(), name)
 
 
-class Distribution(Plain):
-    """A distribution that a network gives, of which every sample is its mean."""
-
-    def __init__(self, mean: torch.Tensor) -> None:
-        self.mean = self.loc = mean
-
-    def sample(self, *_: Any, **__: Any) -> torch.Tensor:
-        """Its mean."""
-        return self.mean
-
-    rsample = mode = sample
-
-    def kl(self, *_: Any, **__: Any) -> torch.Tensor:
-        """How far it is from the standard one, of each sample, as autoencoders have it."""
-        return (self.mean**2).flatten(1).sum(1) / 2
-
-    kl_divergence = kl
-
-    def log_prob(self, value: Any) -> torch.Tensor:
-        """The logarithm of the density of something, of each number."""
-        return -((plain(value) - self.mean) ** 2) / 2
-
-    nll = log_prob
-
-    def entropy(self) -> torch.Tensor:
-        """The same, whatever its mean."""
-        return torch.zeros_like(self.mean)
-
-    def plain_(self) -> torch.Tensor:
-        return self.mean
-
-
 class Output(Plain):
     """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
 
     def __init__(
-        self,
-        logits: torch.Tensor,
-        loss: Callable[[], torch.Tensor],
-        has_loss: bool,
-        unreduced: Callable[[], torch.Tensor],
+        self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool
     ) -> None:
         self._logits = logits
         self._make = loss
-        # Gives the loss of each target.
-        self.unreduced = unreduced
         self.has_loss = has_loss
         # The name of what has given it.
         self.network = ""
@@ -92,8 +54,6 @@ class Output(Plain):
         self._each: dict[str, torch.Tensor] = {}
         # Whether they are to tell classes from each other.
         self.of_classes = False
-        # What the loop has put in.
-        self._put: dict[str, Any] = {}
 
     @property
     def logits(self) -> torch.Tensor:
@@ -165,19 +125,11 @@ class Output(Plain):
                 made.append(self.logits)
         return tuple(made)
 
-    def __setitem__(self, key: str, value: Any) -> None:
-        self._put[key] = value
-
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str) and key in self._put:
-            return self._put[key]
         if isinstance(key, str):
             return self._part(key)
         if isinstance(key, int):
             return self.loss if self.has_loss and key == 0 else self.logits
-        if isinstance(key, slice) and key.start is None and key.stop in (2, 3):
-            # The first things of several; names will say which.
-            return self
         return self.logits[key]
 
     def __iter__(self) -> Iterator[Any]:
@@ -208,9 +160,6 @@ class Output(Plain):
     def items(self) -> list[tuple[str, torch.Tensor]]:
         return [("loss", self.loss)]
 
-    def backward(self, *args: Any, **kwargs: Any) -> None:
-        self.loss.backward(*args, **kwargs)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -222,8 +171,6 @@ class Output(Plain):
         """A loss, a figure that is only looked at, or logits."""
         if "loss" in name.lower():
             return self.named(name)
-        if name.endswith(("_dist", "distribution", "posterior")):
-            return Distribution(self.logits)
         return self.logits.detach() if _FIGURE.search(name.lower()) else self.logits
 
     def plain_(self) -> torch.Tensor:

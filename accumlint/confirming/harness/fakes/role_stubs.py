@@ -6,9 +6,6 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -17,12 +14,12 @@ import torch
 from torch import nn
 
 from accumlint.confirming.harness.failures import Failures
-from accumlint.confirming.harness.fakes.batches import Batch, Data, Loader, is_library
-from accumlint.confirming.harness.fakes.managers import Managers
+from accumlint.confirming.harness.fakes.accelerators import Accelerating
+from accumlint.confirming.harness.fakes.batches import Data
+from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.name_words import (
     ALONE,
     AVERAGE,
-    BY_NAME,
     CRITERION,
     HARMLESS,
     IGNORED,
@@ -39,7 +36,6 @@ from accumlint.confirming.harness.fakes.name_words import (
     SELDOM,
     TRAINED,
     VERB,
-    WEIGHT,
     WINDOW,
 )
 from accumlint.confirming.harness.fakes.networks import Criterion, Engine, Model, Modules
@@ -48,17 +44,12 @@ from accumlint.confirming.harness.fakes.steps_number import Steps
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Answers, Stub
 from accumlint.confirming.harness.fakes.usual_settings import LENGTH, PADDING, ROWS, setting
 from accumlint.confirming.harness.recording.recorder import Recorder
-from accumlint.confirming.harness.rewriting.slicing import negated
 from accumlint.confirming.harness.rewriting.source_hints import Source
 from accumlint.confirming.harness.setup_objects import Partly
 from accumlint.reading import frameworks, names
 
 # Windows of more micro-batches take long, and have as many as any other instead.
 _MOST_STEPS = 16
-
-
-class Unbound(Exception):
-    """The loop cannot be run with stand-ins; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +82,7 @@ class Way:
     undivided: bool
 
 
-class Things:
+class Things(Accelerating):
     """The stand-ins of a pass, made when they are asked for; `steps` are what free counts of steps become."""
 
     def __init__(
@@ -130,10 +121,9 @@ class Things:
         self.wrapped: dict[str, nn.Module] = {}
         # What got a model and is not here.
         self.takers: set[str] = set()
-        self.managers = Managers(steps, recorder.notes.managed.append)
         self.answers = Answers(
             self.value, self.choice, self.touched, self.tell, self.backward, self.trained, self.handed,
-            self.takers.add, lambda text: iter(self.loader(text)), self.managers.called, self.told,
+            self.takers.add, lambda text: iter(self.loader(text)), self.told,
         )  # fmt: skip
         self.models: dict[str, Model] = {}
         self.optimizers: list[torch.optim.Optimizer] = []
@@ -172,7 +162,8 @@ class Things:
         if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
             return self.steps_
-        if (known := self._sized(self.roles.get(last, ""))) is not None:
+        sizes = {"length": self.data.length, "window": self.steps_ * ROWS, "piece": ROWS}
+        if (known := sizes.get(self.roles.get(last, ""))) is not None:
             self.tell(text, str(known))
             return known
         role = self.roles.get(text, "")
@@ -197,8 +188,6 @@ class Things:
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
         if TRAINED.search(low) and self.models:
             return [q for model in self.models.values() for q in model.parameters()]
-        if BY_NAME.search(low) and self.models:
-            return {n: q for model in self.models.values() for n, q in model.named_parameters()}
         if VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
             return UNKNOWN
         if low in ("device", "dev"):
@@ -209,25 +198,13 @@ class Things:
             return self.data.rank
         if low in ("is_main_process", "is_local_main_process"):
             return self.data.rank == 0
-        if low in ("sync_gradients",):
-            return UNKNOWN
         if IGNORED.search(low):
             return self.data.ignored
         if NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
         found = UNKNOWN if last in self.source.called else setting(low)
-        if last in self.source.listed and isinstance(found, int | float):
-            return [found]
-        if found == 1.0 and self.choices.get(f"{text} > 0") == "false":
-            return 0.0
         # What the finding's path takes for positive, like a warm-up, is a long one.
         return 1000 if found == 0 and last in self.positive else found
-
-    def _sized(self, role: str) -> int | None:
-        """How much an epoch or a window holds, where a name stands for that."""
-        return {
-            "length": self.data.length, "window": self.steps_ * ROWS, "piece": ROWS,
-        }.get(role)  # fmt: skip
 
     def take(self, text: str) -> Any:
         """An object of the set-up file; the parameters of a module take part in what is measured."""
@@ -244,9 +221,6 @@ class Things:
         if text in self.choices:
             return self.choices[text] == "true"
         self.asked.append(text)
-        other = negated(text)
-        if other in self.choices:
-            return self.choices[other] != "true"
         if self.asks_for_scaler(text) or ONLY.search(text):
             return True
         if self.world > 1 and ALONE.search(text.lower()):
@@ -254,8 +228,6 @@ class Things:
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
             return self.choices.get(symbol) == literal.strip("'\"")
-        if WEIGHT.search(text):
-            return self.way.ordinary
         if " in " in text or any(f" {sign} " in text for sign in ("<", "<=", ">", ">=")):
             return False
         return (
@@ -426,70 +398,6 @@ class Things:
         self.tell(text, f"{self.data.length} micro-batches made on the spot")
         return Loader(self.data, self.way.copies)
 
-    def windows(self, text: str) -> Iterator[list[Batch]]:
-        """Whole windows of micro-batches."""
-        self.tell(text, f"windows of {self.steps_} micro-batches made on the spot")
-        for _ in range(self.data.length // self.steps_):
-            yield [self.data.fetch() for _ in range(self.steps_)]
-
-    def own_accelerator(self, text: str) -> Any:
-        """Accelerate's object, where the source gets it from elsewhere.
-
-        Raises:
-            Unbound: where Accelerate cannot be imported.
-        """
-        try:
-            from accelerate import Accelerator  # pyright: ignore[reportMissingTypeStubs]
-        except ImportError as problem:
-            raise Unbound(unimportable("accelerate", problem)) from None
-        if not self.accelerators:
-            # Whoever made it told it of steps that the loop speaks of too.
-            steps = self.steps_ if self.source.tells_steps else 1
-            self.tell(text, f"an Accelerator with {steps} accumulation steps")
-            self.accelerator(Accelerator, gradient_accumulation_steps=steps)
-        return self.accelerators[-1]
-
-    def accelerator(self, cls: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Accelerate's own object; without a GPU it has no GradScaler, which float16 has elsewhere.
-
-        Keywords are left out that nobody knows the value of, or that the version which is here does not have.
-        """
-        known = inspect.signature(cls).parameters
-        unknown = [name for name in kwargs if name not in known]
-        if unknown:
-            self.tell(cls.__name__, f"without {', '.join(unknown)}, unknown to this version")
-        given = {k: v for k, v in kwargs.items() if k in known and not isinstance(v, Stub)}
-        held = any(name.endswith("_plugin") for name in kwargs)
-        if held or {"deepspeed_plugin", "deepspeed_config"} <= self.source.read:
-            # A plug-in that is not here may have held them; DeepSpeed's engine divides by them, too.
-            given.setdefault("gradient_accumulation_steps", self.steps_)
-        made = cls(*args, **given)
-        self._shared(made)
-        if getattr(made, "mixed_precision", "") == "fp16" and made.scaler is None:
-            made.scaler = torch.amp.GradScaler("cuda")
-            made.native_amp = True
-        if self.source.prepares:
-            _endless()
-        if "deepspeed_plugin" in self.source.read:
-            self._plugin(type(made.state))
-        self.accelerators.append(made)
-        return made
-
-    def _shared(self, made: Any) -> None:
-        """All Accelerators of a process share their accumulation steps: the latest one decides."""
-        steps = getattr(made, "gradient_accumulation_steps", None)
-        if self.accelerators and steps == 1 and self.source.tells_steps:
-            self.tell(
-                type(made).__name__, "made again without steps, which sets those of every one to 1"
-            )
-
-    def _plugin(self, state: Any) -> None:
-        """Settings of DeepSpeed's that the source puts in its place, where Accelerate itself runs without."""
-        unknown = self.stub("accelerator.state.deepspeed_plugin")
-        state.deepspeed_plugin = property(
-            lambda _: None if is_library(sys._getframe(1)) else unknown
-        )
-
     def own(self, module: nn.Module) -> None:
         """A module of the user's that holds parameters of its own takes part in what is measured."""
         known = {id(p) for p in self.recorder.parameters()}
@@ -523,28 +431,6 @@ class Things:
             output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
         )
         return made.to(output.device, output.dtype)
-
-
-def unimportable(package: str, problem: Exception) -> str:
-    """Why a package that drives a loop is not here."""
-    lacks = isinstance(problem, ModuleNotFoundError) and problem.name == package
-    why = (
-        "is not installed here; install it beside accumlint"
-        if lacks
-        else f"cannot be imported here: {problem}"
-    )
-    return f"{package} drives this loop and {why}"
-
-
-def _endless() -> None:
-    """Lets `next` be called on what Accelerate prepares, as on what is cycled: it starts again at its end."""
-    # Accelerate comes without annotations.
-    from accelerate.data_loader import DataLoaderDispatcher, DataLoaderShard  # pyright: ignore[reportMissingTypeStubs]
-
-    added = {"__next__": Loader.__next__, "endless_": None}
-    for cls in (DataLoaderShard, DataLoaderDispatcher):
-        for name, value in added.items():
-            setattr(cls, name, value)
 
 
 def literal(choice: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import distributed
 from accumlint.confirming.harness.fakes.steps_number import tells_window
 from accumlint.confirming.harness.rewriting.unpacking import names_of
 from accumlint.reading import names
-from accumlint.reading.frameworks import CLIPS, HELPER_CLIPS, WRAPPERS, WRAPPING_ITERABLES
+from accumlint.reading.frameworks import WRAPPERS, WRAPPING_ITERABLES
 
 
 class Answers:
@@ -37,12 +37,10 @@ class Answers:
         handed: Callable[[str], None],
         took: Callable[[str], None],
         items: Callable[[str], Iterator[Any]],
-        managed: Callable[[str, Sequence[Any], Mapping[str, Any]], bool],
         windowed: Callable[[str], None],
     ) -> None:
         self.windowed = windowed
         self.items = items
-        self.managed = managed
         self.took = took
         self.handed = handed
         self.trained = trained
@@ -72,8 +70,6 @@ _SIFTING = {"filter", "map", "flat_map", "shuffle", "sort", "batch_map"}
 _STEPPING = (torch.optim.Optimizer, torch.amp.GradScaler)
 # What may stand beside a loss, and mostly does not.
 _PENALTY = re.compile(r"regulari[sz]|(^|_)aux(iliary)?_|balanc|commit")
-# How much each of several losses counts: numbers.
-_WEIGHTS = re.compile(r"(^|_)(weights|coefs|coefficients|lambdas)$")
 # How the text of a stub ends that an unknown iterable gave.
 ITEM = "[…]"
 
@@ -121,7 +117,6 @@ class Stub:
 
     def __setattr__(self, name: str, value: object) -> None:
         self._made[f"{self._text}.{name}"] = value
-        self._answers.managed(f"{self._text}.__setattr__", (value,), {name: value})
 
     def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
@@ -138,9 +133,6 @@ class Stub:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         source, _, method = self._text.rpartition(".")
-        if args and isinstance(args[0], type) and method.lower() in ("cli", "parse"):
-            # Settings by a class of the user's, with its defaults.
-            return self._settings(args[0])
         if args and method in WRAPPING_ITERABLES and isinstance(args[0], Iterable):
             return args[0]
         if method == "get" and source and args and isinstance(args[0], str):
@@ -153,11 +145,6 @@ class Stub:
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         given = (*args, *kwargs.values())
         told = self._told or tells_window(args, kwargs)
-        if not _BOOSTER.search(source) and self._answers.managed(self._text, args, kwargs):
-            self._answers.told(
-                source, "goes backward, steps and clears when it is asked to, told of no window"
-            )
-            return None
         if (
             method not in _APEX
             and not _BOOSTER.search(source)
@@ -185,16 +172,11 @@ class Stub:
             return engine, engine.optimizer, kwargs.get("training_data"), schedule
         if method == "initialize" and model is not None:
             return args[0] if len(args) == 1 else args[:2]
-        if method in CLIPS | HELPER_CLIPS and args:
-            if isinstance(args[0], int | float):
-                # A method of what holds the parameters.
-                args = (self._answers.value("all_parameters"), *args)
-            self._answers.told(self._text, "torch's own clipping")
-            return _clipped("value" if "value" in method else "norm", *args, **kwargs)
         if args and names.is_rescaling(method):
             self._answers.told(self._text, "gradients multiplied by the factor that it is given")
             return _rescaled(*args)
         if "zero_grad" in method and args and (held := _held(args[0])):
+            # Without it, a loop that clears by a helper would look like one that never does.
             self._answers.told(self._text, "gradients set to None")
             for p in held:
                 p.grad = None
@@ -238,15 +220,6 @@ class Stub:
             object.__setattr__(made, "_told", told)
         return made
 
-    def _settings(self, cls: Any) -> Any:
-        """An object of a class of settings, which has those that were left out as well."""
-        if not hasattr(cls, "__getattr__"):
-            cls.__getattr__ = lambda _, name: Stub("args", self._answers).__getattr__(name)
-        try:
-            return cls()
-        except Exception:  # noqa: BLE001 (the user's own class may raise anything)
-            return Stub("args", self._answers)
-
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
         answers, text = self._answers, self._text
         return (type("Absent", (Absent,), {"_answers": answers, "_text": text, "absent": text}),)
@@ -259,9 +232,6 @@ class Stub:
         last = self._text.removesuffix("()").rpartition(".")[2].lower()
         if _DATA.search(last):
             return self._answers.items(self._text)
-        if _WEIGHTS.search(last):
-            self._answers.told(self._text, "two numbers, each 1.0")
-            return iter((1.0, 1.0))
         if taken := names_of(sys._getframe(1)):
             return iter([self[place] for place in range(len(taken))])
         # Enough for any window, and an end for whoever makes a list of it.
@@ -400,23 +370,6 @@ for _name in (
     setattr(Stub, f"__{_name}__", lambda self, other: self._operated(other))
 for _name in ("neg", "pos", "abs", "invert"):
     setattr(Stub, f"__{_name}__", lambda self: self)
-
-
-def _clipped(
-    kind: str, parameters: Any, threshold: Any = 1.0, *_: object, **given: Any
-) -> torch.Tensor | None:
-    """Clips as torch does what a helper of the project's is given."""
-    if isinstance(parameters, torch.nn.Module):
-        parameters = parameters.parameters()
-    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    # An optimizer's groups hold them too.
-    parameters = [p for one in parameters for p in (one["params"] if type(one) is dict else [one])]
-    given = {k: v for k, v in given.items() if k.startswith(("max", "clip", "thresh", "value"))}
-    most = next((v for v in (*given.values(), threshold) if isinstance(v, int | float)), 1.0)
-    if kind == "value":
-        torch.nn.utils.clip_grad_value_(parameters, most)
-        return None
-    return torch.nn.utils.clip_grad_norm_(parameters, most)
 
 
 def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:

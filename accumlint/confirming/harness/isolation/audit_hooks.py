@@ -51,19 +51,16 @@ class Forbidden(PermissionError):
 
 
 def stay_inside(
-    folders: tuple[str, ...],
-    told: Callable[[str], None],
-    allowed: frozenset[str] = frozenset(),
-    readable: tuple[str, ...] | None = None,
+    folders: tuple[str, ...], told: Callable[[str], None], readable: tuple[str, ...]
 ) -> list[str]:
-    """Forbids, until the process ends, what is listed above but not `allowed`; `folders` may be written to.
+    """Forbids, until the process ends, what is listed above; `folders` may be written to.
 
     `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
-    raised. Files may be read in `folders` and in what is `readable`, None for everywhere. The list that is returned
+    raised. Files may be read in `folders` and in what is `readable`. The list that is returned
     gets what such code used by which it could change what is recorded.
     """
     inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
-    seen = (*inside, *(os.path.realpath(path) + os.sep for path in readable or ()), *_TOLD)
+    seen = (*inside, *(os.path.realpath(path) + os.sep for path in readable), *_TOLD)
     reached: list[str] = []
 
     def refuse(what: str) -> None:
@@ -87,7 +84,7 @@ def stay_inside(
         )
         if writing and not may_write(path):
             refuse(f"writes to {os.fsdecode(path)!r}")
-        if readable is not None and not writing and not isinstance(path, int):
+        if not writing and not isinstance(path, int):
             text = os.path.realpath(os.fsdecode(path))
             # What is not there may be looked for.
             if not (text + os.sep).startswith(seen) and os.path.lexists(text):
@@ -119,22 +116,16 @@ def stay_inside(
     def started(_: tuple[Any, ...]) -> None:
         refuse("starts a process")
 
-    kinds: dict[str, dict[str, Callable[[tuple[Any, ...]], None]]] = {
-        "writes": {"open": opened, **dict.fromkeys(_CHANGES, changed)},
-        "network": {
-            "socket.connect": connected,
-            "socket.sendto": connected,
-            "socket.sendmsg": connected,
-            "socket.getaddrinfo": looked_up,
-            "socket.gethostbyname": looked_up,
-        },
-        "processes": {**dict.fromkeys(_PROCESSES, started), **dict.fromkeys(_SIGNALS, signalled)},
-    }
-    watched = {
-        event: check
-        for kind, checks in kinds.items()
-        if kind not in allowed
-        for event, check in checks.items()
+    watched: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        "open": opened,
+        "socket.connect": connected,
+        "socket.sendto": connected,
+        "socket.sendmsg": connected,
+        "socket.getaddrinfo": looked_up,
+        "socket.gethostbyname": looked_up,
+        **dict.fromkeys(_CHANGES, changed),
+        **dict.fromkeys(_PROCESSES, started),
+        **dict.fromkeys(_SIGNALS, signalled),
     }
 
     def hook(event: str, args: tuple[Any, ...]) -> None:

@@ -21,9 +21,7 @@ def limit_memory(gigabytes: float) -> None:
         _limit(resource.RLIMIT_AS, int(gigabytes * 2**30))
 
 
-def confine(
-    order: Any, job: Any, world: int, gpu: bool, scratch: str, allowed: frozenset[str] = frozenset()
-) -> None:
+def confine(order: Any, job: Any, world: int, gpu: bool, scratch: str) -> None:
     """Holds this process to what the order says, until it ends; `scratch` may be written to.
 
     Raises:
@@ -36,24 +34,17 @@ def confine(
         _limit(resource.RLIMIT_CORE, 0)
         # The worker ends what takes too long; this holds should the worker be gone.
         _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
-        if "arguments" not in job:
-            _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
-    processes, network = "processes" in allowed, "network" in allowed or held["machines"] > 1
+        _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     if held["landlock"]:
-        readable = held["readable"]
         landlock.restrict(
-            readable=None if readable is None else (*readable, *job["readable"], "/proc/self"),
+            readable=(*held["readable"], *job["readable"], "/proc/self"),
             listable=job["listable"],
-            writable=None if "writes" in allowed else (scratch, "/proc/self", *held["devices"]),
-            ports=None if network or held["alone"] else _ports(world),
-            execute=processes,
-            signals=processes,
-            sockets=processes or gpu or network,
+            writable=(scratch, "/proc/self", *held["devices"]),
+            ports=None if held["alone"] else _ports(world),
+            sockets=gpu,
         )
     if held["seccomp"]:
-        seccomp.restrict(
-            processes=processes, network=network, writes="writes" in allowed, unix=processes or gpu
-        )
+        seccomp.restrict(unix=gpu)
 
 
 def _ports(world: int) -> tuple[int, ...]:

@@ -34,19 +34,17 @@ def version() -> int:
 
 def restrict(
     *,
-    readable: Iterable[str] | None,
+    readable: Iterable[str],
     listable: Iterable[str],
-    writable: Iterable[str] | None,
+    writable: Iterable[str],
     ports: Iterable[int] | None,
-    execute: bool,
-    signals: bool,
     sockets: bool,
 ) -> None:
-    """Holds this process to what is listed, until it ends; None stands for everything.
+    """Holds this process to what is listed, until it ends; no program may be started, and no signal sent.
 
     What is writable is readable too. `listable`: folders whose names, and those below, may be read. `ports` may be
-    connected to. `execute`: whether programs may be started; `signals`, `sockets`: whether it may send signals to
-    processes, and connect to abstract sockets of processes, that are not its descendants.
+    connected to, None for all. `sockets`: whether it may connect to abstract sockets of processes that are not its
+    descendants.
 
     Raises:
         OSError: where the kernel does not do so.
@@ -55,24 +53,21 @@ def restrict(
     changes = _WRITE_FILE | _REMOVE_AND_MAKE
     changes |= (_REFER if spoken >= 2 else 0) | (_TRUNCATE if spoken >= 3 else 0)
     changes |= _IOCTL if spoken >= 5 else 0
-    reads = _READS if readable is not None else 0
-    changes = changes if writable is not None else 0
-    handled = reads | changes | (0 if execute else _EXECUTE)
+    handled = _READS | changes | _EXECUTE
     network = _CONNECT if ports is not None and spoken >= 4 else 0
-    scope = (0 if signals else _SIGNALS) | (0 if sockets else _ABSTRACT_SOCKETS)
-    scope = scope if spoken >= 6 else 0
-    if not (handled or network or scope):
-        return
+    scope = _SIGNALS | (0 if sockets else _ABSTRACT_SOCKETS) if spoken >= 6 else 0
     libc = _libc()
     size = 24 if spoken >= 6 else 16 if spoken >= 4 else 8
     attributes = struct.pack("QQQ", handled, network, scope)
     ruleset = _checked(libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
     try:
-        for paths, access in ((readable, reads), (listable, reads & _READ_DIR)):
-            for path in paths or ():
+        for paths, access in (
+            (readable, _READS),
+            (listable, _READ_DIR),
+            (writable, _READS | changes),
+        ):
+            for path in paths:
                 _allow(libc, ruleset, path, access)
-        for path in writable or ():
-            _allow(libc, ruleset, path, reads | changes)
         for port in ports or () if network else ():
             rule = struct.pack("=QQ", _CONNECT, port)
             _checked(libc.syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0))

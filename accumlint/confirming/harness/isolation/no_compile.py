@@ -5,8 +5,6 @@ Optimizers import `torch._dynamo` only to be left alone by it; a module that lea
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -52,32 +50,6 @@ _NOTHING = _Nothing()
 
 def _left_alone(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Any:
     return function if function is not None else _left_alone
-
-
-class _Door(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Lets the compiler in when a library asks for a part of it."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if not fullname.startswith("torch._dynamo."):
-            return None
-        sys.meta_path.remove(self)
-        for name in [n for n, m in sys.modules.items() if isinstance(m, _Quiet)]:
-            del sys.modules[name]
-        del torch._dynamo  # pyright: ignore[reportPrivateUsage]
-        importlib.import_module(fullname)
-        return importlib.machinery.ModuleSpec(fullname, self)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return sys.modules[spec.name]
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-def let_in() -> None:
-    """From here on, the compiler itself comes when a part of it is imported that the quiet module has not."""
-    if isinstance(sys.modules.get("torch._dynamo"), _Quiet):
-        sys.meta_path.insert(0, _Door())
 
 
 def keep_out() -> None:

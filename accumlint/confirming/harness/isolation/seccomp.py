@@ -70,8 +70,8 @@ def supported() -> bool:
     return sys.platform == "linux" and platform.machine() in _MACHINES and sys.maxsize > 2**32
 
 
-def restrict(*, processes: bool, network: bool, writes: bool, unix: bool) -> None:
-    """Refuses, until this process ends, what is not allowed: to start `processes`, use the `network`, change others.
+def restrict(*, unix: bool) -> None:
+    """Refuses, until this process ends, to start processes, reach others, and use sockets other than TCP.
 
     `unix`: whether sockets of this machine may be used.
 
@@ -92,24 +92,19 @@ def restrict(*, processes: bool, network: bool, writes: bool, unix: bool) -> Non
         *_unless(_FCNTL[column], 1, _OWNING),
         *_unless(_IOCTL[column], 1, (*_OWNING_BY_IOCTL, *_TYPING)),
         *_only(_PRLIMIT[column], 0, (0, pid)),
-    ]  # fmt: skip
-    if not writes:
-        program += _without(numbers(_ATTRIBUTES), 0)
-    if not processes:
-        program += _without(numbers(_STARTING), errno.EPERM)
+        *_without(numbers(_ATTRIBUTES), 0),
+        *_without(numbers(_STARTING), errno.EPERM),
         # glibc makes threads by the older call where this one is not there.
-        program += _without([_CLONE3[column]], errno.ENOSYS)
-        threads = [
+        *_without([_CLONE3[column]], errno.ENOSYS),
+        *_block(_CLONE[column], [
             (_LOAD, 0, 0, _ARGUMENTS_AT), (_HAS_BIT, 1, 0, _CLONE_THREAD), _refuse(errno.EPERM),
             (_RETURN, 0, 0, _ALLOW),
-        ]  # fmt: skip
-        program += _block(_CLONE[column], threads)
-        program += _only(_KILL[column], 0, (pid, 0, 2**32 - pid))
-        for call in (_TGKILL, _QUEUE, _THREAD_QUEUE):
-            program += _only(call[column], 0, (pid,))
-    if not network:
-        program += _block(_SOCKET[column], _sockets(unix or processes))
-    program.append((_RETURN, 0, 0, _ALLOW))
+        ]),
+        *_only(_KILL[column], 0, (pid, 0, 2**32 - pid)),
+        *(one for call in (_TGKILL, _QUEUE, _THREAD_QUEUE) for one in _only(call[column], 0, (pid,))),
+        *_block(_SOCKET[column], _sockets(unix)),
+        (_RETURN, 0, 0, _ALLOW),
+    ]  # fmt: skip
     _install(program)
 
 

@@ -44,8 +44,6 @@ class Settings:
     as_is: bool = False
     # Whether the end of an epoch is to be seen.
     whole: bool = False
-    # Micro-batches after which a script has been seen enough, whatever it has done.
-    most: int = 0
 
 
 @dataclass
@@ -53,7 +51,6 @@ class Notes:
     """What one rank noted in one pass, as plain values."""
 
     events: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    reached: bool = False
     losses: int = 0
     scales: list[float] = field(default_factory=list[float])
     initial_scale: float = 0.0
@@ -68,4 +65,3 @@ class Notes:
     summed: bool = False
     handed: list[str] = field(default_factory=list[str])
     wrapped: list[str] = field(default_factory=list[str])
-    managed: list[str] = field(default_factory=list[str])

@@ -118,17 +118,10 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
                 limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
                 usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
                 every = {id(p) for p in params} >= own.keys()
-                pressure = recorder.settings.pressure
-                largest = (
-                    max((float(g.abs().max()) for g in grads), default=0.0) if by_value else norm
-                )
                 recorder.note(
-                    "clip", parameters=clipped, norm=norm, threshold=pressure or float(limit), by_value=by_value,
-                    comparable=bool(pressure) or (usual and every and not by_value), bites=largest > float(limit),
-                    **recorder.at_clip(),
+                    "clip", parameters=clipped, norm=norm, threshold=float(limit), by_value=by_value,
+                    comparable=usual and every and not by_value,
                 )  # fmt: skip
-                if pressure:
-                    return norm_clip(params, pressure * _times(limit))
                 return original(params, limit, *args, **kwargs)
             pressure = recorder.settings.pressure
             recorder.note(
@@ -243,8 +236,6 @@ def _watch_scheduler(recorder: Recorder, patch: Patch) -> None:
 
     def stepping(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.building:
-            if recorder.settings.sabotage == "still":
-                return None
             recorder.note("schedule")
         return step(self, *args, **kwargs)
 

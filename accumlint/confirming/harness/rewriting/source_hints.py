@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-_SIDE_BY_SIDE = {"zip", "enumerate", "zip_longest", "itertools.zip_longest"}
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
 # An Accelerator that says when a window ends.
 _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
@@ -17,17 +16,13 @@ _DRIVES = re.compile(r"accelerator\.(backward|accumulate)\(")
 class Source:
     """How a source uses its names.
 
-    `called` and `read` are attributes, the former those that it calls: what it calls is no setting. `listed` are
-    names that it goes through, `sized` those that it asks for a size, which a mean over all targets does not have, and
-    `keyed` has the keys by which it takes parts of what a name holds. `prepares`: it has Accelerate prepare its things;
-    `accelerated`: an Accelerator comes from elsewhere, with what it has prepared; `tells_steps`: it speaks of
-    accumulation steps.
+    `called` and `read` are attributes, the former those that it calls: what it calls is no setting. `keyed` has the
+    keys by which it takes parts of what a name holds. `prepares`: it has Accelerate prepare its things; `accelerated`:
+    an Accelerator comes from elsewhere, with what it has prepared; `tells_steps`: it speaks of accumulation steps.
     """
 
     called: frozenset[str]
     read: frozenset[str]
-    listed: frozenset[str]
-    sized: frozenset[str]
     keyed: dict[str, tuple[str, ...]]
     prepares: bool
     accelerated: bool
@@ -46,42 +41,11 @@ def look(text: str) -> Source:
     return Source(
         called=frozenset(f.attr for f in called if isinstance(f, ast.Attribute)),
         read=frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute)),
-        listed=frozenset(_listed(nodes)),
-        sized=frozenset(_sized(nodes)),
         keyed=_keyed(nodes),
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
         tells_steps=bool(_STEPS.search(text)),
     )
-
-
-def _listed(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The last names of what is gone through, side by side with others or alone."""
-    for node in nodes:
-        if isinstance(node, ast.For | ast.comprehension):
-            through = [node.iter]
-            if isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) in _SIDE_BY_SIDE:
-                through = node.iter.args
-            yield from (one.attr for one in through if isinstance(one, ast.Attribute))
-        match node:
-            case ast.Call(
-                func=ast.Name(id="any" | "all" | "sum" | "len"), args=[ast.Attribute(attr=name)]
-            ):
-                yield name
-            case _:
-                pass
-
-
-def _sized(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """The names of what is asked for the length of its first dimension."""
-    for node in nodes:
-        match node:
-            case ast.Call(func=ast.Attribute(ast.Name(name), "size"), args=[ast.Constant(0)]):
-                yield name
-            case ast.Subscript(value=ast.Attribute(ast.Name(name), "shape"), slice=ast.Constant(0)):
-                yield name
-            case _:
-                pass
 
 
 def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,157 @@
+"""The losses that a user's code computes: each is evaluated elementwise, and devices and widths become the run's."""
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
+# torch's own annotations are partial.
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from accumlint.confirming.harness.fakes.batches import plain
+from accumlint.confirming.harness.fakes.loss_functions import (
+    ELEMENTWISE,
+    REDUCTIONS,
+    VIEWS,
+    Loss,
+    evaluated,
+    fitted,
+    flattened,
+    indexed,
+    viewed,
+)
+from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
+
+_FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+_TORCH = re.compile(r"[/\\\\]torch[/\\\\]")
+_NORMS = {torch.norm, torch.linalg.norm, torch.linalg.vector_norm}
+_CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16, torch.Tensor.double}
+
+
+@functools.cache
+def _is_torch(file: str) -> bool:
+    return bool(_TORCH.search(file))
+
+
+class LossMode(TorchFunctionMode):
+    """Sees every function of torch's that is called, and notes those that compute a loss."""
+
+    def __init__(self, data: Feed, settings: Settings) -> None:
+        super().__init__()
+        self.data = data
+        self.settings = settings
+        self.notes = Notes()
+        self.losses: list[Loss] = []
+        self.busy = False
+
+    def is_own(self, frame: FrameType) -> bool:
+        """True for a frame of the user's code."""
+        return frame.f_code.co_filename == self.settings.file
+
+    def line(self) -> int:
+        """The user's line that is being executed, innermost first; 0 for none."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if self.is_own(frame):
+                return frame.f_lineno
+            frame = frame.f_back
+        return 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        # For pytest: what fails is the user's.
+        __tracebackhide__ = True
+        kwargs = kwargs or {}
+        if self.busy:
+            return func(*args, **kwargs)
+        # What torch does inside itself, it does on purpose.
+        as_is = self.settings.as_is
+        # `torch.norm` hands on the precision that it was asked for.
+        own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
+        if not as_is and own:
+            if kwargs:
+                kwargs = self._placed(func, kwargs)
+            args = self._placed_args(func, args)
+            if func in _CASTS and args[0].dtype in _FLOATING:
+                return args[0]
+        if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
+            return args[0]
+        if func in ELEMENTWISE:
+            return self._loss(func, args, kwargs)
+        if func is torch.Tensor.__getitem__ and not as_is:
+            args = (args[0], indexed(*args))
+        if func in VIEWS and not as_is and not kwargs and len(args) > 1:
+            args = (args[0], *viewed(args[0], args[1:]))
+        if func in REDUCTIONS and args and not as_is:
+            args, kwargs = flattened(args, kwargs)
+        result = func(*args, **kwargs)
+        if func in REDUCTIONS:
+            self._reduced(func, args, kwargs, result)
+        return result
+
+    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Devices that are not here become the one that is; low precision stays as it was."""
+        if "device" in kwargs and kwargs["device"] is not None:
+            kwargs = {**kwargs, "device": self.settings.device}
+        if kwargs.get("dtype") in _FLOATING:
+            kwargs = {**kwargs, "dtype": self.settings.dtype}
+        return kwargs
+
+    def _placed_args(self, func: Any, args: Any) -> Any:
+        if func is torch.Tensor.to:
+            return (args[0], *(_moved(a, self.settings) for a in args[1:]))
+        return args
+
+    def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        __tracebackhide__ = True
+        if not self.settings.as_is:
+            args = fitted(func, args)
+        self.busy = True
+        try:
+            result, elements, counted = evaluated(func, args, kwargs)
+        finally:
+            self.busy = False
+        self.notes.summed |= kwargs.get("reduction") == "sum"
+        if self.data.current == self.settings.poison and not self.notes.tampered:
+            # Once: where nobody counts micro-batches, one that does not go backward is not counted.
+            result = result * math.nan
+            self.notes.tampered = True
+        if elements.requires_grad:
+            made = result if isinstance(result, torch.Tensor) else elements
+            self.remember(
+                Loss(self.data.current, elements, counted, self.line(), False, result=made)
+            )
+        return result
+
+    def _reduced(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """A mean or a sum written by hand, used where no loss function of torch was seen."""
+        value = plain(args[0]) if args else None
+        if not isinstance(value, torch.Tensor) or not isinstance(result, torch.Tensor):
+            return
+        if not value.requires_grad or value.numel() < 2 or result.dim():
+            return
+        if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
+            return
+        counted = value.detach() != 0
+        self.remember(Loss(self.data.current, value, counted, self.line(), True))
+
+    def remember(self, loss: Loss) -> None:
+        self.losses.append(loss)
+        self.notes.losses += 1
+        loss.number = self.notes.losses
+
+
+def _moved(value: Any, settings: Settings) -> Any:
+    if isinstance(value, str | torch.device | int) and not isinstance(value, bool):
+        return settings.device
+    if isinstance(value, torch.dtype) and value in _FLOATING:
+        return settings.dtype
+    return value

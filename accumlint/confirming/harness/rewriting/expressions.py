@@ -1,0 +1,207 @@
+"""Sends expressions of a user's source through the runtime: calls, flags, settings, and values that enter names."""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.usual_settings import setting
+from accumlint.confirming.harness.rewriting.ast_nodes import (
+    constant,
+    later,
+    placed,
+    runtime,
+)
+from accumlint.confirming.harness.rewriting.slicing import Guide, Pattern, flat, negated
+from accumlint.confirming.harness.rewriting.syntax_shapes import (
+    count,
+    is_of_words,
+    is_quotient,
+    is_share_of_data,
+    is_start,
+    mentioned,
+    normal,
+    root,
+)
+from accumlint.reading import frameworks, names
+
+# What optimizers want a number for.
+_RATES = {"lr", "weight_decay", "momentum", "eps"}
+
+
+class Expressions(ast.NodeTransformer):
+    """Rewrites expressions; `clippers` are calls that clip without being torch's."""
+
+    def __init__(self, guide: Guide, clippers: set[ast.Call]) -> None:
+        self.guide = guide
+        self.clippers = clippers
+        self.choices = {
+            normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
+        }
+        for text, choice in guide.choices.items():
+            other = negated(text)
+            if other and choice in ("true", "false"):
+                turned = "false" if choice == "true" else "true"
+                self.choices.setdefault(normal(other), (other, turned))
+
+    def testing(self, test: ast.expr) -> ast.expr:
+        """A guard in which a bare name may be a flag that was decided."""
+        match test:
+            case ast.Name() if normal(test.id) in self.choices:
+                return self.chosen(test)
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                test.operand = self.testing(inner)
+            case ast.BoolOp(values=values):
+                test.values = [self.testing(v) for v in values]
+            case _:
+                pass
+        return test
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if node.attr == "__dict__" and isinstance(node.ctx, ast.Load):
+            return placed(runtime("settings", [self.visit(node.value)]), node)
+        return self.decided(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        decided = self.decided(node)
+        match decided:
+            case ast.Subscript(
+                ast.Name() | ast.Dict() as table, ast.Name() | ast.Attribute() as key, ast.Load()
+            ):
+                return placed(runtime("entry", [table, key]), node)
+            case ast.Subscript(
+                ast.Name() | ast.Attribute() as table, ast.Constant(str()) as key, ast.Load()
+            ) if names.is_configuration(f"{ast.unparse(table)}."):
+                text = ast.Constant(f"{ast.unparse(table)}.{key.value}")
+                return placed(runtime("option", [table, key, text]), node)
+            case _:
+                return decided
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if normal(ast.unparse(node)) in self.choices:
+            return self.decided(node)
+        text = ast.unparse(node.left)
+        count(node)
+        self.generic_visit(node)
+        if is_of_words(node):
+            node.left = placed(runtime("word", [node.left, ast.Constant(text)]), node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        text = ast.unparse(node.func)
+        if node in self.clippers:
+            self.clippers.remove(node)
+            clip = later(self.visit(node))
+            return placed(runtime("clipping", [ast.Constant(text), clip]), node)
+        if text.rpartition(".")[2] in frameworks.LOADERS:
+            return placed(runtime("loader", [ast.Constant(text)]), node)
+        if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
+            first, last = copy.deepcopy(node.args[:2])
+            node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
+        if text == "vars" and len(node.args) == 1:
+            return placed(runtime("settings", [self.visit(node.args[0])]), node)
+        if text.endswith("Plugin"):
+            # How a framework that is not here would be set up.
+            return placed(ast.Constant(None), node)
+        if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
+            # What is wrapped may be built right here.
+            first = node.args[0]
+            node.args[0] = self.entering("model", first, first)
+        names_ = constant(tuple(k.arg for k in node.keywords if k.arg))
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                keyword.value = placed(runtime("without", [keyword.value, names_]), node)
+        if self.guide.lenient:
+            root(node)
+        if text.rpartition(".")[2] == "Accelerator":
+            node.args.insert(0, node.func)
+            node.func = runtime("accelerator", []).func
+            placed(node, node)
+        for keyword in node.keywords:
+            if keyword.arg and (names.is_steps(keyword.arg) or keyword.arg in _RATES):
+                keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
+        return self.decided(node)
+
+    def decided(self, node: ast.expr) -> ast.AST:
+        context = getattr(node, "ctx", ast.Load())
+        if isinstance(context, ast.Load) and self.choices:
+            if normal(ast.unparse(node)) in self.choices:
+                return self.chosen(node)
+        return self.generic_visit(node)
+
+    def chosen(self, node: ast.expr) -> ast.expr:
+        text, choice = self.choices[normal(ast.unparse(node))]
+        if choice in ("true", "false"):
+            return placed(
+                runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
+            )
+        try:
+            literal = ast.literal_eval(choice)
+        except (ValueError, SyntaxError):
+            literal = choice
+        return placed(ast.Constant(literal), node)
+
+    # Names
+
+    def by_default(self, name: str, value: ast.expr) -> ast.expr:
+        """What a parameter is where it is not given: a number of accumulation steps like any other."""
+        is_number = isinstance(value, ast.Constant) and type(value.value) is int
+        return self.entering(name, value, None) if is_number and names.is_steps(name) else value
+
+    def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
+        """The value as it enters names: through the runtime, which may put a stand-in there."""
+        # A generator and a coroutine only work where they stand.
+        if original is not None and any(
+            isinstance(n, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr)
+            for n in ast.walk(original)
+        ):
+            return value
+        if original is not None and isinstance(bound, str) and bound in mentioned(original):
+            if names.is_steps(bound.rpartition(".")[2]):
+                # A counter, whatever it is called.
+                return value
+        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
+        mentions = (
+            constant(tuple(sorted(set(mentioned(original)))))
+            if original is not None
+            else constant(())
+        )
+        if original is None or not self.builds(bound, original):
+            return placed(runtime(_entry(bound, original), [spec, value]), value)
+        return placed(runtime("built", [spec, mentions, later(value)]), value)
+
+    def builds(self, bound: Pattern, value: ast.expr) -> bool:
+        """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
+        call = value
+        while isinstance(call, ast.Call | ast.Attribute | ast.Subscript) and not isinstance(
+            call, ast.Call
+        ):
+            call = call.value
+        if isinstance(call, ast.Call) and (
+            ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS
+        ):
+            return False
+        roles = {
+            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in flat(bound)
+        }
+        return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
+
+    def makes(self, bound: Pattern) -> bool:
+        """True where all names that a statement gives are those of things with roles, or of numbers."""
+        made = [self.is_known(n, n.rpartition(".")[2]) for n in flat(bound) if n != "_"]
+        return bool(made) and all(made)
+
+    def is_known(self, name: str, last: str) -> bool:
+        """Whether a name is that of a thing with a role, or of a number."""
+        role = self.guide.roles.get(name) or names.role_of(last)
+        return bool(role) or setting(last.lower()) is not UNKNOWN
+
+
+def _entry(bound: Pattern, original: ast.expr | None) -> str:
+    """The runtime's function by which a value of this expression enters names."""
+    if original is None:
+        return "entering"
+    if is_quotient(bound, original):
+        return "quotient"
+    return "share" if is_share_of_data(original) else "entering"
