@@ -145,9 +145,9 @@ def compared(cases: Sequence[Case], repeats: int) -> Iterator[str]:
     for name, told in (("none", nothing), ("by hand", by_hand), ("fitted", by_fit)):
         loss, right = (fmean(each[n] for each in told.values()) for n in (0, 1))
         yield f"| {name} | {loss:.3f} | {right:.3f} |"
-    gains = [by_hand[group][0] - by_fit[group][0] for group in by_hand]
-    error = stdev(gains) / math.sqrt(len(gains))
-    yield f"\nThe fit's log-loss is lower by {fmean(gains):.3f} (standard error {error:.3f})."
+    losing = [by_fit[group][0] - by_hand[group][0] for group in by_hand]
+    error = stdev(losing) / math.sqrt(len(losing))
+    yield f"\nThe fit's log-loss less the table's: {fmean(losing):+.3f} (standard error {error:.3f})."
 
 
 def thresholds(cases: Sequence[Case], found: Weights) -> Iterator[str]:
@@ -165,6 +165,18 @@ def thresholds(cases: Sequence[Case], found: Weights) -> Iterator[str]:
                 f"| {name} | {least:g}{mark} | {right} of {sum(c.positive for c in cases)} "
                 f"| {len(told) - right} of {sum(not c.positive for c in cases)} | {curve.chance(least):.2f} |"
             )
+
+
+def report(everything: Sequence[Case], cases: Sequence[Case], repeats: int) -> Iterator[str]:
+    """All that is printed."""
+    groups, varying = len({case.group for case in cases}), sum(case.positive for case in cases)
+    yield (
+        f"{len(everything)} files decide; {len(cases)} of them, from {groups} repositories, have a target per position."
+        f" In {varying} of these counts vary."
+    )
+    found = fitted(cases, PRIOR)
+    yield from ("", *table(cases, found), "", *compared(cases, repeats))
+    yield from ("", *thresholds(cases, found))
 
 
 def main() -> int:
@@ -202,20 +214,7 @@ def main() -> int:
     if len({case.group for case in cases}) < 10:
         print(f"evidence.py: {asked.files}: too few labelled files are here", file=sys.stderr)
         return 2
-    found = fitted(cases, PRIOR)
-    groups = len({case.group for case in cases})
-    print(
-        f"{len(everything)} files decide; {len(cases)} of {groups} repositories have a target per position,"
-        f" with counts that vary in {sum(case.positive for case in cases)}.\n"
-    )
-    print(
-        *table(cases, found),
-        "",
-        *compared(cases, asked.repeats),
-        "",
-        *thresholds(cases, found),
-        sep="\n",
-    )
+    print(*report(everything, cases, asked.repeats), sep="\n")
     return 0
 
 
