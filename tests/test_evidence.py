@@ -65,9 +65,10 @@ def test_without_scipy_one_line_says_so(tmp_path: Path) -> None:
 def test_rows_are_weighed_by_the_repositories_that_show_them(tmp_path: Path) -> None:
     ran = asked(tmp_path)
     assert (ran.code, ran.err) == (0, "")
+    # Of rows with one name, those of the first table that has it.
     rows = {
         cells[0]: cells[1:]
-        for line in ran.out.splitlines()
+        for line in reversed(ran.out.splitlines())
         if (cells := [cell.strip() for cell in line.strip("|").split("|")])
     }
     assert rows["left out"][:3] == ["7", "0", "3"]
