@@ -196,6 +196,19 @@ def test_rules_of_other_linters_are_told_by_a_map(
     assert ("1 findings of rules that stand for none of the labels: X1" in ran.out) is unmapped
 
 
+def test_a_file_that_accumlint_cannot_read_is_told_and_the_others_count(tmp_path: Path) -> None:
+    text = WHOLE + DEFECT + PLACE.format(commit=COMMIT).replace("train.py", "broken.py") + DEFECT
+    home = tmp_path / "files" / "alone" / f"owner+name@{COMMIT[:10]}"
+    home.mkdir(parents=True)
+    (home / "train.py").write_text(LOOP)
+    (home / "broken.py").write_text(f"{LOOP}\n(")
+    given = ["--labels", labels(tmp_path / "labels", text), "--files", tmp_path / "files"]
+    ran = asked(*given, "--run", f"{sys.executable} -m accumlint")
+    assert ran.code == 0
+    assert [line.partition(":")[0] for line in ran.err.splitlines()] == [str(home / "broken.py")]
+    assert row(ran.out)[1:4] == ["2", "1 of 2 (0.50)", "1 of 2 (0.50)"]
+
+
 @pytest.mark.parametrize(
     ("option", "content", "said"),
     [

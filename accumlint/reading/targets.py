@@ -2,7 +2,8 @@
 
 It is looked for where a loss and its labels come from: in the checked file, in what it imports from its project and in
 the files that import it. Each row of `TABLE` is one kind of evidence and counts once, however often it is seen.
-The weights are set by hand.
+The weights are set by hand: weights fitted to the labelled loops (`benchmarks/evidence.py`) tell the counts of other
+repositories no better.
 """
 
 from __future__ import annotations
