@@ -79,6 +79,12 @@ class Editor(LanguageClient):
             if action.edit and action.edit.changes
         }
 
+    async def page(self, uri: str, line: int) -> dict[str, str]:
+        """The loops at a line (from 1) as a page, or the problem with that."""
+        asked = types.ExecuteCommandParams("accumlint.page", [uri, line])
+        told: Any = await self.workspace_execute_command_async(asked)
+        return told if isinstance(told, dict) else told._asdict()
+
 
 def at(line: int, column: int) -> types.Range:
     return types.Range(types.Position(line, column), types.Position(line, column))
@@ -146,14 +152,23 @@ def test_a_session(tmp_path: Path) -> None:
         assert silenced == PLAIN.replace("ward()", "ward()  # accumlint: ignore[ACC102]")
         assert await editor.actions(uri, 0) == {}
 
+        # The page is of the text in the editor, and says why there is none.
+        assert "<svg" in (page := await editor.page(uri, FLAGGED))["page"]
+        assert page["page"].count("<article") == 1
+        editor.type(uri, 2, f"\n{PLAIN}")
+        assert f"train.py:{FLAGGED - 3}-{FLAGGED + 2}" in (await editor.page(uri, FLAGGED))["page"]
+        assert "no training loop there" in (await editor.page(uri, 1))["problem"]
+        assert "only what is open" in (await editor.page(f"{uri}x", 1))["problem"]
+        assert len((await editor.findings())[1]) == 1
+
         # Only what stands after the last key stroke is checked.
-        editor.type(uri, 2, "def (")
-        editor.type(uri, 3, silenced)
+        editor.type(uri, 3, "def (")
+        editor.type(uri, 4, silenced)
         assert await editor.findings() == (uri, [])
-        editor.type(uri, 4, PLAIN)
+        editor.type(uri, 5, PLAIN)
         assert len((await editor.findings())[1]) == 1
         # A text that cannot be read takes no finding away, and offers no edit of an earlier text.
-        for version, half in enumerate((f"{PLAIN}\ndef (", f"{PLAIN}\ndef f("), 5):
+        for version, half in enumerate((f"{PLAIN}\ndef (", f"{PLAIN}\ndef f("), 6):
             editor.type(uri, version, half)
             _, (unread, kept) = await editor.findings()
             assert unread.message.startswith("not checked: ")
@@ -161,7 +176,7 @@ def test_a_session(tmp_path: Path) -> None:
             assert (kept.code, kept.range) == (found.code, found.range)
             assert await editor.actions(uri, LINE) == {}
 
-        editor.type(uri, 7, PLAIN)
+        editor.type(uri, 8, PLAIN)
         assert len((await editor.findings())[1]) == 1
         (tmp_path / "accumlint.toml").write_text('ignore = ["ACC1"]')
         saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
