@@ -83,7 +83,8 @@ class Editor(LanguageClient):
         """The loops at a line (from 1) as a page, or the problem with that."""
         asked = types.ExecuteCommandParams("accumlint.page", [uri, line])
         told: Any = await self.workspace_execute_command_async(asked)
-        return told if isinstance(told, dict) else told._asdict()
+        answer: dict[str, str] = told._asdict()
+        return answer
 
 
 def at(line: int, column: int) -> types.Range:

@@ -14,7 +14,6 @@ const SELECTOR = [
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
   const session = new Session(context.extensionPath);
   const panel = new WindowPanel((uri, line) => session.page(uri, line));
-  const python = await pythonExtension();
   context.subscriptions.push(
     session,
     panel,
@@ -36,10 +35,22 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     }),
     vscode.workspace.onDidGrantWorkspaceTrust(() => session.restart()),
   );
-  if (python) {
+  // The Python extension may be installed later, or enabled when the workspace is trusted.
+  let followed = false;
+  const follow = async () => {
+    const python = followed ? undefined : await pythonExtension();
+    if (!python || followed) return false;
+    followed = true;
     const { onDidChangeActiveEnvironmentPath: onDidChange } = python.environments;
     context.subscriptions.push(onDidChange(() => session.restart()));
-  }
+    return true;
+  };
+  context.subscriptions.push(
+    vscode.extensions.onDidChange(async () => {
+      if (await follow()) await session.restart();
+    }),
+  );
+  await follow();
   await session.restart();
 }
 

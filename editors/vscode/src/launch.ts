@@ -44,7 +44,7 @@ export async function choose(
 export function advice(refusals: Refusal[]): string {
   const tried = refusals.map(({ launch, reason }) => `${launch.origin}: ${reason}`).join("; ");
   const python = refusals.find(({ launch }) => launch.args.length)?.launch.command ?? "python";
-  return `accumlint cannot start (${tried}). Install it with \`${python} -m pip install 'accumlint[lsp]'\`, select another interpreter, or set accumlint.path.`;
+  return `accumlint cannot start (${tried}). Install it (${python} -m pip install 'accumlint[lsp]'), select another interpreter, or set accumlint.path.`;
 }
 
 /** Why a command cannot serve. A server that is told nothing ends at once and well. */
@@ -53,7 +53,7 @@ function refusal(launch: Launch, settings: string[], cwd: string): Promise<strin
     const args = [...launch.args, "server", ...settings];
     const child = execFile(launch.command, args, { cwd, timeout: 60_000 }, (error, _, stderr) => {
       if (!error) return resolve(undefined);
-      if (error.code === "ENOENT") return resolve(`${launch.command} was not found`);
+      if (error.code === "ENOENT") return resolve("not found");
       resolve(stderr.trim().split("\n").at(-1) || error.message);
     });
     child.stdin?.on("error", () => {});
