@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from conftest import Run
@@ -17,6 +17,7 @@ from helpers import FLAGGED, LOOP
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
+from accumlint.config import Options
 from accumlint.server.open_file import script
 
 PLAIN = LOOP.replace("  # error: ACC102", "").replace("images", "größe_😀"[:5])
@@ -82,9 +83,7 @@ class Editor(LanguageClient):
     async def page(self, uri: str, line: int) -> dict[str, str]:
         """The loops at a line (from 1) as a page, or the problem with that."""
         asked = types.ExecuteCommandParams("accumlint.page", [uri, line])
-        told: Any = await self.workspace_execute_command_async(asked)
-        answer: dict[str, str] = told._asdict()
-        return answer
+        return cast(dict[str, str], await self.workspace_execute_command_async(asked))
 
 
 def at(line: int, column: int) -> types.Range:
@@ -234,6 +233,18 @@ def test_a_long_script_is_checked_quickly() -> None:
         seconds.append(time.process_time() - start)
     # Alone it takes a quarter of a second; a busy machine has less for each.
     assert min(seconds[1:]) < 0.6, seconds
+
+
+def test_settings_of_the_command_line_overrule_those_of_the_folder(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "accumlint.toml").write_text('select = ["ACC102"]')
+    opened = script((tmp_path / "train.py").as_uri(), str(tmp_path / "train.py"), PLAIN)
+    assert [r.code for r in opened.check().reports] == ["ACC102"]
+    assert opened.check(Options(inline=('ignore = ["ACC102"]',))).reports == ()
+    ran = run("server", "--config", "min-confidence=sure")
+    assert (ran.code, ran.out) == (2, "")
+    assert "min-confidence" in ran.err
 
 
 def test_without_the_library_it_says_what_to_install(

@@ -91,7 +91,11 @@ class Session implements vscode.Disposable {
       void vscode.window.showInformationMessage("accumlint: only a saved Python file can be run");
       return;
     }
-    if (!this.launch || !vscode.workspace.isTrusted) return;
+    if (!vscode.workspace.isTrusted) return;
+    if (!this.launch) {
+      void vscode.window.showInformationMessage("accumlint is not running");
+      return;
+    }
     const { command, args } = this.launch;
     const name = `Prove ${basename(uri.fsPath)}:${line}`;
     const run = new vscode.ProcessExecution(
@@ -118,7 +122,7 @@ class Session implements vscode.Disposable {
     for (const { launch, reason } of refusals) this.log.warn(`${launch.origin}: ${reason}`);
     this.launch = chosen;
     if (!chosen) {
-      void this.complain(advice(refusals));
+      void this.complain(advice(refusals, vscode.workspace.isTrusted));
       return;
     }
     const args = [...chosen.args, "server", ...settings()];
@@ -131,7 +135,7 @@ class Session implements vscode.Disposable {
   private async stop(): Promise<void> {
     const { client } = this;
     this.client = this.launch = undefined;
-    await client?.dispose();
+    await client?.dispose().catch((problem) => this.log.warn(problem));
   }
 
   private options(): LanguageClientOptions {

@@ -41,10 +41,13 @@ export async function choose(
 }
 
 /** What was tried, and what to do, in one line. */
-export function advice(refusals: Refusal[]): string {
+export function advice(refusals: Refusal[], isTrusted: boolean): string {
   const tried = refusals.map(({ launch, reason }) => `${launch.origin}: ${reason}`).join("; ");
   const python = refusals.find(({ launch }) => launch.args.length)?.launch.command ?? "python";
-  return `accumlint cannot start (${tried}). Install it (${python} -m pip install 'accumlint[lsp]'), select another interpreter, or set accumlint.path.`;
+  const other = isTrusted
+    ? "select another interpreter"
+    : "trust this workspace to use the interpreter selected in it";
+  return `accumlint cannot start (${tried}). Install it (${python} -m pip install 'accumlint[lsp]'), ${other}, or set accumlint.path.`;
 }
 
 /** Why a command cannot serve. A server that is told nothing ends at once and well. */

@@ -44,7 +44,9 @@ test("a server that waits for words is told that there are none", async () => {
 
 test("the advice names what was tried and the interpreter to install into", async () => {
   const { refusals } = await choose([node("process.exit(1)", "the interpreter"), absent], [], ".");
-  const told = advice(refusals);
+  const told = advice(refusals, true);
   assert.match(told, /the PATH: not found/);
+  assert.doesNotMatch(told, /trust/);
+  assert.match(advice(refusals, false), /trust this workspace/);
   assert.ok(told.includes(`${process.execPath} -m pip install 'accumlint[lsp]'`));
 });
