@@ -178,12 +178,17 @@ function placeOf(uri?: string, line?: number): { uri: vscode.Uri; line: number }
   return editor && { uri: editor.document.uri, line: editor.selection.active.line + 1 };
 }
 
+/** Cells and unsaved texts are no files that could be run. */
+function mayProve(uri: vscode.Uri): boolean {
+  return vscode.workspace.isTrusted && uri.scheme === "file";
+}
+
 /** Links to what can be done about a finding. The server's own text is trusted with no command. */
 function links(uri: vscode.Uri, line: number): vscode.MarkdownString {
   const link = (title: string, command: string) =>
     `[${title}](command:${command}?${encodeURIComponent(JSON.stringify([uri.toString(), line]))})`;
   const offered = [link("Show this window", "accumlint.showWindow")];
-  if (vscode.workspace.isTrusted) offered.push(link("Prove it", "accumlint.prove"));
+  if (mayProve(uri)) offered.push(link("Prove it", "accumlint.prove"));
   const text = new vscode.MarkdownString(offered.join(" · "));
   text.isTrusted = { enabledCommands: ["accumlint.showWindow", "accumlint.prove"] };
   return text;
@@ -203,7 +208,7 @@ function more(
       return made;
     };
     const show = action("Show this window", "accumlint.showWindow");
-    return vscode.workspace.isTrusted ? [show, action("Prove it", "accumlint.prove")] : [show];
+    return mayProve(document.uri) ? [show, action("Prove it", "accumlint.prove")] : [show];
   });
 }
 
