@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from conftest import Run
@@ -17,6 +17,7 @@ from helpers import FLAGGED, LOOP
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
+from accumlint.config import Options
 from accumlint.server.open_file import script
 
 PLAIN = LOOP.replace("  # error: ACC102", "").replace("images", "größe_😀"[:5])
@@ -78,6 +79,11 @@ class Editor(LanguageClient):
             for action in offered
             if action.edit and action.edit.changes
         }
+
+    async def page(self, uri: str, line: int) -> dict[str, str]:
+        """The loops at a line (from 1) as a page, or the problem with that."""
+        asked = types.ExecuteCommandParams("accumlint.page", [uri, line])
+        return cast(dict[str, str], await self.workspace_execute_command_async(asked))
 
 
 def at(line: int, column: int) -> types.Range:
@@ -146,14 +152,23 @@ def test_a_session(tmp_path: Path) -> None:
         assert silenced == PLAIN.replace("ward()", "ward()  # accumlint: ignore[ACC102]")
         assert await editor.actions(uri, 0) == {}
 
+        # The page is of the text in the editor, and says why there is none.
+        assert "<svg" in (page := await editor.page(uri, FLAGGED))["page"]
+        assert page["page"].count("<article") == 1
+        editor.type(uri, 2, f"\n{PLAIN}")
+        assert f"train.py:{FLAGGED - 3}-{FLAGGED + 2}" in (await editor.page(uri, FLAGGED))["page"]
+        assert "no training loop there" in (await editor.page(uri, 1))["problem"]
+        assert "only what is open" in (await editor.page(f"{uri}x", 1))["problem"]
+        assert len((await editor.findings())[1]) == 1
+
         # Only what stands after the last key stroke is checked.
-        editor.type(uri, 2, "def (")
-        editor.type(uri, 3, silenced)
+        editor.type(uri, 3, "def (")
+        editor.type(uri, 4, silenced)
         assert await editor.findings() == (uri, [])
-        editor.type(uri, 4, PLAIN)
+        editor.type(uri, 5, PLAIN)
         assert len((await editor.findings())[1]) == 1
         # A text that cannot be read takes no finding away, and offers no edit of an earlier text.
-        for version, half in enumerate((f"{PLAIN}\ndef (", f"{PLAIN}\ndef f("), 5):
+        for version, half in enumerate((f"{PLAIN}\ndef (", f"{PLAIN}\ndef f("), 6):
             editor.type(uri, version, half)
             _, (unread, kept) = await editor.findings()
             assert unread.message.startswith("not checked: ")
@@ -161,7 +176,7 @@ def test_a_session(tmp_path: Path) -> None:
             assert (kept.code, kept.range) == (found.code, found.range)
             assert await editor.actions(uri, LINE) == {}
 
-        editor.type(uri, 7, PLAIN)
+        editor.type(uri, 8, PLAIN)
         assert len((await editor.findings())[1]) == 1
         (tmp_path / "accumlint.toml").write_text('ignore = ["ACC1"]')
         saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
@@ -218,6 +233,18 @@ def test_a_long_script_is_checked_quickly() -> None:
         seconds.append(time.process_time() - start)
     # Alone it takes a quarter of a second; a busy machine has less for each.
     assert min(seconds[1:]) < 0.6, seconds
+
+
+def test_settings_of_the_command_line_overrule_those_of_the_folder(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "accumlint.toml").write_text('select = ["ACC102"]')
+    opened = script((tmp_path / "train.py").as_uri(), str(tmp_path / "train.py"), PLAIN)
+    assert [r.code for r in opened.check().reports] == ["ACC102"]
+    assert opened.check(Options(inline=('ignore = ["ACC102"]',))).reports == ()
+    ran = run("server", "--config", "min-confidence=sure")
+    assert (ran.code, ran.out) == (2, "")
+    assert "min-confidence" in ran.err
 
 
 def test_without_the_library_it_says_what_to_install(

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-# No colour carries a meaning alone: what is wrong is also struck through, crossed or said.
-STYLE = """
-:root {
-  color-scheme: light dark;
+_LIGHT = """\
   --paper: #fcfcfa; --raised: #f4f4f0; --line: #dcdcd6; --faint: #ecece7;
   --ink: #22262b; --quiet: #5d646c;
   --bad: #b3361f; --bad-tint: #fbe9e4; --good: #1d6b50; --good-tint: #e3f2eb;
   --open: #7a5a0b; --open-tint: #f7efd9; --blue: #2d5f96; --blue-tint: #dfe9f4;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --paper: #16191c; --raised: #1e2226; --line: #363c42; --faint: #24292e;
-    --ink: #e4e6e8; --quiet: #9ba4ad;
-    --bad: #f28b72; --bad-tint: #3a211b; --good: #72c9a5; --good-tint: #173026;
-    --open: #dcb95c; --open-tint: #322a14; --blue: #84b4e8; --blue-tint: #1d3147;
-  }
-}
+"""
+_DARK = """\
+  --paper: #16191c; --raised: #1e2226; --line: #363c42; --faint: #24292e;
+  --ink: #e4e6e8; --quiet: #9ba4ad;
+  --bad: #f28b72; --bad-tint: #3a211b; --good: #72c9a5; --good-tint: #173026;
+  --open: #dcb95c; --open-tint: #322a14; --blue: #84b4e8; --blue-tint: #1d3147;
+"""
+# VS Code names its theme on the body, whatever the system prefers, and gives pages a style that ours overrules.
+_COLOURS = f"""
+:root {{
+  color-scheme: light dark;
+{_LIGHT}}}
+@media (prefers-color-scheme: dark) {{
+  :root {{
+{_DARK}  }}
+}}
+body.vscode-light, body.vscode-high-contrast-light {{
+  color-scheme: light;
+{_LIGHT}}}
+body.vscode-dark, body.vscode-high-contrast:not(.vscode-high-contrast-light) {{
+  color-scheme: dark;
+{_DARK}}}
+body[data-vscode-theme-kind] {{ --paper: var(--vscode-editor-background); padding-top: 1.25rem; }}
+body[data-vscode-theme-kind] article:first-child {{ margin-top: 1.25rem; padding-top: 1.25rem; }}
+body[data-vscode-theme-kind] code {{ background: none; color: inherit; padding: 0; }}
+"""
+# No colour carries a meaning alone: what is wrong is also struck through, crossed or said.
+STYLE = (
+    _COLOURS
+    + """\
 * { box-sizing: border-box; }
 html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body {
@@ -241,3 +259,4 @@ dd { grid-column: 2; overflow-wrap: anywhere; }
   .scroll svg { max-width: 100%; height: auto; }
 }
 """
+)

@@ -199,6 +199,18 @@ def _setting(trace: Trace) -> str:
     return ", ".join(part for part in (steps, loader) if part)
 
 
+def asked(shown: Shown, target: Target, line: int) -> Sequence[Sequence[Loop]]:
+    """The loops of a file that a line belongs to, all of them for line 0.
+
+    Raises:
+        Misuse: when there are none.
+    """
+    groups = at(shown.loops, line) if line else list(shown.loops)
+    if not groups:
+        raise Misuse(_nothing(target, line, shown))
+    return groups
+
+
 def at(loops: Iterable[Sequence[Loop]], line: int) -> list[Sequence[Loop]]:
     """The loops that a line belongs to: those in which something happens there, else those around it."""
     held = list(loops)
@@ -209,3 +221,12 @@ def at(loops: Iterable[Sequence[Loop]], line: int) -> list[Sequence[Loop]]:
         if any(loop.lines and min(loop.lines) <= line <= max(loop.lines) for loop in paths)
     ]
     return on or around
+
+
+def _nothing(target: Target, line: int, shown: Shown) -> str:
+    if not shown.loops:
+        for number, reason in shown.untraced[:1]:
+            return f"{target.shown}:{number}: the loop could not be traced: {reason}"
+        return f"{target.shown}: holds no training loop that can be read"
+    where = ", ".join(paths[0].where for paths in shown.loops)
+    return f"{target.shown}:{line}: no training loop there; there are some at lines {where}"

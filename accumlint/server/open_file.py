@@ -6,20 +6,19 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from accumlint import check, config
 from accumlint.common.frozen import frozen
+from accumlint.common.problem import Misuse
 from accumlint.config import Options
+from accumlint.drawing import loops_page, traced_loops
 from accumlint.files.source import encode
 from accumlint.fixing import ignore_comments
 from accumlint.inputs import document as texts
 from accumlint.inputs.discovery import Target, find
 from accumlint.results.report import Cell, Checked, Edit, Fix, Report
-
-# Who opens a test wants to know what is in it.
-_ASKED = Options(include_tests=True)
 
 
 @frozen
@@ -56,21 +55,38 @@ class Opened:
         fix = text.fix(Fix("safe", "", tuple(ignore_comments.comments(text, [report], ""))))
         return fix.edits if fix else ()
 
-    def check(self) -> Checked:
+    def check(self, asked: Options = Options()) -> Checked:  # noqa: B008
         """What checking it gives, as the settings of its folder say; nothing where it is excluded.
 
         Raises:
             Misuse: when the settings cannot be used.
         """
-        target = self._target()
+        target = self._target(asked)
         return check.check_bytes(self.data, target) if target else Checked(self.path)
 
-    def _target(self) -> Target | None:
+    def page(self, line: int, asked: Options) -> str:
+        """The loops that a line belongs to as an HTML page; all loops of a notebook, whose cells begin at line 1 each.
+
+        Raises:
+            Misuse: when there are none, or the settings cannot be used.
+        """
+        target = self._target(asked)
+        name = os.path.basename(self.path)
+        if target is None:
+            raise Misuse(f"{name}: is excluded by the settings")
+        target = replace(target, shown=name)
+        shown = traced_loops.show(self.data, target)
+        groups = traced_loops.asked(shown, target, 0 if self._is_notebook else line)
+        return loops_page.page([paths[0] for paths in groups])
+
+    def _target(self, asked: Options) -> Target | None:
+        # Who opens a test wants to know what is in it.
+        asked = replace(asked, include_tests=True)
         if os.path.exists(self.path):
-            targets, _ = find((self.path,), _ASKED, force_exclude=True)
+            targets, _ = find((self.path,), asked, force_exclude=True)
             return targets[0] if targets else None
         folder = Path(self.path).parent
-        return Target(self.path, self.path, config.settings(folder, _ASKED))
+        return Target(self.path, self.path, config.settings(folder, asked))
 
     @property
     def _is_notebook(self) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -17,6 +18,7 @@ from pygls.workspace import ServerTextPosition, ServerTextRange
 from accumlint import __version__, config
 from accumlint.common.place import Place
 from accumlint.common.problem import Kind, Misuse, Problem
+from accumlint.config import Options
 from accumlint.results import baseline
 from accumlint.results.report import Checked, Report
 from accumlint.server import protocol
@@ -24,6 +26,7 @@ from accumlint.server.open_file import Opened, notebook, script
 
 # Seconds without a key stroke after which a text is checked.
 PAUSE = 0.05
+T = TypeVar("T")
 _STACK = 256 * 1024 * 1024
 _WARM = "for i, x in enumerate(loader):\n    model(x).mean().backward()\n    optimizer.step()\n"
 
@@ -31,7 +34,7 @@ _WARM = "for i, x in enumerate(loader):\n    model(x).mean().backward()\n    opt
 class Session(LanguageServer):
     """The open files with what was last found in them, and the checks that are to come."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Options) -> None:
         super().__init__(  # pyright: ignore[reportUnknownMemberType]
             "accumlint",
             __version__,
@@ -43,6 +46,7 @@ class Session(LanguageServer):
                 ]
             ),
         )
+        self._asked = asked
         self.opened: dict[str, Opened] = {}
         self._waiting: dict[str, asyncio.Task[None]] = {}
         # Checks recurse deeply, and share caches: one thread with much stack makes them, one after the other.
@@ -104,7 +108,7 @@ class Session(LanguageServer):
             opened = replace(opened, checked=before.checked, is_stale=True)
         self.opened[uri] = opened
         try:
-            checked = await asyncio.get_running_loop().run_in_executor(self._checks, opened.check)
+            checked = await self._apart(lambda: opened.check(self._asked))
         except Misuse as problem:
             self._say(f"accumlint: {problem}")
             return
@@ -118,6 +122,21 @@ class Session(LanguageServer):
         if unread is None:
             self.opened[uri] = opened = replace(opened, checked=checked, is_stale=False)
         self._publish(opened, unread)
+
+    async def page(self, uri: str, line: int) -> dict[str, str]:
+        """The loops that a line (from 1) belongs to as an HTML `page`, or the `problem` that there is none."""
+        opened = self.holding(uri)
+        if opened is None:
+            return {"problem": "accumlint: only what is open can be shown"}
+        current = self._read(opened.uri)
+        try:
+            return {"page": await self._apart(lambda: current.page(line, self._asked))}
+        except Misuse as problem:
+            return {"problem": f"accumlint: {problem}"}
+
+    async def _apart(self, work: Callable[[], T]) -> T:
+        """Does work in the thread of the checks."""
+        return await asyncio.get_running_loop().run_in_executor(self._checks, work)
 
     def _read(self, uri: str) -> Opened:
         """A document or a notebook as it is now."""
@@ -144,9 +163,9 @@ class Session(LanguageServer):
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, message))
 
 
-def session() -> Session:
-    """A server that is ready to be started."""
-    server = Session()
+def session(asked: Options) -> Session:
+    """A server that is ready to be started; what is asked of it overrules the settings of folders."""
+    server = Session(asked)
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def _(params: types.DidOpenTextDocumentParams) -> None:
@@ -195,6 +214,10 @@ def session() -> Session:
         if opened is None or opened.is_stale:
             return []
         return list(protocol.actions(opened, found, server.range))
+
+    @server.command("accumlint.page")
+    async def _(uri: str, line: int) -> dict[str, str]:
+        return await server.page(uri, line)
 
     return server
 

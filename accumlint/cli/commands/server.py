@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import click
 
+from accumlint.cli import options
 from accumlint.common.problem import Misuse
+from accumlint.config import typed
+from accumlint.registry import packs
 
 
 @click.command()
-def command() -> None:
+@options.CONFIG
+@options.ISOLATED
+def command(configs: options.Configs, isolated: bool) -> None:
     """Speaks the language server protocol with an editor, on standard input and output."""
+    asked = options.settled(configs, isolated)
+    packs.require(typed(asked))
     try:
         from accumlint.server.session import session
     except ImportError:
         raise Misuse("the server needs pygls: pip install 'accumlint[lsp]'") from None
-    session().start_io()
+    session(asked).start_io()

@@ -85,9 +85,7 @@ def command(
     packs.require(typed(chosen))
     target, line = _target(place, chosen, stdin_filename)
     shown = traced_loops.show(_bytes(target), target)
-    groups = traced_loops.at(shown.loops, line) if line else list(shown.loops)
-    if not groups:
-        raise Misuse(_nothing(target, line, shown))
+    groups = traced_loops.asked(shown, target, line)
     loops = list(chain.from_iterable(paths if all_paths else paths[:1] for paths in groups))
     wanted = [*((name, "") for name in printed), *((n, f) for n, f in outputs if f)]
     if not printed and not (wanted and not output_format):
@@ -140,12 +138,3 @@ def _bytes(target: Target) -> bytes:
         return sys.stdin.buffer.read() if target.stdin else contents(target.file)
     except OSError as problem:
         raise Misuse(f"{target.shown}: cannot be read: {problem.strerror or problem}") from None
-
-
-def _nothing(target: Target, line: int, shown: traced_loops.Shown) -> str:
-    if not shown.loops:
-        for number, reason in shown.untraced[:1]:
-            return f"{target.shown}:{number}: the loop could not be traced: {reason}"
-        return f"{target.shown}: holds no training loop that can be read"
-    where = ", ".join(paths[0].where for paths in shown.loops)
-    return f"{target.shown}:{line}: no training loop there; there are some at lines {where}"
