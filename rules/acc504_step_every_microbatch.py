@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from accumlint.editing import After, Move
+from accumlint.reading.ir import Call, If, walk_expr
+from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
@@ -98,6 +100,8 @@ class StepEveryMicrobatch(Rule):
                 continue
             if is_told_by_the_caller(trace.entry.function, window.step.node):
                 continue
+            if may_be_a_boundary(trace.program, window):
+                continue
             if any(add.total == window.backwards[0].loss for add in window.of(Add)):
                 # A window of losses is added up before its one backward.
                 continue
@@ -120,6 +124,15 @@ class StepEveryMicrobatch(Rule):
                     expected=mean(range(1, (run.literal or run.steps) + 1)),
                     fixes=step_after_window(trace, window),
                 )
+
+
+def may_be_a_boundary(program: Program, window: Window) -> bool:
+    """True where a call that was not followed decides about the step alone: it may count micro-batches."""
+    around = set(program.above(window.backwards[0].node))
+    tests = (
+        n.test for n in program.above(window.step.node) if isinstance(n, If) and n not in around
+    )
+    return any(isinstance(n, Call) for test in tests for n in walk_expr(test))
 
 
 def goes_on_in_one_pass(trace: Trace, optimizer: Thing) -> bool:
