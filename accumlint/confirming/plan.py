@@ -122,7 +122,8 @@ def planned(
         finding = examined.finding(report)
         if finding is None or (lines and report.mark.place.line not in lines):
             continue
-        trace = _trace(finding, examined.exploration)
+        # What is run starts in this file, whatever its callers have shown.
+        trace = _trace(finding, examined.exploration.alone or examined.exploration)
         totals = _totals(finding, trace)
         yield _plan(report, finding.rule, totals, trace, examined, finding.node, target, wish)
 
