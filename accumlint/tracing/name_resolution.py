@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
@@ -295,11 +296,22 @@ class Naming:
             made = machine.program.assigned.get(text, ())
             alone = len(made) < 2 and all(isinstance(m, p.Const) for m in made)
             here = machine.home.module is None and name not in machine.home.source.held_to_one
-            free = type(value) is int and value == 1 and alone and here
-            machine.state.single = text if free else machine.state.single
+            free = type(value) is int and value >= 1 and alone and here
+            free = free and (value == 1 or value not in self._written_out)
+            if free and value == 1:
+                machine.state.single = text
         if free:
             machine.state.asked = True
         return machine.scenario.steps if free else value
+
+    @cached_property
+    def _written_out(self) -> frozenset[object]:
+        """The numbers that the file divides or counts by without a name: `loss / 4` beside `STEPS = 4`."""
+        return frozenset(
+            node.right.value
+            for node in self.machine.program.of(p.Binary)
+            if node.op in ("/", "%") and isinstance(node.right, p.Const)
+        )
 
     def _is_made_before(self, name: str, node: p.Node) -> bool:
         """True for a loader by its name, that a call makes outside of all training loops."""
