@@ -71,20 +71,23 @@ def divisions(trace: Trace, window: Window) -> int | None:
         return 1
     if growth == 2 and length > trace.main.steps and length % trace.main.steps == 0:
         # Several pieces of each micro-batch go backward by themselves: their sum grows all the same.
-        return None if any(map(has_unknown_factor, window.contributions)) else 0
+        return None if any(map(unknown_factors, window.contributions)) else 0
     if growth is None or length != trace.main.steps:
         return None
-    if growth == 2 and all(map(has_unknown_factor, window.contributions)):
-        # A factor that nobody knows may be what divides.
+    shared = [unknown_factors(contribution) for contribution in window.contributions]
+    if growth == 2 and frozenset.intersection(*shared):
+        # A factor of all losses that nobody knows may be what divides; a factor of one of them is its weight.
         return None
     return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)
 
 
-def has_unknown_factor(contribution: Contribution) -> bool:
-    """True where a factor of a loss could not be followed; weights, of the elements of a mean too, are none."""
-    return any(
-        not symbol.startswith(ELEMENTS) and not (symbol.startswith("* ") and is_weight(symbol[2:]))
+def unknown_factors(contribution: Contribution) -> frozenset[str]:
+    """The factors of a loss that could not be followed; weights, of the elements of a mean too, are none."""
+    return frozenset(
+        symbol
         for symbol in contribution.symbols
+        if not symbol.startswith(ELEMENTS)
+        and not (symbol.startswith("* ") and is_weight(symbol[2:]))
     )
 
 

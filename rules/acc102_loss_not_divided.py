@@ -28,7 +28,7 @@ from ._weights import (
     divisions,
     expected,
     foreign_divisor,
-    has_unknown_factor,
+    unknown_factors,
     is_scale_free,
     steady_windows,
 )
@@ -228,7 +228,7 @@ def _parts(window: Window) -> dict[tuple[str, ...], list[Fraction]]:
     """The factor of each term in each micro-batch, where it is the same one; unknown factors only weigh the term."""
     parts: dict[tuple[str, ...], list[Fraction | None]] = {}
     for c in window.contributions:
-        if not has_unknown_factor(c) and c.reduction in ("mean", "unknown"):
+        if not unknown_factors(c) and c.reduction in ("mean", "unknown"):
             parts.setdefault(_part(c), []).append(c.weight)
     followed = {p: [f for f in factors if f] for p, factors in parts.items()}
     return {p: fs for p, fs in followed.items() if len(fs) == len(parts[p]) and len({*fs}) == 1}

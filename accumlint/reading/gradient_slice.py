@@ -615,7 +615,14 @@ def _is_wanted(fact: _Fact, wanted: frozenset[str]) -> bool:
         return False
     if isinstance(fact.statement, p.Return) or _yields(fact.statement):
         return True
-    return function.name == "__init__" and isinstance(fact.statement, p.Assign | p.Do)
+    if function.name == "__init__":
+        return isinstance(fact.statement, p.Assign | p.Do)
+    # What a method sets (`register_loader`) takes the place of what the constructor left empty.
+    return (
+        fact.owner in wanted
+        and isinstance(fact.statement, p.Assign)
+        and any(p.dotted(target).startswith("self.") for target in fact.statement.targets)
+    )
 
 
 def _refuses(fact: _Fact) -> bool:

@@ -361,7 +361,8 @@ class Project:
         What `driven` functions return goes backward.
         """
         reach, excerpts = self.reach(program.imports, program.source)
-        return relevance(program.body, reach, driven=driven), excerpts
+        wanted = frozenset(_overridden(program, excerpts))
+        return relevance(program.body, reach, wanted, driven), excerpts
 
     def reach(
         self, imports: Mapping[str, str], source: Source, further: int = _FARTHEST - 1
@@ -437,12 +438,22 @@ def _callees(
 
 
 def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
-    """The methods that a file calls of what it makes of a class, under the name that it gives it."""
+    """The methods that a file calls of what it makes of a class, or of a class that derives from it."""
     text = source.text
-    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*{re.escape(made)}\(", text)
-    return frozenset(
+    heirs = re.findall(rf"^class (\w+)\([^)]*\b{re.escape(made)}\b", text, re.MULTILINE)
+    classes = "|".join(map(re.escape, (made, *heirs)))
+    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*(?:{classes})\(", text)
+    return frozenset(re.findall(rf"\b(?:{classes})\([^\n]*\)\.(\w+)\(", text)) | frozenset(
         name for of in set(receivers) for name in re.findall(rf"\b{re.escape(of)}\.(\w+)\(", text)
     )
+
+
+def _overridden(program: Program, excerpts: Iterable[Excerpt]) -> Iterator[str]:
+    """The methods of a program's classes that a base class in another file calls."""
+    by_name = {e.definition.name: e.definition.calls for e in excerpts}
+    for cls in program.classes.values():
+        for base in cls.bases:
+            yield from cls.methods.keys() & by_name.get(base.rpartition(".")[2], frozenset())
 
 
 def _bases(cls: p.Class, excerpt: Excerpt) -> Iterator[p.Class]:
