@@ -72,7 +72,7 @@ WRAPPERS: dict[str, str] = {
 # Calls that show a number to somebody, by their last name.
 REPORTS = frozenset(
     {"print", "log", "info", "add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "set_description", "write",
-     "log_metric", "log_metrics", "log_dict", "report_scalar", "pbar", "progress_bar"}
+     "log_metric", "log_metrics", "log_dict", "report_scalar", "pbar"}
 )  # fmt: skip
 # Running averages of weights by their class.
 AVERAGES = frozenset(

@@ -443,9 +443,11 @@ def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
     heirs = re.findall(rf"^class (\w+)\([^)]*\b{re.escape(made)}\b", text, re.MULTILINE)
     classes = "|".join(map(re.escape, (made, *heirs)))
     receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*(?:{classes})\(", text)
-    return frozenset(re.findall(rf"\b(?:{classes})\([^\n]*\)\.(\w+)\(", text)) | frozenset(
-        name for of in set(receivers) for name in re.findall(rf"\b{re.escape(of)}\.(\w+)\(", text)
-    )
+    parents = r"|\bsuper\([^)]*\)" if heirs else ""
+    asked = re.findall(rf"(?:\b(?:{classes})\([^\n]*\){parents})\.(\w+)\(", text)
+    for receiver in set(receivers):
+        asked += re.findall(rf"\b{re.escape(receiver)}\.(\w+)\(", text)
+    return frozenset(asked)
 
 
 def _overridden(program: Program, excerpts: Iterable[Excerpt]) -> Iterator[str]:

@@ -310,7 +310,8 @@ class Naming:
         return frozenset(
             node.right.value
             for node in self.machine.program.of(p.Binary)
-            if node.op in ("/", "%") and isinstance(node.right, p.Const)
+            if isinstance(node.right, p.Const)
+            and (node.op == "%" or (node.op == "/" and self.roles.is_loss(p.dotted(node.left))))
         )
 
     def _is_made_before(self, name: str, node: p.Node) -> bool:
