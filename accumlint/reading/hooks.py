@@ -24,9 +24,13 @@ from accumlint.reading.trainer_methods import (
 
 
 class Division(str, Enum):
-    """When a trainer divides the loss by the accumulation steps: always, unless the loss counts the window, never."""
+    """When a trainer divides the loss by the accumulation steps: always, unless the loss counts the window, never.
+
+    Earlier releases of trl divide what `GRPOTrainer.compute_loss` returns, later ones leave it to that method.
+    """
 
     ALWAYS = "always"
+    UNLESS_ITSELF = "unless the method does"
     UNLESS_COUNTED = "unless counted"
     NEVER = "never"
 
@@ -93,6 +97,11 @@ HOOKS = (
         "trl", ("trl",), _WITH_MODEL_LOSS, "compute_loss",
         True, Division.UNLESS_COUNTED, _STEPS, True, True, "", "1.16", "trl/trainer/base_trainer.py",
         ("class _BaseTrainer(Trainer)", "loss_is_scaled_for_ga = None"),
+    ),
+    Hook(
+        "trl", ("trl",), frozenset({"GRPOTrainer"}), "compute_loss",
+        True, Division.UNLESS_ITSELF, _STEPS, True, True, "", "1.16", "trl/trainer/grpo_trainer.py",
+        ('compute_loss_func="non-None value to disable scaling"', "self.current_gradient_accumulation_steps"),
     ),
     Hook(
         "trl", ("trl",), _WITH_OWN_LOSS | _WITH_MODEL_LOSS | {"GRPOTrainer"}, "training_step",
@@ -229,6 +238,12 @@ def _divides(hook: Hook, function: p.Function, classes: tuple[p.Class, ...]) -> 
         return None if undivided_backwards(function, classes[0]) else not takes
     if uses_the_count(function) or any(map(_sets_loss_function, classes)):
         return None
+    if hook.division is Division.UNLESS_ITSELF:
+        # Either way, all micro-batches weigh the same.
+        called = {n.partition("self.")[2] for n in function.calls}
+        bodies = (m.body for m in classes[0].methods.values() if m is function or m.name in called)
+        named = (n.name for body in bodies for n in p.walk(body) if isinstance(n, p.Attr))
+        return None if any(map(_ACCUMULATING.search, named)) else True
     switched = {_value(switch, classes) for switch in TRAINER_SWITCHES} - {None}
     if switched or takes:
         return True if switched == {False} or hook.division is Division.ALWAYS else None
