@@ -379,7 +379,7 @@ def _write(target: p.Expr, fact: _Fact, facts: _Facts) -> None:
             fact.event |= facts.roles.is_steps(name) or p.dotted(target) in facts.roles.windows
             fact.mutates = True
             _read(base, fact, facts)
-            if name in frameworks.EVENTS:
+            if name in frameworks.EVENTS and name != "step":
                 fact.event = True
                 fact.strong |= name in frameworks.STRONG
         case p.Item(base=base, index=index):
@@ -397,7 +397,9 @@ def _write(target: p.Expr, fact: _Fact, facts: _Facts) -> None:
 
 
 def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
-    for node in p.walk_expr(expr):
+    nodes = tuple(p.walk_expr(expr))
+    functions = {node.func for node in nodes if isinstance(node, p.Call)}
+    for node in nodes:
         match node:
             case p.Name(id=name):
                 fact.reads.add(name)
@@ -407,7 +409,11 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                     fact.event = fact.strong = True
             case p.Attr(name=name):
                 fact.reads.add(name)
-                if name in frameworks.EVENTS and not _is_setting(node):
+                number = name == "step" and node not in functions
+                if number and facts.roles.of(usage.last_name(node.base)) in _OWNERS:
+                    # A method that is handed over will be called.
+                    number = False
+                if name in frameworks.EVENTS and not number and not _is_setting(node):
                     fact.event = True
                     fact.strong |= name in frameworks.STRONG
                     fact.backward |= name in _BACKWARD_NAMES

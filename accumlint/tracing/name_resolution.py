@@ -401,7 +401,11 @@ class Naming:
 
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
-        state = self.machine.state
+        state, guard = self.machine.state, self.machine.guards.deciding
+        if isinstance(guard, p.If) and guard not in self.machine.relevance.deciding:
+            if not any(isinstance(statement, p.Jump) for statement in guard.body):
+                # It says when something is shown.
+                return
         if 1 < right <= 512 and state.loops and state.modulus is None:
             state.modulus = right
 
