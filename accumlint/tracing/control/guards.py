@@ -305,21 +305,30 @@ class Guards:
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
         self.latest = symbol
+        # Scripts that train do so on the accelerator that their scalers and wrappers are for.
+        prefer = literal == "cuda" or (
+            isinstance(node, p.If)
+            and (self._prefers_literal(node) or _divides_by_steps(node) or self._binds_anew(node))
+        )
         if symbol in self.decisions:
             decision = self.decisions[symbol]
             decision.matters = decision.matters or self._matters(node)
             if literal not in decision.options:
                 decision.options = (*decision.options, literal)
+                if prefer and decision.choice == "…" and symbol not in self.machine.chosen:
+                    # It was none of those that were asked for before, and may well be this one.
+                    decision.choice = literal
             return decision.choice == literal
         matters = self._matters(node)
-        # Scripts that train do so on the accelerator that their scalers and wrappers are for.
-        prefer = literal == "cuda" or (
-            isinstance(node, p.If) and (self._prefers_literal(node) or _divides_by_steps(node))
-        )
         choice = self.machine.chosen.get(symbol, literal if prefer else "…")
         options = (choice, literal, *_others_of(node), "…")
         self.decisions[symbol] = Decision(symbol, choice, options, matters, False)
         return choice == literal
+
+    def _binds_anew(self, node: p.If) -> bool:
+        """True where one of several branches gives a value to a name that has none so far."""
+        bound = _bound(node.body) - self.machine.frame.names.keys()
+        return bool(bound - _bound(node.orelse))
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
@@ -441,6 +450,12 @@ class Guards:
     def fails(self, node: p.Try) -> bool:
         """True for the micro-batch that raises, on a path where one does."""
         return self._is_exceptional(f"{id(node)}", True)
+
+
+def _bound(block: tuple[p.Stmt, ...]) -> set[str]:
+    """The plain names that the statements of a block assign, those inside other statements left out."""
+    targets = (target for s in block if isinstance(s, p.Assign) for target in s.targets)
+    return {target.id for target in targets if isinstance(target, p.Name)}
 
 
 def _equality(key: str) -> tuple[str, str] | None:
