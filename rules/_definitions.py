@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accumlint.reading.ir import Attr, Call, Expr, Name, Node, render, walk_expr
+from accumlint.reading.ir import Attr, Call, Comprehension, Expr, Name, Node, render, walk_expr
 from accumlint.reading.program import Program
 
 
@@ -58,8 +58,10 @@ def _factors(expression: Expr) -> Iterator[str]:
 
 
 def _holders(node: Node) -> Iterator[Expr]:
-    """What a length is the length of, and what an attribute belongs to."""
+    """What a length is the length of, what is summed over, and what an attribute belongs to."""
     match node:
+        case Comprehension(clauses=clauses):
+            yield from (iterable for _, iterable, _ in clauses)
         case Call(func=Name(id="len"), args=args):
             yield from (argument.value for argument in args)
         case Attr(base=base):

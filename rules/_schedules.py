@@ -14,6 +14,7 @@ from accumlint.reading.ir import (
     Binary,
     Call,
     Compare,
+    Comprehension,
     Const,
     Expr,
     For,
@@ -65,6 +66,9 @@ def horizon(program: Program, scheduler: Thing) -> str:
             if holder in settings and _LENGTH.search(name):
                 parts += stands_for(program, node.value, number=True)
     parts += _settings_of(program, given)
+    # `sum(len(loader) for loader in loaders)` is not written out.
+    summed = [n for part in parts for n in walk_expr(part) if isinstance(n, Comprehension)]
+    parts += (n for whole in summed for n in walk_expr(whole) if isinstance(n, Call))
     length = _BY_RANKS.sub("", ", ".join(render(part) for part in parts))
     for rows in _rows_of_loaders(program):
         length = re.sub(rf" //? {re.escape(rows)}(?![\w.\[(])", "", length)
