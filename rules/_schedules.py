@@ -234,10 +234,16 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     if isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument):
         # Whatever it counts before, it is multiplied last.
         return True
+    # `batch_size // accumulation_steps` rows make a micro-batch: `batch_size` rows make a window.
+    windows = {
+        render(n.left)
+        for n in program.of(Binary)
+        if n.op in ("/", "//") and _is_steps(program, next(_last_names([n.right]), ""))
+    }
     divided = any(
         isinstance(n, Binary)
         and n.op in ("/", "//")
-        and not (_by_rows(n) or _are_ranks(program, n.right))
+        and (render(n.right) in windows or not (_by_rows(n) or _are_ranks(program, n.right)))
         for n in nodes
     )
     worked_out = any(
