@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from contextlib import suppress
@@ -300,7 +301,7 @@ class Members:
             # Which side of a shape it is tells rows from classes.
             shown = index if base.count and isinstance(index, int) else "…"
             found = derived(f"{base.text}[{shown}]", base, node=node)
-            found.rows = base.rows or (isinstance(index, tuple) and _one_of_each_row(index))
+            found.rows = base.rows or (isinstance(index, tuple) and _one_of_each_row(index, node))
             found.loss = base.loss
             if base.terms is not None:
                 found.terms = base.terms
@@ -419,8 +420,11 @@ def _picks(index: Value, written: p.Expr) -> bool:
     return compared or bool(_MASK.search(said.lower()))
 
 
-def _one_of_each_row(index: tuple[Value, ...]) -> bool:
-    """True for `[:, 0]`; `[:, 0, 1:]` is a row of several still."""
+def _one_of_each_row(index: tuple[Value, ...], node: p.Item) -> bool:
+    """True for `[:, 0]`; `[:, 0, 1:]` is a row of several still, and `[..., 0]` leaves out another dimension."""
+    first = node.index.items[0].at if isinstance(node.index, p.Sequence) else None
+    if isinstance(first, ast.Constant):
+        return False
     cut = any(isinstance(i, slice) and i != slice(None) for i in index[2:])
     return len(index) > 1 and not isinstance(index[1], slice) and not cut
 
