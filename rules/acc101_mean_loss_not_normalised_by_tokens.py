@@ -94,8 +94,6 @@ class MeanLossNotNormalisedByTokens(Rule):
     Counting before the window is as good: collect its micro-batches, count their targets, and divide each summed loss
     by that count. Clip after the division, and divide after `unscale_` with a GradScaler. On several ranks the count
     is that of all ranks, over the world size under DDP, which averages: `p.grad *= world_size / tokens`.
-    A mean that is never divided at all is ACC102, one that counts padding ACC108, one over the tokens of all ranks
-    ACC106.
 
     When it stays silent: on rows of one fixed length (packed blocks, images, classification), on losses that are
     means over sequences or pairs rather than tokens, and on sums that are divided by a count of the whole window.

@@ -157,11 +157,17 @@ _COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|samples$")
 
 
 @lru_cache(maxsize=4096)
+def is_mask(text: str) -> bool:
+    """True for what picks elements by its name."""
+    return _MASK.search(text.lower()) is not None
+
+
 def is_count(name: str) -> bool:
     """True when a name reads like a number of things."""
     return bool(_COUNT.search(name.lower()))
 
 
+_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 _RANKS = re.compile(r"^(get_)?(ddp_|dist_)?world_?size$|^num_processes$|^(num_|n_)?ranks$")
 
 

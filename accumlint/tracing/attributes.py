@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
 # A mask by its name; positions of masked tokens may be as many in every row.
-_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 _UNBOUND = frozenset(
     {
         "no_sync",
@@ -183,6 +181,9 @@ class Members:
                 found.counted = Counted("rows", (base,)) if name == "shape" else None
                 return found
             found = derived(text, base, node=node)
+            if names.is_mask(name):
+                # What a model makes of lengths has no gradient.
+                found = detached(found)
             found.loss = base.loss or self.machine.naming.roles.is_loss(name)
             found.lost = base.lost and base.loss
             if base.terms is not None:
@@ -417,7 +418,7 @@ def _picks(index: Value, written: p.Expr) -> bool:
         return False
     compared = index.counted is not None and index.counted.kind == "some"
     said = f"{index.text} {p.dotted(written)}"
-    return compared or bool(_MASK.search(said.lower()))
+    return compared or names.is_mask(said)
 
 
 def _one_of_each_row(index: tuple[Value, ...], node: p.Item) -> bool:

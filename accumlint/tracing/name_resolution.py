@@ -12,6 +12,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.reading.roles import Roles
 from accumlint.tracing import trace as t
+from accumlint.tracing.gradients.tensors import detached
 from accumlint.tracing.values import (
     ClassValue,
     Library,
@@ -191,6 +192,9 @@ class Naming:
             return value
         if not isinstance(value, Unknown):
             return value
+        if value.networks and not value.loss and names.is_mask(name):
+            # What a model makes of lengths has no gradient.
+            return detached(value)
         table = self._handed_back(name, value, node)
         if table is not None:
             return table
