@@ -244,6 +244,10 @@ PLACES = {
     "a loop": LOOP.replace("range(accumulation_steps)", "{0}"),
     "a range": LOOP.replace("range(accumulation_steps)", "range({0})"),
     "a divisor": LOOP.replace("loss.backward()", "(loss / ({0})).backward()"),
+    "a gradient": LOOP.replace(
+        "        optimizer.step()",
+        "        for p in model.parameters():\n            p.grad.mul_({0})\n        optimizer.step()",
+    ),
     "a condition": LOOP.replace(
         "optimizer.step()", "optimizer.step() if len(loader) % ({0}) == 0 else None"
     ),
