@@ -7,6 +7,8 @@ import time
 # Expressions that are executed while a file's loops are followed, and an event for a few: about three seconds.
 STEPS = 320_000
 STEPS_OF_EVENT = 8
+# What one file may take that uses the checked one.
+STEPS_OF_CALLER = STEPS // 2
 # A contribution that an event tells of.
 STEPS_OF_TOLD = 1
 # A function whose loops are looked for.
@@ -22,6 +24,7 @@ LOOKS_OF_STEP = 16
 SECONDS = 30.0
 
 SPENT = "too many steps in this file"
+CALLERS = "too many steps in the files that use it"
 LATE = f"{SECONDS:.0f} seconds of the processor are over"
 
 
