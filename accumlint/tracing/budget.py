@@ -15,6 +15,8 @@ STEPS_OF_TOLD = 1
 STEPS_OF_WALK = 4
 # What beginning a run takes, and asking the rules about it.
 STEPS_OF_RUN = 200
+# A character that has to be read once more, by libcst, before a fix is made.
+STEPS_OF_CHARACTER = 2
 # In the time of a step so many nodes of a program are edited, so many of those that a run and the rules pass over, and
 # so many contributions of a ledger are looked at.
 NODES_OF_STEP = 4
