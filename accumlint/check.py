@@ -185,7 +185,7 @@ def _glance(target: Target) -> Checked | None:
     """What checking a file gives where its bytes tell that it holds nothing to check."""
     try:
         data = _bytes(target)
-        loud = is_opaque(data) or prefilter.may_train(data) or prefilter.may_ignore(data)
+        loud = _may_train(data) or prefilter.may_ignore(data)
     except Exception:  # noqa: BLE001 (what breaks here breaks again when the file is checked, which tells it)
         return None
     return None if loud else Checked(target.shown)
@@ -235,8 +235,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
-    # The byte gates cannot look into such text, so decoding has to refuse it.
-    may_train = is_opaque(data) or prefilter.may_train(data)
+    may_train = _may_train(data)
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
     try:
@@ -247,6 +246,10 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
         return _unreadable(target, problem.message, problem.line)
     if text is None:
         return Checked(target.shown)
+    if may_train and (hidden := prefilter.disguised(text.text)):
+        word, line = hidden
+        message = f"spells `{word}` with characters that Python reads as other ones"
+        return _unreadable(target, message, text.line(line))
     if may_train and not prefilter.trains(text.text):
         may_train = False
         if not prefilter.may_ignore(data):
@@ -258,6 +261,11 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
             return _without_tests(_check_program(text, data, target, shared), target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
+
+
+def _may_train(data: bytes) -> bool:
+    """False when bytes hold nothing that trains. Where they do not show it, reading them has to tell or refuse it."""
+    return is_opaque(data) or prefilter.may_train(data) or prefilter.may_hide(data)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from pathlib import Path
 # Takes the paths from standard input, and checks them as `accumlint check` does.
 CHECK = """\
 import sys
-from accumlint import prefilter
 from accumlint.cli import main
+from accumlint.files import prefilter
 if sys.argv[1] == "all":
     prefilter.may_train = lambda data: True
     prefilter.trains = lambda text: True

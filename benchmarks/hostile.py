@@ -21,8 +21,9 @@ from typing import TypedDict
 # Checks the file that is named, and tells the CPU seconds of the check without those of starting.
 CHECK = """\
 import json, resource, sys, time
-from accumlint import config, judge, offers, packs, reading, tracing
+from accumlint import config, reading, tracing
 from accumlint.check import check
+from accumlint.diagnostics import fix_selection, judge
 from accumlint.inputs.discovery import find
 from accumlint.diagnostics.suppression_filter import selection
 targets, _ = find((sys.argv[1],), config.Options(isolated=True))

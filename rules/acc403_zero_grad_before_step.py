@@ -8,7 +8,7 @@ from accumlint.editing import After
 from accumlint.reading.ir import Call, If, Node, dotted, render, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, safe
-from accumlint.tracing.trace import Clear, Rescale, Step, Trace
+from accumlint.tracing.trace import Clear, Rescale, Run, Step, Thing, Trace
 
 from ._calls import ends_of_update, taken
 
@@ -81,15 +81,13 @@ class ZeroGradBeforeStep(Rule):
             window = run.steady(optimizer)
             if window is None or window.contributions or window.of(Rescale):
                 continue
-            others_steps = [e for e in run.of(Step) if e.optimizer is not optimizer]
             for clear in window.of(Clear):
-                # What another optimizer has applied was its own.
-                done = {c for e in others_steps if e.index < clear.index for c in e.applied}
                 others = clear.optimizer is not None and clear.optimizer is not optimizer
                 if (
-                    set(clear.wiped) - done
+                    window.backwards
                     and clear.index > window.backwards[-1].index
                     and not others
+                    and _loses(clear, optimizer, run)
                     and not is_meant(trace.program, clear.node, window.step.node)
                 ):
                     yield self.at(
@@ -103,6 +101,15 @@ class ZeroGradBeforeStep(Rule):
                             for verbs in taken(trace.program, clear.node, After(last.node))
                         ],
                     )
+
+
+def _loses(clear: Clear, optimizer: Thing, run: Run) -> bool:
+    """True where something is wiped that no optimizer but this one has applied before."""
+    lost = set(clear.wiped)
+    for step in run.of(Step):
+        if lost and step.optimizer is not optimizer and step.index < clear.index:
+            lost.difference_update(step.applied)
+    return bool(lost)
 
 
 def is_meant(program: Program, clear: Node, step: Node) -> bool:

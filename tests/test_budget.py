@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 from conftest import Run
 
+from accumlint.reading import ir as p
 from accumlint.tracing import budget
+from accumlint.tracing import trace as t
+from accumlint.tracing.gradients.ledger import Ledger
+from accumlint.tracing.values import Object
 
 HEAD = (
     "import torch\nmodel = torch.nn.Linear(8, 1)\noptimizer = torch.optim.SGD(model.parameters())\n"
@@ -78,3 +85,20 @@ def test_the_last_resort_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(budget.Budget.__init__, "__defaults__", (budget.STEPS, -1.0))
     ran = run("check")
     assert f"{budget.LATE}; what was known by then is reported; not read" in ran.err
+
+
+def test_a_look_at_what_many_optimizers_own_takes_as_long_as_is_counted() -> None:
+    ledger, node = Ledger(), p.Opaque(ast.Pass())
+    backward = t.Backward(node, 0, 1, 1, "loss", "tensor", "loss")
+    for number in range(60):
+        ledger.know(Object(f"optimizer_{number}", networks=frozenset({f"other_{number}"})))
+        for microbatch in range(20):
+            came = backward, f"model_{number}", Fraction(1), (), "mean", "", False, None, "loss"
+            ledger.add(t.Contribution(microbatch, *came))
+    for optimizer in ledger.optimizers[:-1]:
+        ledger.clear(optimizer)
+    start = time.process_time()
+    looks = [len(ledger.lying()) for _ in range(60)]
+    assert time.process_time() - start < 1
+    assert looks == [1_200] * 60
+    assert ledger.looked > 60 * 60 * 20

@@ -99,3 +99,27 @@ def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) ->
         return
     log = sarif_run((tmp_path / "a log.sarif").read_text())
     assert bool(log["results"]) == ("::" in ran.stdout.decode())
+
+
+def test_no_module_of_the_tree_is_imported_while_the_action_installs(tmp_path: Path) -> None:
+    for name in ("venv", "pip", "logging", "runpy"):
+        (tmp_path / f"{name}.py").write_text("open('harm', 'w').close()")
+    programs = tmp_path / "runner" / "accumlint" / "bin"
+    programs.mkdir(parents=True)
+    # What it would do takes long, so it is only asked how it is done.
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@" --help\n')
+    (programs / "python").chmod(0o755)
+    step, _ = yaml(ROOT / "action.yml")["runs"]["steps"]
+    variables = {
+        "PYTHON": str(programs / "python"),
+        "RUNNER_TEMP": str(tmp_path / "runner"),
+        "GITHUB_ACTION_PATH": str(tmp_path / "action"),
+    }
+    ran = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+        cwd=tmp_path, env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert not (tmp_path / "harm").exists()
+    assert "ENV_DIR" in ran.stdout
+    assert "pip install" in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -192,6 +193,51 @@ def test_a_pattern_of_many_folders_is_answered_at_any_depth(pattern: str) -> Non
     assert patterns.verdict(f"/root/{'a/' * 30}{deepest}")
 
 
+def test_patterns_in_each_folder_take_no_longer_than_once(run: Run, tmp_path: Path) -> None:
+    patterns = "train.py\n" + "".join(f"x{i}*y\n" for i in range(3_000))
+    folder = tmp_path
+    for _ in range(30):
+        (folder / ".gitignore").write_text(patterns)
+        for number in range(10):
+            (folder / f"m{number}.py").write_text("x = 1\n")
+        (folder / "train.py").write_text(LOOP)
+        folder = folder / "a"
+        folder.mkdir()
+    (folder / "main.py").write_text(LOOP)
+    start = time.process_time()
+    ran = run("check", ".", "-j", "1")
+    assert time.process_time() - start < 10
+    assert (ran.code, "train.py" in ran.out, ran.out.count("main.py:")) == (1, False, 1)
+
+
+SETTINGS_OF_MEASURE = {
+    "selectors": "select = [" + ", ".join(f'"ACX{i}"' for i in range(30_000)) + "]\n",
+    "a deep key": ".".join(["a"] * 100_000) + " = 1\n",
+    "a deep table": "[" + ".".join(["'a'"] * 100_000) + "]\n",
+    "excludes": "exclude = [" + ", ".join(f'"x{i}*y"' for i in range(30_000)) + "]\n",
+    "patterns with rules": "[per-file-ignores]\n" + "".join(f'"x{i}*y" = ["ACC1"]\n' for i in range(20_000)),
+    "an endless number": f"x = {'9' * 5_000}\n",
+    "half of a character": 'select = ["\\ud800"]\n',
+    "a path with NUL": 'baseline = "a\\u0000b"\n',
+    "escapes": 'ignore = ["' + "\\u0041" * 150_000 + '"]\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETTINGS_OF_MEASURE)
+def test_settings_past_all_measure_are_read_or_refused_in_one_line(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "accumlint.toml").write_text(SETTINGS_OF_MEASURE[name])
+    for number in range(3):
+        (tmp_path / f"x{number}.py").write_text(LOOP)
+    start = time.process_time()
+    ran = run("check", ".", "-j", "1")
+    assert time.process_time() - start < 10
+    assert ran.code in (0, 1, 2)
+    assert (ran.code == 2) == (len(ran.err.splitlines()) == 1), ran.err
+    assert len(ran.out.splitlines()) < 300
+
+
 def test_patterns_past_all_reason_are_passed_over(run: Run, tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("train.py\n" + "*a" * 400_000 + "\n" + "x\n" * 50_000)
     (tmp_path / "train.py").write_text(LOOP)
@@ -244,6 +290,10 @@ PLACES = {
     "a loop": LOOP.replace("range(accumulation_steps)", "{0}"),
     "a range": LOOP.replace("range(accumulation_steps)", "range({0})"),
     "a divisor": LOOP.replace("loss.backward()", "(loss / ({0})).backward()"),
+    "a gradient": LOOP.replace(
+        "        optimizer.step()",
+        "        for p in model.parameters():\n            p.grad.mul_({0})\n        optimizer.step()",
+    ),
     "a condition": LOOP.replace(
         "optimizer.step()", "optimizer.step() if len(loader) % ({0}) == 0 else None"
     ),
@@ -259,6 +309,68 @@ def test_numbers_past_all_measure_are_no_fault(run: Run, tmp_path: Path, place: 
     ran = run("check", "--no-cache", "-j", "1")
     assert (ran.code in (0, 1), ran.err) == (True, "")
     assert time.process_time() - start < 40
+
+
+# The parts of a notebook's JSON, `{0}` for a loop's text, and what is told of it ("" where the loop is read).
+NOTEBOOKS = {
+    "cells twice": ('{{"cells": [], "cells": [{{"cell_type": "code", "source": {0}}}]}}', ""),
+    "cells twice, more at first": (
+        '{{"cells": [1, 2], "cells": [{{"cell_type": "code", "source": {0}}}]}}', "",
+    ),
+    "sources twice": (
+        '{{"cells": [{{"cell_type": "code", "source": ["x", "y"], "source": [{0}]}}]}}', "",
+    ),
+    "half of a character": (
+        '{{"cells": [{{"cell_type": "code", "source": [{0}, "\\ud800"]}}]}}',
+        "x.ipynb:1: is no notebook: cell 1 holds half of a character",
+    ),
+    "depth": (
+        '{{"cells": [{{"cell_type": "code", "source": {0}, "metadata": ' + "[" * 99_999 + "]" * 99_999 + "}}]}}",
+        "x.ipynb: is no notebook: its JSON cannot be read",
+    ),
+    "numbers past all measure": (
+        '{{"cells": [{{"cell_type": "code", "source": {0}, "metadata": ' + "9" * 5_000 + "}}]}}",
+        "x.ipynb: is no notebook: its JSON cannot be read",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("escaped", [False, True], ids=["plain", "with escapes"])
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_is_read_or_refused_in_one_line(
+    run: Run, tmp_path: Path, name: str, escaped: bool
+) -> None:
+    text, told = NOTEBOOKS[name]
+    source = json.dumps(LOOP)
+    if escaped:
+        source = source.replace("b", "\\u0062").replace("t", "\\u0074")
+    (tmp_path / "x.ipynb").write_text(text.format(source))
+    ran = run("check", ".")
+    assert ran.err.strip() == told
+    assert (ran.code, "x.ipynb:cell 1:11:" in ran.out) == ((2, False) if told else (1, True))
+
+
+def wide(word: str) -> str:
+    """A word in letters of East Asian width, which Python takes for those of ASCII."""
+    return "".join(chr(ord(c) + 0xFEE0) if c.isalpha() else c for c in word)
+
+
+@pytest.mark.parametrize("suffix", [".py", ".ipynb"])
+@pytest.mark.parametrize("word", ["backward", "zero_grad", "step"])
+def test_no_letter_that_python_takes_for_another_hides_a_word(
+    run: Run, tmp_path: Path, word: str, suffix: str
+) -> None:
+    text = LOOP.replace(f".{word}", f".{wide(word)}")
+    if suffix == ".ipynb":
+        text = json.dumps({"cells": [{"cell_type": "code", "source": text}]})
+    (tmp_path / f"x{suffix}").write_text(text)
+    ran = run("check", ".")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert f"spells `{word}` with characters that Python reads as other ones" in ran.err
+    remark = f"# {wide('LOSS')}\uff1a \u640d\u5931\uff0c\u2460\n"
+    (tmp_path / f"x{suffix}").unlink()
+    (tmp_path / "y.py").write_text(remark + LOOP, encoding="utf-8")
+    assert run("check", ".").out.startswith("y.py:12:")
 
 
 GROWING = {

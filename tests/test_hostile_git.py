@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -137,6 +138,38 @@ def a_setting_included(top: Path, evil: str) -> None:
     git(top, "config", "include.path", str(top / "settings"))
 
 
+def a_setting_included_under_a_condition(top: Path, evil: str) -> None:
+    (top / "settings").write_text(f"[core]\n\tfsmonitor = {evil}\n[diff]\n\texternal = {evil}\n")
+    git(top, "config", "includeIf.gitdir:/.path", str(top / "settings"))
+
+
+def settings_of_a_worktree(top: Path, evil: str) -> None:
+    git(top, "config", "extensions.worktreeConfig", "true")
+    (top / ".git" / "config.worktree").write_text(f"[core]\n\tfsmonitor = {evil}\n")
+
+
+def a_common_folder_inside(top: Path, evil: str) -> None:
+    shutil.copytree(top / ".git", top / "common")
+    git(top, "config", "-f", "common/config", "core.fsmonitor", evil)
+    (top / ".git" / "commondir").write_text("../common\n")
+
+
+def other_commands(top: Path, evil: str) -> None:
+    for name in ("diff", "cat-file", "ls-tree", "rev-parse", "merge-base"):
+        git(top, "config", f"alias.{name}", f"!{evil}")
+    for name in ("eventTarget", "normalTarget", "perfTarget"):
+        git(top, "config", f"trace2.{name}", str(top.parent / "was_here"))
+    git(top, "config", "core.gitProxy", evil)
+    git(top, "config", "uploadpack.packObjectsHook", evil)
+
+
+def grafts(top: Path, evil: str) -> None:
+    (top / ".git" / "info").mkdir(exist_ok=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=top, capture_output=True, check=True)
+    (top / ".git" / "info" / "grafts").write_bytes(head.stdout)
+    (top / ".git" / "shallow").write_bytes(head.stdout)
+
+
 TRAPS: dict[str, Callable[[Path, str], None]] = {
     trap.__name__.replace("_", " "): trap
     for trap in (
@@ -153,6 +186,11 @@ TRAPS: dict[str, Callable[[Path, str], None]] = {
         other_objects,
         another_working_tree,
         a_setting_included,
+        a_setting_included_under_a_condition,
+        settings_of_a_worktree,
+        a_common_folder_inside,
+        other_commands,
+        grafts,
     )
 }
 

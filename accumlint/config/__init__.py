@@ -21,6 +21,8 @@ from accumlint.files.regular import SETTINGS, contents
 FILES = ("accumlint.toml", "pyproject.toml")
 TYPED = "the command line"
 
+# Reading a key takes the square of its parts.
+_DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
 _BARE = re.compile(r"\s*([\w.-]+)\s*=\s*([\w./\\-]+)\s*")
 
 
@@ -274,6 +276,8 @@ def _parsed(text: str) -> Mapping[str, object]:
         import tomllib
     else:
         import tomli as tomllib
+    if _DEEP_KEY.search(text):
+        raise ValueError("nested too deeply")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
@@ -291,6 +295,8 @@ def _layer(origin: str, table: Mapping[str, object], folder: Path) -> _Layer:
 
 
 def _absolute(folder: Path, path: str) -> str:
+    if "\0" in path:
+        raise ValueError("no path holds a NUL character")
     return os.path.abspath(folder / Path(path).expanduser())
 
 

@@ -10,7 +10,7 @@ from accumlint.reading import names
 from accumlint.reading.ir import Attr, Call, Class, Node, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.tracing import Exploration
-from accumlint.tracing.budget import LATE, SPENT
+from accumlint.tracing.budget import CALLERS, LATE, SPENT
 from accumlint.tracing.trace import Backward, Run
 
 WHOLE, PARTLY, NOT = "whole", "partly", "not"
@@ -19,6 +19,7 @@ _BACKWARDS = ("backward", "manual_backward")
 _ENDED = {
     LATE: LATE,
     SPENT: "following this file takes too many steps",
+    CALLERS: "following the files that use this one takes too many steps",
     "too many steps": "the run takes too many steps",
     "too many events": "the run has too many events",
     "too many steps in other files": "the run takes too many steps in other files",
@@ -26,7 +27,7 @@ _ENDED = {
     "nested too deeply": "its calls are nested too deeply",
 }
 # The ends that a budget sets.
-_CUT = (LATE, SPENT, "too many steps", "too many events", "too many steps in other files")
+_CUT = (LATE, SPENT, CALLERS, "too many steps", "too many events", "too many steps in other files")
 
 
 @frozen

@@ -19,7 +19,7 @@ from accumlint.registry import packs
 from accumlint.results import report
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
 from accumlint.tracing import Exploration
-from accumlint.tracing.budget import NODES_OF_STEP, Budget
+from accumlint.tracing.budget import NODES_OF_STEP, STEPS_OF_CHARACTER, Budget
 
 
 @frozen
@@ -79,6 +79,8 @@ def offers(
     verbs = [verb for finding in findings for fix in finding.fixes for verb in fix.verbs]
     layout = Layout(program, (node for verb in verbs for node in nodes(verb)))
     found: list[report.Fix | None] = []
+    if verbs and budget.is_over(STEPS_OF_CHARACTER * layout.size):
+        return found
     for finding in findings:
         offer = None
         for fix in finding.fixes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from accumlint.common.place import Place
 from accumlint.diagnostics.suppression import Ignore, Match, Suppressions, Word
 from accumlint.registry import packs
 from accumlint.rule import Mention
 
-# Each is told with its row: so many more on one row would be told on pages over pages.
+# Each is told with its row: so many more on one row, or in one file of settings, would be told on pages over pages.
 _MOST = 100
 
 
@@ -67,9 +68,13 @@ def _unknown(word: Word, removal: Place) -> Mention:
 
 
 def in_settings(rows: Sequence[str], selectors: Iterable[str]) -> Iterator[Mention]:
-    """A mention for each selector that names no rule, where the lines of a settings file first hold it."""
-    for selector in dict.fromkeys(selectors):
-        if not packs.is_selector(selector) and (place := _place(rows, selector)):
+    """A mention for each selector that names no rule, where the lines of a settings file first hold it.
+
+    Of very many, the first are mentioned.
+    """
+    unknown = (word for word in dict.fromkeys(selectors) if not packs.is_selector(word))
+    for selector in islice(unknown, _MOST):
+        if place := _place(rows, selector):
             yield Mention(selector, place, known=False, hint=packs.suggestion(selector))
 
 

@@ -96,7 +96,7 @@ def _ignored(file: str, settings: Settings) -> frozenset[str]:
     """The codes that `per-file-ignores` silences in a file."""
     selectors = [
         selector
-        for pattern, listed in settings.per_file_ignores
+        for pattern, listed in settings.per_file_ignores[: gitignore.MOST]
         if gitignore.compiled(str(settings.root), [pattern]).verdict(file)
         for selector in listed
     ]

@@ -44,7 +44,16 @@ class Layout:
         Raises:
             ParserSyntaxError: for a syntax that libcst does not know yet.
         """
-        return cst.parse_module(excerpt(self.program.source, self.nodes))
+        return cst.parse_module(self._excerpt)
+
+    @property
+    def size(self) -> int:
+        """How many characters libcst has to read."""
+        return len(self._excerpt)
+
+    @cached_property
+    def _excerpt(self) -> str:
+        return excerpt(self.program.source, self.nodes)
 
     @cached_property
     def ranges(self) -> Mapping[cst.CSTNode, CodeRange]:

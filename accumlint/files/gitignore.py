@@ -22,8 +22,8 @@ _STAR = "[^/]*"
 _PIECE = re.compile(r"\[\^/\]\*|\[\^?\]?[^\]]*\]|\\.|.", re.DOTALL)
 # What `**/` becomes at the beginning, and within. Several of them may try each folder for each.
 _DEEP = re.compile(r"(?<=^\^)\(\?:\.\+/\)\?|\(\?:/\.\+\)\?/")
-# A path is no longer, and nobody writes as many patterns; each is asked about each path.
-_LONGEST, _MOST = 4096, 10_000
+# A path is no longer, and nobody writes as many patterns for it; each is asked about each path.
+_LONGEST, MOST = 4096, 2_000
 
 _BRACKETS = re.compile(r"\\.|\[([!^]?\]?(?:\[:\w+:\]|\\.|[^\]\\])*\])")
 _CLASS = re.compile(r"\[:(\w+):\]")
@@ -62,9 +62,22 @@ class Patterns:
 
 def compiled(folder: str, patterns: Sequence[str]) -> Patterns:
     """Patterns ready to match; like git, it passes over those that mean nothing, and what is past all reason."""
+    kept = tuple(_without_classes(p) for p in patterns[:MOST] if len(p) <= _LONGEST)
+    return Patterns(folder, _spec(kept))
+
+
+def within(outer: Sequence[Patterns], inner: Sequence[Patterns]) -> tuple[Patterns, ...]:
+    """The patterns of a folder and of those above it, without the inner ones that would make too many of them."""
+    count = sum(len(found.spec.patterns) for found in outer)
+    fitting = (found for found in inner if count + len(found.spec.patterns) <= MOST)
+    return (*outer, *fitting)
+
+
+@cache
+def _spec(patterns: tuple[str, ...]) -> GitIgnoreSpec:
+    """What patterns match, worked out once for all folders that have the same ones."""
     from pathspec import GitIgnoreSpec
 
-    patterns = [_without_classes(p) for p in patterns[:_MOST] if len(p) <= _LONGEST]
     with warnings.catch_warnings():
         # What a bracket in somebody's pattern may mean in a later Python is no news of ours.
         warnings.simplefilter("ignore")
@@ -79,7 +92,7 @@ def compiled(folder: str, patterns: Sequence[str]) -> Patterns:
         if quick != expressions:
             pairs = zip(spec.patterns, quick, strict=True)
             spec = GitIgnoreSpec([type(p)(re.compile(q), p.include) if q else p for p, q in pairs])
-    return Patterns(folder, spec)
+    return spec
 
 
 def _quick(expression: str) -> str:
@@ -142,9 +155,10 @@ def from_above(folder: str) -> tuple[Patterns, ...]:
     """The patterns that hold in a folder by the .gitignore files above it in its repository, outermost first."""
     homes = [Path(folder), *Path(folder).parents]
     depth = next((depth for depth, home in enumerate(homes) if (home / ".git").exists()), 0)
-    return tuple(
-        found for home in reversed(homes[1 : depth + 1]) for found in of_gitignore(str(home))
-    )
+    found: tuple[Patterns, ...] = ()
+    for home in reversed(homes[1 : depth + 1]):
+        found = within(found, of_gitignore(str(home)))
+    return found
 
 
 def _means_something(pattern: str) -> bool:

@@ -6,6 +6,7 @@ First its bytes are asked, then Python's own syntax tree, each a tenth as dear a
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -38,6 +39,11 @@ _TOLD = (
     "|loss_scaler|NativeScaler"
 )
 _WORD = re.compile(_TOLD.encode())
+_NAME = re.compile(rf"{_TOLD}|(?<!\w)step(?!\w)")
+# How JSON may write letters of ASCII, and those that Python takes for them.
+_ESCAPED = re.compile(
+    rb"\\u(?:00[4-7aAbB]|017[fF]|02|1[dD]|20[79]|21|2[cC]7|[dD]835|[fF][bB]0|[fF]{2}[2-5])"
+)
 
 # Calls of the same names mean something else where one of these is imported, and torch is not.
 _OTHERS = (b"paddle", b"mindspore", b"mxnet", b"oneflow", b"jittor")
@@ -61,6 +67,24 @@ def _has_any(tokens: tuple[bytes, ...], data: bytes) -> bool:
         if token in data:
             return True
     return False
+
+
+def may_hide(data: bytes) -> bool:
+    """True where bytes may hold those words without showing them."""
+    if b"\\u" in data and _ESCAPED.search(data):
+        return True
+    return not data.isascii() and disguised(data.decode(errors="replace")) is not None
+
+
+def disguised(text: str) -> tuple[str, int] | None:
+    """The first word, and its line, that is spelt with characters which Python reads as other ones."""
+    if text.isascii() or unicodedata.is_normalized("NFKC", text):
+        return None
+    for number, line in enumerate(text.split("\n"), 1):
+        words = _NAME.findall(unicodedata.normalize("NFKC", line))
+        if len(words) > len(_NAME.findall(line)):
+            return next(word for word in words if words.count(word) > line.count(word)), number
+    return None
 
 
 def may_ignore(data: bytes) -> bool:

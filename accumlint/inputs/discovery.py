@@ -118,7 +118,7 @@ def _walk(top: _Folder, options: Options) -> Iterator[Target | Problem]:
         ignored, held = folder.ignored, folder.held
         names = {entry.name for entry in entries}
         if ".gitignore" in names:
-            ignored = (*ignored, *gitignore.of_gitignore(folder.path))
+            ignored = gitignore.within(ignored, gitignore.of_gitignore(folder.path))
         if not names.isdisjoint(FILES):
             held = settings(Path(folder.path), options)
         excluded, others = _excludes(str(held.root), held.exclude)

@@ -47,14 +47,22 @@ def read(data: bytes) -> Notebook | None:
 
 
 def _codes(raw: str, cells: Sequence[object]) -> Iterator[Code]:
-    start = next((at for key, at in _members(raw, _skip(raw, 0)) if key == "cells"), 0)
+    # Of a key that is written twice, the last one counts.
+    start = dict(_members(raw, _skip(raw, 0))).get("cells", 0)
     first = 1
     for number, (cell, at) in enumerate(zip(cells, _items(raw, start), strict=True), 1):
         held = _object(cell)
         if held.get("cell_type") != "code":
             continue
         pieces, joint = _pieces(raw, held, at, number)
-        rows = lines("".join(piece.text for piece in pieces))
+        text = "".join(piece.text for piece in pieces)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            line = raw.count("\n", 0, at) + 1
+            message = f"is no notebook: cell {number} holds half of a character"
+            raise UndecodableSource(message, line) from None
+        rows = lines(text)
         name = held.get("id")
         cell = Cell(number, name if isinstance(name, str) else "")
         python = plain(rows) if _is_python(held) else [""] * len(rows)

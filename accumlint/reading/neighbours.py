@@ -12,8 +12,10 @@ from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Module, Project
 from accumlint.reading.syntax import Source
 
-# Larger projects are not searched for the files that import one.
-_MOST_FILES, _MOST_FOLDERS = 2000, 500
+# Larger projects are not searched for the files that import one: so many files, folders, bytes and words of imports.
+_MOST_FILES, _MOST_FOLDERS, _MOST_BYTES, _MOST_WORDS = 2000, 500, 64 * 1024 * 1024, 300_000
+# As much text is read of files that may import a file; those that come later, by their paths, are left.
+_MOST_TEXT = 2 * 1024 * 1024
 # Longer files are no callers of a loop.
 _LARGEST = 256 * 1024
 # How many definitions of other files are looked at.
@@ -76,23 +78,23 @@ def _led_to(
         yield from _led_to(beyond, seen, project, further - 1)
 
 
-def importers(path: str, project: Project) -> tuple[Module, ...]:
-    """The files of the project that import the file `path`, none where the project is large."""
+def importers(path: str, project: Project) -> Iterator[Module]:
+    """The files of the project that import the file `path`, in the order of their paths; none in a large project."""
     if not os.path.isabs(path):
-        return ()
-    return project.memory.once(("importers", path), lambda: tuple(_importers(path, project)), ())
-
-
-def _importers(path: str, project: Project) -> Iterator[Module]:
+        return
     stem = os.path.basename(path).removesuffix(".py")
     if stem == "__init__":
         stem = os.path.basename(os.path.dirname(path))
     top = project.imports.top(os.path.dirname(path))
     index = project.memory.once(("index", top), lambda: _index(top), dict[str, list[str]]())
+    read = 0
     for file in index.get(stem, ()):
         module = project.module(file) if file != path else None
         if module is None:
             continue
+        read += len(module.text)
+        if read > _MOST_TEXT:
+            return
         for imported in (*module.outline.imports.values(), *module.outline.stars):
             located = project.imports.located(imported, file)
             if located is not None and located[0] == path:
@@ -103,32 +105,41 @@ def _importers(path: str, project: Project) -> Iterator[Module]:
 def _index(top: str) -> dict[str, list[str]]:
     """The files below a folder by the words of their imports."""
     found: dict[str, list[str]] = {}
+    size = count = 0
+    for file in _files(top):
+        if not file:
+            return {}
+        try:
+            data = contents(file, _LARGEST, follow=False)
+        except OSError:
+            continue
+        words = {
+            word
+            for match in _IMPORTS.finditer(data.decode("utf-8", "replace"))
+            for part in match.groups()
+            if part
+            for word in _WORD.findall(part)
+        }
+        size += len(data)
+        count += len(words)
+        if size > _MOST_BYTES or count > _MOST_WORDS:
+            return {}
+        for word in words:
+            found.setdefault(word, []).append(file)
+    return found
+
+
+def _files(top: str) -> Iterator[str]:
+    """The files below a folder that may import others, "" where there are too many."""
     count = 0
     for number, (folder, folders, files) in enumerate(os.walk(top)):
-        if number > _MOST_FOLDERS:
-            return {}
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
-        for file in sorted(files):
-            if not file.endswith(".py") or file.startswith(("test_", "conftest")):
-                continue
-            count += 1
-            if count > _MOST_FILES:
-                return {}
-            whole = os.path.join(folder, file)
-            try:
-                text = contents(whole, _LARGEST, follow=False).decode("utf-8", "replace")
-            except OSError:
-                continue
-            words = {
-                w
-                for m in _IMPORTS.finditer(text)
-                for part in m.groups()
-                if part
-                for w in _WORD.findall(part)
-            }
-            for word in words:
-                found.setdefault(word, []).append(whole)
-    return found
+        names = [f for f in files if f.endswith(".py") and not f.startswith(("test_", "conftest"))]
+        count += len(names)
+        if number > _MOST_FOLDERS or count > _MOST_FILES:
+            yield ""
+            return
+        yield from (os.path.join(folder, name) for name in sorted(names))
 
 
 def _anything(_module: Module, _name: str) -> bool:

@@ -29,6 +29,8 @@ from accumlint.reading.syntax import Source
 _LONGEST = 1024 * 1024
 # How many files away from the checked one something is still looked for.
 _FARTHEST = 2
+# In so many places it is looked for what an import stands for, faces and star imports included.
+_MOST_LOOKS = 100
 # Calls whose presence says that a definition may change gradients, or how they are reduced.
 _STRONG = (
     frameworks.STRONG
@@ -225,31 +227,37 @@ class Project:
         None, too, for a name that a module's text tells not to be `worth` an outline: by default, all that cannot
         matter to gradients.
         """
-        # An import that leads back to itself stands for nothing.
         asked = "find", path, importer, worth
         found = worth or _is_worth_knowing
         return self.memory.once(asked, lambda: self._find(path, importer, found), None)
 
     def _find(self, path: str, importer: str, worth: Worth) -> Definition | None:
-        located = self.imports.located(path, importer)
-        module = self.module(located[0]) if located is not None else None
-        if located is None or module is None or module.path == importer:
-            return None
-        if not located[1]:
-            return Definition(module, "")
-        name, *attributes = located[1]
-        if not worth(module, name):
-            return None
-        found = module.outline
-        if name in found.blocks:
-            return Definition(module, name, tuple(attributes))
-        if name in found.imports:
-            return self.find(".".join([found.imports[name], *attributes]), module.path, worth)
-        for star in found.stars:
-            dot = "" if star.endswith(".") else "."
-            other = self.find(star + dot + ".".join(located[1]), module.path, worth)
-            if other is not None:
-                return other
+        waiting, seen = [(path, importer)], set[tuple[str, tuple[str, ...]]]()
+        for _ in range(_MOST_LOOKS):
+            if not waiting:
+                break
+            path, importer = waiting.pop()
+            located = self.imports.located(path, importer)
+            # An import that leads back to itself stands for nothing.
+            module = self.module(located[0]) if located is not None else None
+            if located is None or module is None or module.path == importer or located in seen:
+                continue
+            seen.add(located)
+            if not located[1]:
+                return Definition(module, "")
+            name, *attributes = located[1]
+            if not worth(module, name):
+                continue
+            found = module.outline
+            if name in found.blocks:
+                return Definition(module, name, tuple(attributes))
+            if name in found.imports:
+                waiting.append((".".join([found.imports[name], *attributes]), module.path))
+                continue
+            # The first star is looked through first, with all that it leads to.
+            for star in reversed(found.stars):
+                dot = "" if star.endswith(".") else "."
+                waiting.append((star + dot + ".".join(located[1]), module.path))
         return None
 
     def imported(self, program: Program, name: str) -> tuple[p.Stmt, ...]:

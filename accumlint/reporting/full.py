@@ -11,6 +11,8 @@ from accumlint.reporting.terminal import Look, printable
 from accumlint.results.report import Checked, Mark, Report
 
 _LONGEST = 24
+# As much is shown of a line that a fix changes.
+_WIDEST = 160
 
 
 def full(results: Iterable[Checked], look: Look) -> Iterator[str]:
@@ -93,7 +95,7 @@ def _fix(report: Report, look: Look) -> list[str]:
     changes = (
         look.paint(look.gap, "dim")
         if line.startswith("@@")
-        else look.paint(printable(line), paints[line[0]])
+        else look.paint(printable(line[:_WIDEST]), paints[line[0]])
         for line in fix.difference[1:]
     )
     return [f"{heads[fix.applicability]}: {printable(fix.message)}", *changes]

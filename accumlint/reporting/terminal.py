@@ -7,9 +7,9 @@ from pathlib import Path
 
 from accumlint.common.frozen import frozen
 
-# Control characters, reordering of text, and halves of characters that no encoding can write.
+# Control characters, reordering of text, halves of characters that no encoding can write, and what XML must not hold.
 _UNPRINTABLE = re.compile(
-    "[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]"
+    "[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
     # What opens a command wherever it stands in the log of Azure Pipelines or GitHub Actions.
     r"|(?<=##)\[|(?<=##vso)\["
 )

@@ -7,12 +7,16 @@ import time
 # Expressions that are executed while a file's loops are followed, and an event for a few: about three seconds.
 STEPS = 320_000
 STEPS_OF_EVENT = 8
+# What one file may take that uses the checked one.
+STEPS_OF_CALLER = STEPS // 2
 # A contribution that an event tells of.
 STEPS_OF_TOLD = 1
 # A function whose loops are looked for.
 STEPS_OF_WALK = 4
 # What beginning a run takes, and asking the rules about it.
 STEPS_OF_RUN = 200
+# A character that has to be read once more, by libcst, before a fix is made.
+STEPS_OF_CHARACTER = 2
 # In the time of a step so many nodes of a program are edited, so many of those that a run and the rules pass over, and
 # so many contributions of a ledger are looked at.
 NODES_OF_STEP = 4
@@ -22,6 +26,7 @@ LOOKS_OF_STEP = 16
 SECONDS = 30.0
 
 SPENT = "too many steps in this file"
+CALLERS = "too many steps in the files that use it"
 LATE = f"{SECONDS:.0f} seconds of the processor are over"
 
 

@@ -18,7 +18,7 @@ from accumlint.reading.program import Program
 from accumlint.reading.project import Module, Project
 from accumlint.tracing import exploration as alone
 from accumlint.tracing import trace as t
-from accumlint.tracing.budget import Budget
+from accumlint.tracing.budget import CALLERS, STEPS_OF_CALLER, Budget
 from accumlint.tracing.exploration import Exploration
 
 # How many files away from the checked one its callers are looked for, and how many of them are run.
@@ -36,6 +36,8 @@ def explore(
     Traces from the files that use it take the place of its own where they go through the same backward calls: of those
     that its own runs left without a step, and of those in functions that are given what they train.
     """
+    if not isinstance(budget, Budget):
+        budget = Budget() if budget is None else Budget(seconds=budget)
     found = alone.explore(program, project, budget)
     unfinished = _unfinished(program, found)
     finished = _given(program, found) - unfinished
@@ -44,8 +46,14 @@ def explore(
         return found
     loops = _has_loop(program)
     program.keep()
+    cut = False
     for caller in _callers(program, left, project):
+        if budget.is_over():
+            cut = True
+            break
         further = _of_caller(caller, project)
+        budget.spend(further.steps)
+        cut |= bool(further.stopped)
         added = tuple(filter(None, (_through(traces, left, program) for traces in further.traces)))
         if not loops:
             # The defect is told where the loop stands.
@@ -56,7 +64,13 @@ def explore(
         if not added:
             continue
         program.callers.append(_program(caller, project))
-        reached = {e.node.at for traces in added for trace in traces for e in _backwards(trace)}
+        reached = {
+            e.node.at
+            for traces in added
+            for trace in traces
+            if not _is_cut(trace.main)
+            for e in _backwards(trace)
+        }
         kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
         found = replace(
             found,
@@ -68,7 +82,7 @@ def explore(
         left -= reached
         if not left:
             break
-    return found
+    return replace(found, stopped=found.stopped or CALLERS) if cut and left else found
 
 
 def _unfinished(program: Program, found: Exploration) -> Set[object]:
@@ -143,9 +157,10 @@ def _callers(program: Program, left: Set[object], project: Project) -> Iterator[
                 seen.add(module.path)
                 using = {name for name, b in module.outline.blocks.items() if used & b.names}
                 ring.append((module.path, using))
-                if run < _MOST:
-                    run += 1
-                    yield module
+                yield module
+                run += 1
+                if run == _MOST:
+                    return
 
 
 def _program(module: Module, project: Project) -> Program:
@@ -160,7 +175,9 @@ def _of_caller(module: Module, project: Project) -> Exploration:
     """What the runs of a caller show, whatever led to it."""
     return project.memory.once(
         ("explored", module.path),
-        lambda: alone.explore(_program(module, project), project, Budget(), by_calls=True),
+        lambda: alone.explore(
+            _program(module, project), project, Budget(STEPS_OF_CALLER), by_calls=True
+        ),
         _NOTHING,
     )
 
@@ -183,6 +200,11 @@ def _goes_through(trace: t.Trace, backwards: Set[object]) -> bool:
 def _backwards(trace: t.Trace) -> Iterator[t.Backward]:
     for run in trace.runs:
         yield from run.of(t.Backward)
+
+
+def _is_cut(run: t.Run) -> bool:
+    """True for a run that did not come to its end, however the program goes on: it takes no other's place."""
+    return bool(run.stopped) and not run.stopped.startswith("raises ")
 
 
 def _is_replaced(traces: tuple[t.Trace, ...], reached: Set[object]) -> bool:

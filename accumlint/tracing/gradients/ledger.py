@@ -29,6 +29,8 @@ class Ledger:
         self.optimizers: list[Object] = []
         # How many contributions were gone through, and how many were told in events.
         self.looked = self.told = 0
+        self._known: dict[str, frozenset[Object]] = {}
+        self._known_at: tuple[int, tuple[frozenset[str], ...]] = 0, ()
 
     def know(self, optimizer: Object) -> None:
         if optimizer not in self.optimizers:
@@ -40,21 +42,33 @@ class Ledger:
 
     def of(self, optimizer: Object) -> list[Held]:
         """What lies in the `.grad` of the optimizer's parameters."""
-        self.looked += len(self.held)
+        self.looked += len(self.held) + len(self.met)
+        own = {network for network in self.met if self._owns(optimizer, network)}
         return [
             h
             for h in self.held
-            if not h.wiped and optimizer not in h.cleared_by and self.owns(optimizer, h)
+            if not h.wiped and optimizer not in h.cleared_by and h.contribution.network in own
         ]
 
-    def owns(self, optimizer: Object, held: Held) -> bool:
-        network = held.contribution.network
+    def _owns(self, optimizer: Object, network: str) -> bool:
         if network == "?" or network in optimizer.networks:
             return True
         if optimizer.networks & self.met:
             return False
         # None of its networks ever got a gradient: they go by other names, and are whatever nobody else owns.
         return not any(network in o.networks for o in self.optimizers if o is not optimizer)
+
+    def _owners(self) -> dict[str, frozenset[Object]]:
+        """The optimizers that apply what lies in a network's `.grad`, worked out when that may have changed."""
+        now = len(self.met), tuple(o.networks for o in self.optimizers)
+        if now != self._known_at:
+            self.looked += len(self.met) * len(self.optimizers) ** 2
+            self._known_at = now
+            self._known = {
+                network: frozenset(o for o in self.optimizers if self._owns(o, network))
+                for network in self.met
+            }
+        return self._known
 
     def pending(self, networks: frozenset[str] = frozenset()) -> tuple[Contribution, ...]:
         """What lies in `.grad` and has not been applied, of some networks (of all, when none are named)."""
@@ -66,6 +80,7 @@ class Ledger:
 
     def lying(self, networks: frozenset[str] = frozenset()) -> list[Held]:
         self.looked += len(self.held)
+        owners = self._owners()
         return [
             h
             for h in self.held
@@ -73,9 +88,7 @@ class Ledger:
             and (
                 not networks or h.contribution.network in networks or h.contribution.network == "?"
             )
-            and not (
-                h.cleared_by and all(o in h.cleared_by for o in self.optimizers if self.owns(o, h))
-            )
+            and not (h.cleared_by and owners[h.contribution.network] <= h.cleared_by)
         ]
 
     def pending_of(self, optimizer: Object) -> tuple[Contribution, ...]:
@@ -113,7 +126,8 @@ class Ledger:
         if with_owners and networks and not networks & self.met:
             # Gradients came by other names: what an optimizer of these parameters owns is cleared with them.
             owners = [o for o in self.optimizers if o.networks & networks]
-            held = [h for h in self.lying() if any(self.owns(o, h) for o in owners)]
+            own = {name for name, by in self._owners().items() if not by.isdisjoint(owners)}
+            held = [h for h in self.lying() if h.contribution.network in own]
         for h in held:
             h.wiped = True
         return self._parted(held, lambda h: bool(h.applied_by))

@@ -362,7 +362,7 @@ class Tensors:
         if not isinstance(value, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
-            found = scaled(value, _fraction(by), "", node)
+            found = scaled(value, fraction(by), "", node)
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, by)
                 return Unknown(f"{value.text} * {by}", terms=found.terms, ranks=ranks)
@@ -397,7 +397,7 @@ class Tensors:
         if value.total and not _gradient(value):
             self.read(value, False, node)
         if isinstance(by, Number):
-            factor = _fraction(by)
+            factor = fraction(by)
             found = scaled(value, Fraction(1) / factor if factor else None, "", node)
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, 1 / factor if factor else 0)
@@ -560,13 +560,13 @@ def _is_unreduced(value: Unknown) -> bool:
 
 
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
-    factor = _fraction(by)
+    factor = fraction(by)
     return None if ranks is None or factor is None else replace(ranks, factor=ranks.factor * factor)
 
 
 def _share(number: Number, ranks: Ranks) -> Ranks | None:
     """A number divided by a multiple of the number of ranks."""
-    over = _fraction(number)
+    over = fraction(number)
     if over is None or not ranks.factor:
         return None
     return Ranks(ranks.name, over / ranks.factor, -ranks.power)
@@ -590,7 +590,8 @@ def _roots(batches: frozenset[Batch]) -> frozenset[Batch]:
     return frozenset(found)
 
 
-def _fraction(number: int | float | Fraction) -> Fraction | None:
+def fraction(number: int | float | Fraction) -> Fraction | None:
+    """A number as a factor, None for what is none: infinity, or no number at all."""
     try:
         return Fraction(number)
     except (ValueError, OverflowError):

@@ -12,7 +12,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
-from accumlint.tracing.gradients.tensors import scaled
+from accumlint.tracing.gradients.tensors import fraction, scaled
 from accumlint.tracing.values import (
     Bound,
     Closure,
@@ -308,7 +308,7 @@ class Updating:
             self.machine.tensors.read(by.per, True, node)
         factor, ranks = None, 0
         if isinstance(by, Number) and by:
-            factor = Fraction(by)
+            factor = fraction(by)
         elif isinstance(by, Unknown) and by.ranks is not None:
             factor, ranks = by.ranks.factor, by.ranks.power
         if op == "/" and factor is not None:
