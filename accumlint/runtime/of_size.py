@@ -187,6 +187,10 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
     window = found.weighed[-1]
     place = cause(found, window)
     applied, expected = gradients(found, window)
+    # Where nothing divides a sum, or a part of a loss only is one, it may be meant.
+    meant = observed is Observed.SUMMED and (
+        is_near(factor, sum(share.targets for share in window.main)) or len(window.shares) > 1
+    )
     steps = len(found.weighed)
     figures = f"the weights of all targets add up to {number(factor)} in {steps} windows"
     if observed is Observed.ENGINE_BOUNDARY:
@@ -195,7 +199,7 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
         observed, True, figures, (place, *(spot(found.backward(n)) for n in window.own), spot(window.step.event)),
         message=f"{what}: the gradient is {times(factor)}", applied=applied,
         expected=f"{expected}; {figures}, {control(found)}",
-        window=timeline(found, window), factor=factor,
+        window=timeline(found, window), factor=factor, confidence="possible" if meant else "certain",
     )  # fmt: skip
 
 

@@ -70,9 +70,7 @@ def _observe_steps(recorder: Recorder) -> None:
         event = open_.pop()
         if recorder.backwards > event["backwards"]:
             # The step ran a closure that went backward: only now is there what it applied.
-            event["closure"] = recorder.backwards - event["backwards"]
-            recorder.events.remove(event)
-            recorder.events.append(event)
+            _after_closure(recorder.events, event)
             with recorder.aside():
                 for known, sample in recorder.sampled():
                     if known == event["optimizer"]:
@@ -84,6 +82,17 @@ def _observe_steps(recorder: Recorder) -> None:
 
     recorder.patches.undo_by(register_optimizer_step_pre_hook(before).remove)
     recorder.patches.undo_by(register_optimizer_step_post_hook(after).remove)
+
+
+def _after_closure(events: list[Event], step: Event) -> None:
+    """Puts a step behind the last time that it ran its closure; what earlier times left was not to be applied."""
+    at = next((at for at, event in enumerate(events) if event is step), None)
+    if at is None:
+        # Written already.
+        return
+    within = events[at + 1 :]
+    last = max((at for at, event in enumerate(within) if event["kind"] == "clear"), default=0)
+    events[at:] = [*within[last:], step]
 
 
 def _observe_clears(recorder: Recorder) -> None:
