@@ -46,6 +46,7 @@ FACTORS = {
     "fabric/bad_undivided": 4,
     "deepspeed/bad_step_at_boundary": 4,
     "deepspeed/bad_divided_twice": 1 / 4,
+    "deepspeed/bad_divided_twice_stage3_two_ranks": 1 / 4,
 }
 _OF_SIZE = ("ACC102", "ACC103", "ACC104", "ACC105", "ACC107", "ACC307", "ACC308", "ACC6")
 
@@ -126,10 +127,10 @@ def test_frameworks_are_watched_as_they_are(group: str, tmp_path: Path, run: Run
         pytest.skip(f"{group} is not installed")
     for script in sorted((ZOO / group).glob("*.py")):
         out = tmp_path / f"{script.stem}.json"
+        many = [f"--nproc-per-node={ranks(script)}"]
         # DeepSpeed wants a launcher even for one rank.
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node=1"]
-        start = [sys.executable, *launcher] if group == "deepspeed" else []
-        many = ["--nproc-per-node=2"] if ranks(script) == 2 else []
+        launcher = [sys.executable, "-m", "torch.distributed.run", *many]
+        start, many = (launcher, []) if group == "deepspeed" else ([], many)
         run("run", *many, "--no-check", f"--output=json={out}", "--", *start, str(script))
         found = json.loads(out.read_text())
         assert {(f["location"]["row"], f["code"]) for f in found} == expected(script), script.stem

@@ -78,7 +78,7 @@ class _Rank:
     rank: int
     vector: Vector | None = None
     held: Held = field(default_factory=dict[Microbatch, float])
-    # By autograd.grad, not in `.grad` yet.
+    # By autograd.grad or under ZeRO: not in `.grad` yet.
     loose: dict[Microbatch, Vector] = field(default_factory=dict[Microbatch, Vector])
     # Backwards that FSDP2 has not reduced.
     pending: list[Microbatch] = field(default_factory=list[Microbatch])
@@ -165,7 +165,7 @@ class _Follower:
         ]
         if told[0].get("sharded"):
             self._sharded(events, numbers, after)
-        elif any(event.get("by_hand") for event in events):
+        elif told[0].get("apart") or any(event.get("by_hand") for event in events):
             for rank, number, flow in zip(self.ranks, numbers, flows, strict=True):
                 if flow is not None:
                     rank.loose[number] = flow

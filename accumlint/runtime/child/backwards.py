@@ -87,7 +87,7 @@ def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any
         for number, sample in recorder.sampled():
             sample.flowed()
             event["gradients"][str(number)] = {
-                "before": sample.lying(), "sharded": sample.sharded, "precise": sample.precise,
+                "before": sample.lying(), "sharded": sample.sharded, "apart": sample.apart, "precise": sample.precise,
             }  # fmt: skip
         losses = criteria.prepare(recorder, event, roots)
         GRAPHS.add(losses[0] if losses else next((root.grad_fn for root in roots), None))
