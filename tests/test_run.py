@@ -28,6 +28,7 @@ FACTORS = {
     "plain/bad_compiled_undivided": 4,
     "plain/bad_own_loss_undivided": 4,
     "plain/bad_divided_twice": 1 / 4,
+    "plain/bad_tokens_gathered_undivided": 4,
     "plain/bad_other_divisor": 1 / 2,
     "plain/bad_summed": 8,
     "scaler/bad_undivided": 4,
@@ -41,6 +42,7 @@ FACTORS = {
     "accelerate/bad_undivided_two_ranks": 4,
     "accelerate/bad_divided_twice": 1 / 4,
     "transformers/bad_num_items_ignored": 4,
+    "trl/bad_sft_mean": 4,
     "lightning/bad_divided_by_hand": 1 / 4,
     "lightning/bad_manual_undivided": 4,
     "fabric/bad_undivided": 4,
@@ -121,7 +123,7 @@ def assert_unevenness(folder: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.long
-@pytest.mark.parametrize("group", ["transformers", "lightning", "fabric", "deepspeed"])
+@pytest.mark.parametrize("group", ["transformers", "trl", "lightning", "fabric", "deepspeed"])
 def test_frameworks_are_watched_as_they_are(group: str, tmp_path: Path, run: Run) -> None:
     if find_spec("lightning" if group == "fabric" else group) is None:
         pytest.skip(f"{group} is not installed")

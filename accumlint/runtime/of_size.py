@@ -33,6 +33,10 @@ def answers(found: Windows) -> Iterator[Answer]:
             places = [found.backward(n) for n in window.own] + [window.step.event]
             yield from (right(observed, figures, *places) for observed in _FACTORS)
         return
+    main = found.weighed[-1].main
+    if total > 1 and any(s.loss["loss"] == "sum" and not is_near(s.mass, 1) for s in main):
+        # How many of the elements make a target is not known of somebody's own loss.
+        return
     if _runs_on(found):
         what = "the number that the loss is divided by is never set back"
         yield _answer(found, Observed.COUNT_RUNS_ON, what, found.weighed[-1].total)
