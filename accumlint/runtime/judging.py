@@ -84,6 +84,8 @@ def _notes(found: Sequence[Windows], records: Sequence[Record]) -> Iterator[str]
         yield f"{name}: {len(sizes)} updates of {_ranges(sizes)} micro-batches on {many}"
         if one.story.apart:
             yield f"{name}: the ranks did different things, so that each was judged by itself"
+        if one.averages_weights:
+            yield f"{name}: the ranks average their weights from time to time, not their gradients"
         yield from (f"{name}: not judged where {why}" for why in one.story.unexplained)
         if one.windows and not any(w.own for w in one.windows):
             yield f"{name}: which micro-batches its steps apply was not seen"

@@ -304,6 +304,13 @@ def _unevenness(window: Window) -> float:
 
 def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
     """Why targets weigh differently, and how sure it is that they should not."""
+    if any(abs(share.most - share.least) > 0.02 * abs(share.most) for share in window.main):
+        # Somebody weighs them so, such as a diffusion model by its timesteps.
+        return (
+            Observed.WEIGHTS,
+            "the targets of a micro-batch have weights of their own",
+            "possible",
+        )
     by_rank: dict[int, list[Share]] = {}
     for share in window.main:
         by_rank.setdefault(share.microbatch[0], []).append(share)

@@ -91,6 +91,10 @@ class Sample:
         """What lies in `.grad`, None where nothing does."""
         return self.full if self.apart else self.of(p.grad for p in self.parameters)
 
+    def weights(self) -> torch.Tensor | None:
+        """What the parameters themselves hold, None where they are in parts."""
+        return None if self.apart or self.sharded else self.of(self.parameters)
+
     def of(self, gradients: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
         """What is noted of the gradients of all parameters, None where there are none."""
         return self._joined([None if g is None or g.is_sparse else self.take(g) for g in gradients])

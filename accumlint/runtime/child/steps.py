@@ -90,6 +90,7 @@ def _applied(recorder: Recorder, event: Event) -> None:
         for known, sample in recorder.sampled():
             if known == event["optimizer"]:
                 event["applied"] = sample.lying()
+                event["weights"] = sample.weights()
 
 
 def _after_closure(events: list[Event], step: Event) -> None:
