@@ -51,12 +51,13 @@ _ROOTS = {
     Observed.NEVER_CLEARED, Observed.CLEARED_INSIDE, Observed.CLEARED_BEFORE_STEP, Observed.STEPPED_EACH_TIME,
     Observed.UNSYNCED, Observed.FLAG_LATE, Observed.BYPASSED, Observed.UNWRAPPED, Observed.SHARDS_UNSYNCED,
     Observed.UNSCALED_EARLY, Observed.UPDATE_MISPLACED, Observed.STEPPED_SCALED, Observed.KEPT_AFTER_SKIP,
-    Observed.ACCUMULATE_UNUSED, Observed.UNPREPARED, Observed.CLIPPED_SCALED,
+    Observed.OVERFLOW_UNHEARD, Observed.ACCUMULATE_UNUSED, Observed.UNPREPARED, Observed.CLIPPED_SCALED,
 }  # fmt: skip
 
 
 def _answers(found: Sequence[Windows], first: Record) -> Iterator[Answer]:
-    refused = list(of_scaling.raised(first))
+    # Where the scaler does not hear of an overflow, it may refuse to unscale the next window.
+    refused = [*of_scaling.unheard(first)] or [*of_scaling.raised(first)]
     yield from refused
     for one in found:
         roots = {answer.observed for answer in refused} & _ROOTS
