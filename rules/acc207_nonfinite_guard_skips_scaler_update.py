@@ -13,6 +13,7 @@ from accumlint.rule import (
     Claim,
     Confidence,
     Finding,
+    Observed,
     Related,
     Rule,
     Severity,
@@ -112,6 +113,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
     name = "nonfinite-guard-skips-scaler-update"
     severity = Severity.ERROR
     symptom = Symptom.STUCK
+    observed = Observed.OVERFLOW_UNHEARD
     fix = Applicability.SAFE
     claim = Claim.EXCEPTION
     exceptional = True

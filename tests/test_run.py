@@ -28,6 +28,7 @@ FACTORS = {
     "plain/bad_compiled_undivided": 4,
     "plain/bad_own_loss_undivided": 4,
     "plain/bad_divided_twice": 1 / 4,
+    "plain/bad_tokens_gathered_undivided": 4,
     "plain/bad_other_divisor": 1 / 2,
     "plain/bad_summed": 8,
     "scaler/bad_undivided": 4,
@@ -41,11 +42,13 @@ FACTORS = {
     "accelerate/bad_undivided_two_ranks": 4,
     "accelerate/bad_divided_twice": 1 / 4,
     "transformers/bad_num_items_ignored": 4,
+    "trl/bad_sft_mean": 4,
     "lightning/bad_divided_by_hand": 1 / 4,
     "lightning/bad_manual_undivided": 4,
     "fabric/bad_undivided": 4,
     "deepspeed/bad_step_at_boundary": 4,
     "deepspeed/bad_divided_twice": 1 / 4,
+    "deepspeed/bad_divided_twice_stage3_two_ranks": 1 / 4,
 }
 _OF_SIZE = ("ACC102", "ACC103", "ACC104", "ACC105", "ACC107", "ACC307", "ACC308", "ACC6")
 
@@ -120,16 +123,16 @@ def assert_unevenness(folder: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.long
-@pytest.mark.parametrize("group", ["transformers", "lightning", "fabric", "deepspeed"])
+@pytest.mark.parametrize("group", ["transformers", "trl", "lightning", "fabric", "deepspeed"])
 def test_frameworks_are_watched_as_they_are(group: str, tmp_path: Path, run: Run) -> None:
     if find_spec("lightning" if group == "fabric" else group) is None:
         pytest.skip(f"{group} is not installed")
     for script in sorted((ZOO / group).glob("*.py")):
         out = tmp_path / f"{script.stem}.json"
+        many = [f"--nproc-per-node={ranks(script)}"]
         # DeepSpeed wants a launcher even for one rank.
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node=1"]
-        start = [sys.executable, *launcher] if group == "deepspeed" else []
-        many = ["--nproc-per-node=2"] if ranks(script) == 2 else []
+        launcher = [sys.executable, "-m", "torch.distributed.run", *many]
+        start, many = (launcher, []) if group == "deepspeed" else ([], many)
         run("run", *many, "--no-check", f"--output=json={out}", "--", *start, str(script))
         found = json.loads(out.read_text())
         assert {(f["location"]["row"], f["code"]) for f in found} == expected(script), script.stem

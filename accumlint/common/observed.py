@@ -26,6 +26,7 @@ class Observed(str, Enum):
     UPDATE_MISSING = "the scale is not updated between two steps"
     UPDATE_MISPLACED = "the scale is updated while a window is open"
     STEPPED_SCALED = "the optimizer steps past the scaler"
+    OVERFLOW_UNHEARD = "gradients that are no numbers are cleared before the scaler hears of them"
     KEPT_AFTER_SKIP = "gradients that are no numbers stay after a step that was left out"
     # Ranks.
     REDUCED_EACH_TIME = "gradients are reduced on every micro-batch"

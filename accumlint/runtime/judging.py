@@ -51,12 +51,13 @@ _ROOTS = {
     Observed.NEVER_CLEARED, Observed.CLEARED_INSIDE, Observed.CLEARED_BEFORE_STEP, Observed.STEPPED_EACH_TIME,
     Observed.UNSYNCED, Observed.FLAG_LATE, Observed.BYPASSED, Observed.UNWRAPPED, Observed.SHARDS_UNSYNCED,
     Observed.UNSCALED_EARLY, Observed.UPDATE_MISPLACED, Observed.STEPPED_SCALED, Observed.KEPT_AFTER_SKIP,
-    Observed.ACCUMULATE_UNUSED, Observed.UNPREPARED, Observed.CLIPPED_SCALED,
+    Observed.OVERFLOW_UNHEARD, Observed.ACCUMULATE_UNUSED, Observed.UNPREPARED, Observed.CLIPPED_SCALED,
 }  # fmt: skip
 
 
 def _answers(found: Sequence[Windows], first: Record) -> Iterator[Answer]:
-    refused = list(of_scaling.raised(first))
+    # Where the scaler does not hear of an overflow, it may refuse to unscale the next window.
+    refused = [*of_scaling.unheard(first)] or [*of_scaling.raised(first)]
     yield from refused
     for one in found:
         roots = {answer.observed for answer in refused} & _ROOTS
@@ -84,6 +85,8 @@ def _notes(found: Sequence[Windows], records: Sequence[Record]) -> Iterator[str]
         yield f"{name}: {len(sizes)} updates of {_ranges(sizes)} micro-batches on {many}"
         if one.story.apart:
             yield f"{name}: the ranks did different things, so that each was judged by itself"
+        if one.averages_weights:
+            yield f"{name}: the ranks average their weights from time to time, not their gradients"
         yield from (f"{name}: not judged where {why}" for why in one.story.unexplained)
         if one.windows and not any(w.own for w in one.windows):
             yield f"{name}: which micro-batches its steps apply was not seen"

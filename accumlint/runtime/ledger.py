@@ -30,9 +30,9 @@ class Moment:
 
     `held` has a dictionary for each rank; `waiting` are the micro-batches of the first rank among them that no step
     has applied. `again` are those that an earlier step has. `ratio` is what clipping made of them. `known` is False
-    where changes were not explained. `spread` is how far the ranks' gradients are from each other. `scaled` are
-    gradients that carry the scaler's factor, `guarded` a step that the scaler makes. `pending` are backwards that FSDP2
-    did not reduce.
+    where changes were not explained. `spread` is how far the ranks' gradients are from each other, `drift` how far
+    their weights are. `scaled` are gradients that carry the scaler's factor, `guarded` a step that the scaler makes.
+    `pending` are backwards that FSDP2 did not reduce.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class Moment:
     ratio: float = 1.0
     known: bool = True
     spread: float = 0.0
+    drift: float = 0.0
     applied: bool = True
     scaled: bool = False
     guarded: bool = False
@@ -78,7 +79,7 @@ class _Rank:
     rank: int
     vector: Vector | None = None
     held: Held = field(default_factory=dict[Microbatch, float])
-    # By autograd.grad, not in `.grad` yet.
+    # By autograd.grad or under ZeRO: not in `.grad` yet.
     loose: dict[Microbatch, Vector] = field(default_factory=dict[Microbatch, Vector])
     # Backwards that FSDP2 has not reduced.
     pending: list[Microbatch] = field(default_factory=list[Microbatch])
@@ -165,7 +166,7 @@ class _Follower:
         ]
         if told[0].get("sharded"):
             self._sharded(events, numbers, after)
-        elif any(event.get("by_hand") for event in events):
+        elif told[0].get("apart") or any(event.get("by_hand") for event in events):
             for rank, number, flow in zip(self.ranks, numbers, flows, strict=True):
                 if flow is not None:
                     rank.loose[number] = flow
@@ -259,17 +260,15 @@ class _Follower:
     def _step(self, events: Sequence[Event]) -> None:
         found = [event.get("applied") for event in events]
         self._found(found, events[0])
-        apart = (
-            vectors.spread([v or [0.0] for v in found]) if len(found) > 1 and all(found) else 0.0
-        )
         for rank, event in zip(self.ranks, events, strict=True):
             scale = event.get("scale")
             if scale:
                 rank.held = {m: factor / scale for m, factor in rank.held.items()}
                 rank.scaled = False
         self._moment(
-            "step", events[0], spread=apart, applied=not all(map(vectors.is_nothing, found))
-        )
+            "step", events[0], spread=_spread(found), applied=not all(map(vectors.is_nothing, found)),
+            drift=_spread([event.get("weights") for event in events]),
+        )  # fmt: skip
         self._count()
 
     def _scaler_stepped(self, events: Sequence[Event]) -> None:
@@ -354,6 +353,11 @@ class _Follower:
     def _give_up(self, event: Event, why: str) -> None:
         self.known = False
         self.unexplained[f"{why} (line {event['line']})"] = None
+
+
+def _spread(found: Sequence[Vector | None]) -> float:
+    known = [v for v in found if v]
+    return vectors.spread(known) if len(known) == len(found) else 0.0
 
 
 def _is_alike(lists: Sequence[Sequence[Event]]) -> bool:

@@ -32,6 +32,8 @@ def answers(found: Windows) -> Iterator[Answer]:
 
 
 def _apart(found: Windows) -> Iterator[Answer]:
+    if found.averages_weights:
+        return
     windows = [w for w in found.windows if w.own]
     apart = [w for w in windows if w.step.spread > _tolerance(found)]
     if not apart:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from accumlint.common.observed import Observed
+from accumlint.runtime import vectors
 from accumlint.runtime.answers import Answer, number, right
 from accumlint.runtime.ledger import Moment
 from accumlint.runtime.records import Event, Record, spot
@@ -21,6 +22,32 @@ def answers(found: Windows) -> Iterator[Answer]:
     yield from _updates(found)
     yield from _unguarded(found)
     yield from _kept(found)
+
+
+def unheard(record: Record) -> Iterator[Answer]:
+    """Overflows that were cleared before the scaler's step or update."""
+    overflown = cleared = None
+    for event in record.events:
+        kind = event["kind"]
+        if kind == "backward":
+            if cleared and overflown:
+                yield Answer(
+                    Observed.OVERFLOW_UNHEARD, True, "", (spot(cleared), spot(overflown)),
+                    message="gradients that overflow are cleared, and the scaler does not hear of it: its scale stays",
+                    applied=f"clear at line {cleared['line']} with the scale at {number(overflown['scaled'])}",
+                    expected="scaler.update() before the next backward, control: the gradients themselves",
+                )  # fmt: skip
+                return
+            if event.get("scaled") and not all(map(_is_finite, event["gradients"].values())):
+                overflown = event
+        elif kind in ("scaler step", "scaler update"):
+            overflown = cleared = None
+        elif kind == "clear" and overflown:
+            cleared = event
+
+
+def _is_finite(told: Event) -> bool:
+    return vectors.is_finite(told.get("after") or [])
 
 
 def raised(record: Record) -> Iterator[Answer]:

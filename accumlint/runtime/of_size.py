@@ -33,6 +33,10 @@ def answers(found: Windows) -> Iterator[Answer]:
             places = [found.backward(n) for n in window.own] + [window.step.event]
             yield from (right(observed, figures, *places) for observed in _FACTORS)
         return
+    main = found.weighed[-1].main
+    if total > 1 and any(s.loss["loss"] == "sum" and not is_near(s.mass, 1) for s in main):
+        # How many of the elements make a target is not known of somebody's own loss.
+        return
     if _runs_on(found):
         what = "the number that the loss is divided by is never set back"
         yield _answer(found, Observed.COUNT_RUNS_ON, what, found.weighed[-1].total)
@@ -187,6 +191,10 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
     window = found.weighed[-1]
     place = cause(found, window)
     applied, expected = gradients(found, window)
+    # Where nothing divides a sum, or a part of a loss only is one, it may be meant.
+    meant = observed is Observed.SUMMED and (
+        is_near(factor, sum(share.targets for share in window.main)) or len(window.shares) > 1
+    )
     steps = len(found.weighed)
     figures = f"the weights of all targets add up to {number(factor)} in {steps} windows"
     if observed is Observed.ENGINE_BOUNDARY:
@@ -195,7 +203,7 @@ def _answer(found: Windows, observed: Observed, what: str, factor: float) -> Ans
         observed, True, figures, (place, *(spot(found.backward(n)) for n in window.own), spot(window.step.event)),
         message=f"{what}: the gradient is {times(factor)}", applied=applied,
         expected=f"{expected}; {figures}, {control(found)}",
-        window=timeline(found, window), factor=factor,
+        window=timeline(found, window), factor=factor, confidence="possible" if meant else "certain",
     )  # fmt: skip
 
 
@@ -296,6 +304,13 @@ def _unevenness(window: Window) -> float:
 
 def _uneven(found: Windows, window: Window) -> tuple[Observed, str, str]:
     """Why targets weigh differently, and how sure it is that they should not."""
+    if any(abs(share.most - share.least) > 0.02 * abs(share.most) for share in window.main):
+        # Somebody weighs them so, such as a diffusion model by its timesteps.
+        return (
+            Observed.WEIGHTS,
+            "the targets of a micro-batch have weights of their own",
+            "possible",
+        )
     by_rank: dict[int, list[Share]] = {}
     for share in window.main:
         by_rank.setdefault(share.microbatch[0], []).append(share)

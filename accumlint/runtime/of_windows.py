@@ -138,7 +138,7 @@ def _loss(
 def _crossing(found: Windows) -> Iterator[Answer]:
     """Windows that hold the rest of one epoch and the beginning of the next."""
     epochs = found.story.of("epoch")
-    leaks = [w for w in found.windows if w.crosses and w.known and w.size != found.usual]
+    leaks = [w for w in found.windows if w.crosses and w.known and w.size > found.usual]
     if leaks:
         window = leaks[0]
         rest = window.size - found.usual

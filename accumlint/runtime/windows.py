@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 
 from accumlint.common.frozen import frozen
@@ -96,6 +97,12 @@ class Windows:
     def total_of_all(self) -> float:
         """The same for all losses together."""
         return median(sum(w.totals.values()) for w in self.weighed) if self.weighed else 0.0
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether the ranks' weights went apart and were made equal again, as local SGD does."""
+        apart = [w.step.drift > 0 for w in self.windows]
+        return any(before and not after for before, after in pairwise(apart))
 
     @property
     def first(self) -> Record:

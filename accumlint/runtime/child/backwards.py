@@ -76,6 +76,7 @@ def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any
     """The event of a backward pass that is about to run."""
     place = where()
     recorder.backwards += 1
+    recorder.drawn[recorder.source] = recorder.drawn.get(recorder.source, 0) + 1
     event = recorder.note(
         "backward", place, number=recorder.backwards, losses=[], gradients={}, calls=place.calls,
         retain=bool(options.get("retain_graph")), **recorder.ranks, forwards=recorder.forwards,
@@ -86,7 +87,7 @@ def _begun(recorder: Recorder, roots: list[torch.Tensor], options: dict[str, Any
         for number, sample in recorder.sampled():
             sample.flowed()
             event["gradients"][str(number)] = {
-                "before": sample.lying(), "sharded": sample.sharded, "precise": sample.precise,
+                "before": sample.lying(), "sharded": sample.sharded, "apart": sample.apart, "precise": sample.precise,
             }  # fmt: skip
         losses = criteria.prepare(recorder, event, roots)
         GRAPHS.add(losses[0] if losses else next((root.grad_fn for root in roots), None))

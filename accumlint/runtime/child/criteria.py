@@ -104,10 +104,14 @@ def _listen(recorder: Recorder, node: Any, told: Event) -> None:
         if event is None or not gradients or gradients[0] is None:
             return
         arrived = gradients[0].detach()
+        if told["loss"] == "sum":
+            # Of somebody's own, which may be the negative of one.
+            arrived = arrived.abs()
         coming = {**told, "coefficient": arrived.sum()}
         if arrived.numel() > 1:
             weights = arrived[arrived != 0]
             coming["targets"] = weights.numel()
+            coming["total"] = told["total"] or arrived.numel()
             if weights.numel():
                 coming |= {"least": weights.min(), "most": weights.max()}
         event["losses"].append(coming)

@@ -31,7 +31,7 @@ _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntrop
 
 
 def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
-    """The ways to the losses of a graph, marked ones or torch's own; and, without any, to its outermost means."""
+    """The ways to the losses of a graph, marked or torch's own; without any, to its outermost means or what it sums."""
     if root.grad_fn is None:
         return [], []
     marked: list[Path] = []
@@ -59,7 +59,48 @@ def losses(root: torch.Tensor) -> tuple[list[Path], list[Path]]:
             continue
         here = (*factors, *_factor(node, name))
         waiting += ((Path(child, here), below) for child, _ in node.next_functions)
-    return marked, [] if marked else means
+    return marked, [] if marked else means or [*_summed(root.grad_fn)]
+
+
+# What leaves each element of a loss where it is.
+_ELEMENTWISE = (
+    "Neg",
+    "ToCopy",
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Clone",
+    "Alias",
+)
+
+
+def _summed(node: Any) -> Iterator[Path]:
+    """The way to the elements of a loss that is nothing but their sum, scaled, masked or both."""
+    factors: tuple[tuple[str, Any], ...] = ()
+    sums, name = False, ""
+    while node is not None:
+        name = node.name()
+        if name.startswith("Sum"):
+            sums = True
+        elif name in _SCALES:
+            [(op, value)] = _factor(node, name)
+            if value is None and not _is_mask(_saved(node, "other", None)):
+                return
+            factors = (*factors, (op, 1.0 if value is None else value))
+        elif not name.startswith((*_ELEMENTWISE, "MaskedFill")):
+            break
+        below = [child for child, _ in node.next_functions if child is not None]
+        if len(below) != 1:
+            return
+        [node] = below
+    if sums and node is not None and not name.startswith((*_THROUGH, "AccumulateGrad")):
+        yield Path(node, factors)
+
+
+def _is_mask(other: Any) -> bool:
+    return isinstance(other, torch.Tensor) and bool(((other == 0) | (other == 1)).all())
 
 
 def _factor(node: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -79,6 +120,8 @@ _REDUCTIONS = ("none", "mean", "sum")
 def told(node: Any) -> dict[str, Any]:
     """The reduction of a loss and the numbers of its targets, as far as its node has them."""
     name = node.name()
+    if not name.startswith((*_LOSSES, "Mean")):
+        return {"loss": "sum", "reduction": "none", "targets": 0, "total": 0, "rows": 0}
     if name.startswith("Mean"):
         number = _saved(node, "self_sym_numel", 0)
         return {"loss": "mean", "reduction": "mean", "targets": number, "total": number, "rows": 0}

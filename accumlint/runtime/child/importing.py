@@ -15,6 +15,8 @@ from typing import Any
 _OBSERVERS = {
     "torch": ("torches", "observe"),
     "torch.distributed.fsdp": ("ranks", "observe_fsdp"),
+    "deepspeed.runtime.zero.stage_1_and_2": ("zero", "observe"),
+    "deepspeed.runtime.zero.stage3": ("zero", "observe"),
     "diffusers.training_utils": ("averages", "observe_diffusers"),
     "timm.utils.model_ema": ("averages", "observe_timm"),
     "ema_pytorch.ema_pytorch": ("averages", "observe_ema_pytorch"),

@@ -1,6 +1,6 @@
 """DataLoaders, observed: where epochs begin."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportPrivateUsage=false
 # torch's own annotations are partial.
 
 from __future__ import annotations
@@ -8,26 +8,38 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from accumlint.runtime.child.recorder import Recorder
 
 
 def observe(recorder: Recorder) -> None:
-    """Has the beginnings of epochs noted, with the backwards since the loader last began."""
-    original = DataLoader.__iter__
+    """Has the beginnings of epochs noted, with the backwards that the data has had since it last began.
 
-    @functools.wraps(original)
-    def begin(self: Any) -> Any:
-        if recorder.watches:
-            before, _ = recorder.loaders.get(id(self), (recorder.backwards, 0))
+    Loaders are known by their data: some scripts make another loader for each epoch.
+    """
+    begin, fetch = DataLoader.__iter__, _BaseDataLoaderIter.__next__
+
+    @functools.wraps(begin)
+    def beginning(self: Any) -> Any:
+        # Without gradients, data is evaluated: be it that of the training.
+        if recorder.watches and torch.is_grad_enabled():
+            data = id(self.dataset)
             try:
                 length = len(self)
             except (TypeError, NotImplementedError):
                 length = 0
-            since = recorder.backwards - before
-            recorder.note("epoch", loader=id(self), length=length, backwards=since)
-            recorder.epoch(id(self), length, since)
-        return original(self)
+            since = recorder.drawn.pop(data, 0)
+            recorder.note("epoch", loader=data, length=length, backwards=since)
+            recorder.epoch(data, length, since)
+        return begin(self)
 
-    recorder.patches.put(DataLoader, "__iter__", begin)
+    @functools.wraps(fetch)
+    def fetching(self: Any) -> Any:
+        recorder.source = id(self._dataset)
+        return fetch(self)
+
+    recorder.patches.put(DataLoader, "__iter__", beginning)
+    recorder.patches.put(_BaseDataLoaderIter, "__next__", fetching)

@@ -59,6 +59,9 @@ class Recorder:
         self.forwards: list[bool] = []
         self.ranks: Event = {}
         self.loaders: dict[int, tuple[int, int]] = {}
+        # The data that was last drawn from, and the backwards since each began.
+        self.source = 0
+        self.drawn: dict[int, int] = {}
         self._after_epoch = 0
         self._pid = os.getpid()
         self._written = False

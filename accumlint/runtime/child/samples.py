@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,23 +20,30 @@ class Sample:
         self.parameters: list[torch.Tensor] = []
         self._flows: list[torch.Tensor | None] = []
         self._handles: list[Any] = []
+        self._sizes: list[int] = []
         self.sharded = False
+        # Kept elsewhere than in `.grad`, and known in the moment of a step only.
+        self.apart = False
+        self.full: torch.Tensor | None = None
         self.settle(optimizer)
 
     def settle(self, optimizer: torch.optim.Optimizer) -> None:
         """Chooses the parameters, anew where those chosen are no longer the optimizer's."""
+        if self.apart:
+            return
         held = [p for group in optimizer.param_groups for p in group["params"]]
         known = {id(p) for p in held}
         if self.parameters and all(id(p) in known for p in self.parameters):
             for at, p in enumerate(self.parameters):
                 self._hook(at, p)
             return
-        trained = [p for p in held if p.requires_grad and p.numel()]
+        trained = [p for p in held if p.requires_grad and _number(p)]
         count = min(self._most, len(trained))
         chosen = [trained[i * (len(trained) - 1) // max(count - 1, 1)] for i in range(count)]
         for handle in filter(None, self._handles):
             handle.remove()
         self.parameters = chosen
+        self._sizes = [self._size(p) for p in chosen]
         self._flows = [None] * count
         self._handles = [None] * count
         self.sharded = any(hasattr(p, "device_mesh") for p in chosen)
@@ -81,23 +89,28 @@ class Sample:
 
     def lying(self) -> torch.Tensor | None:
         """What lies in `.grad`, None where nothing does."""
-        grads = [p.grad for p in self.parameters]
-        kept = [None if g is None or g.is_sparse else self.take(g) for g in grads]
-        return self._joined(kept)
+        return self.full if self.apart else self.of(p.grad for p in self.parameters)
+
+    def weights(self) -> torch.Tensor | None:
+        """What the parameters themselves hold, None where they are in parts."""
+        return None if self.apart or self.sharded else self.of(self.parameters)
+
+    def of(self, gradients: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
+        """What is noted of the gradients of all parameters, None where there are none."""
+        return self._joined([None if g is None or g.is_sparse else self.take(g) for g in gradients])
 
     def _joined(self, parts: list[torch.Tensor | None]) -> torch.Tensor | None:
         if all(part is None for part in parts):
             return None
-        sizes = [self._size(p) for p in self.parameters]
         filled = [
             torch.zeros(size) if part is None else part.cpu()
-            for part, size in zip(parts, sizes, strict=True)
+            for part, size in zip(parts, self._sizes, strict=True)
         ]
         return torch.cat([part.double() for part in filled])
 
     def _size(self, parameter: torch.Tensor) -> int:
         local: torch.Tensor = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # pyright: ignore[reportAttributeAccessIssue]
-        number = local.numel()
+        number = _number(local)
         return len(range(0, number, max(number // self._elements, 1))[: self._elements])
 
     @property
@@ -114,3 +127,8 @@ class Sample:
             for g in grads
             if g is not None and not g.is_sparse and not hasattr(g, "to_local")
         }
+
+
+def _number(parameter: torch.Tensor) -> int:
+    """The elements of a parameter; ZeRO 3 leaves none in it, and says how many there were."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))

@@ -51,39 +51,57 @@ def _observe_steps(recorder: Recorder) -> None:
     open_: list[Event] = []
 
     def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not recorder.watches:
-            return
-        number = recorder.number(optimizer)
-        event = recorder.note("step", optimizer=number, backwards=recorder.backwards)
-        with recorder.aside():
-            for known, sample in recorder.sampled():
-                if known == number:
-                    event["applied"] = sample.lying()
-        scale = getattr(optimizer, "grad_scale", None)
-        event["scale"] = scale if isinstance(scale, torch.Tensor) else None
-        event["rate"] = float(optimizer.param_groups[0].get("lr", 0.0))
-        open_.append(event)
+        if recorder.watches:
+            open_.append(begun(recorder, optimizer))
 
     def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not open_ or not recorder.watches:
-            return
-        event = open_.pop()
-        if recorder.backwards > event["backwards"]:
-            # The step ran a closure that went backward: only now is there what it applied.
-            event["closure"] = recorder.backwards - event["backwards"]
-            recorder.events.remove(event)
-            recorder.events.append(event)
-            with recorder.aside():
-                for known, sample in recorder.sampled():
-                    if known == event["optimizer"]:
-                        event["applied"] = sample.lying()
-        event["held"] = GRAPHS.count()
-        if event["held"] > 1:
-            event["totals"] = totals.found()
-        recorder.stepped(event["optimizer"])
+        if open_ and recorder.watches:
+            ended(recorder, open_.pop())
 
     recorder.patches.undo_by(register_optimizer_step_pre_hook(before).remove)
     recorder.patches.undo_by(register_optimizer_step_post_hook(after).remove)
+
+
+def begun(recorder: Recorder, optimizer: Any) -> Event:
+    """Notes the step that an optimizer is about to make, with what it applies."""
+    number = recorder.number(optimizer)
+    event = recorder.note("step", optimizer=number, backwards=recorder.backwards)
+    _applied(recorder, event)
+    scale = getattr(optimizer, "grad_scale", None)
+    event["scale"] = scale if isinstance(scale, torch.Tensor) else None
+    event["rate"] = float(optimizer.param_groups[0].get("lr", 0.0))
+    return event
+
+
+def ended(recorder: Recorder, event: Event) -> None:
+    """Notes what a step has left behind, graphs that are held for one."""
+    if recorder.backwards > event["backwards"]:
+        # The step ran a closure that went backward: only now is there what it applied.
+        _after_closure(recorder.events, event)
+        _applied(recorder, event)
+    event["held"] = GRAPHS.count()
+    if event["held"] > 1:
+        event["totals"] = totals.found()
+    recorder.stepped(event["optimizer"])
+
+
+def _applied(recorder: Recorder, event: Event) -> None:
+    with recorder.aside():
+        for known, sample in recorder.sampled():
+            if known == event["optimizer"]:
+                event["applied"] = sample.lying()
+                event["weights"] = sample.weights()
+
+
+def _after_closure(events: list[Event], step: Event) -> None:
+    """Puts a step behind the last time that it ran its closure; what earlier times left was not to be applied."""
+    at = next((at for at, event in enumerate(events) if event is step), None)
+    if at is None:
+        # Written already.
+        return
+    within = events[at + 1 :]
+    last = max((at for at, event in enumerate(within) if event["kind"] == "clear"), default=0)
+    events[at:] = [*within[last:], step]
 
 
 def _observe_clears(recorder: Recorder) -> None:
