@@ -70,7 +70,7 @@ def _page(rule: Rule) -> str:
     opt_in = " It runs only when it is selected by name." if rule.opt_in else ""
     head = f"# {rule.code} {rule.name}\n\n*{rule.severity.value.capitalize()}.*{fix}{opt_in}\n\n"
     if found := accuracy.of(rule.code):
-        head += f"[On labelled public loops](../accuracy.md): {found.sentence}.\n\n"
+        head += f"[On labelled public loops](../samples.md#rule-by-rule): {found.sentence}.\n\n"
     numbers = iter(range(1, 100))
 
     def pictured(match: re.Match[str]) -> str:
@@ -144,7 +144,7 @@ def _index(rules: list[Rule]) -> Iterator[str]:
     yield "Each rule's page says what goes wrong, with an example that is wrong and one that is right; both are run by"
     yield "a test. *Error*, *cosine* and *length* compare the applied gradient with the large batch's, where the page"
     yield "gives them, for the first measured case; a right loop has 0, 1 and 1. *Precision* and *recall* were counted"
-    yield "on [labelled public loops](../accuracy.md), where most rules met few defects."
+    yield "on [labelled public loops](../samples.md#rule-by-rule), where most rules met few defects."
     yield ""
     yield "| rule | severity | fix | error | cosine | length | precision | recall |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
