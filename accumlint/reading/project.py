@@ -246,6 +246,10 @@ class Project:
         if name in found.imports:
             return self.find(".".join([found.imports[name], *attributes]), module.path, worth)
         for star in found.stars:
+            home = self.imports.located(star, module.path)
+            # Where the starred module is absent, a package that has its name among its own stars leads on for ever.
+            if home is None or home[1]:
+                continue
             dot = "" if star.endswith(".") else "."
             other = self.find(star + dot + ".".join(located[1]), module.path, worth)
             if other is not None:
