@@ -55,9 +55,10 @@ def _trailing(steps: int, stepped: Collection[int]) -> int:
 
 def _way(job: Any, world: int) -> Way:
     """How a pass of a job is played on so many ranks."""
+    contracts = framework_contracts
     return Way(
         job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
-        driven=framework_contracts.PACKAGES if job["entry"]["driver"] else (), steppers=tuple(job["steppers"]),
+        driven=contracts.PACKAGES if job["entry"]["driver"] else contracts.LIGHTNING, steppers=tuple(job["steppers"]),
         unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
         ordinary=job["ordinarily"], lenient=job["leniently"], exact=job["exact"], undivided=job["undivided"],
     )  # fmt: skip
