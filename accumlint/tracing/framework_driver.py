@@ -67,10 +67,8 @@ def repeat(
     machine.state.loops.pop()
 
 
-def _given(
-    machine: Machine, function: p.Function, number: int, numbered: str
-) -> dict[str, Value]:
-    """What a framework gives a function that does one micro-batch, the `number`th: new data and, in `numbered`, that."""
+def _given(machine: Machine, function: p.Function, number: int, numbered: str) -> dict[str, Value]:
+    """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
     ending = ending_flags(function, machine.relevance)
