@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.factors import SHARE, dot, norm
-from accumlint.confirming.measurement import Part, windows
+from accumlint.confirming.measurement import Part, own_weight, windows
 from accumlint.confirming.result import Update
 from accumlint.confirming.symptoms.answers import (
     Answer,
@@ -91,12 +91,33 @@ def _meant(
         raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # What is divided by a number of the source's may be divided by its steps.
-        return None
+        return _by_constants(off, evidence, numbered=True)
     try:
         answer = alone(evidence)
     except Undecided:
-        return None
+        return _by_constants(off, evidence, numbered=False)
     return None if answer.shows else answer
+
+
+def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
+    """What the constants in its graph tell of a loss that is a multiple, where no micro-batch is seen alone.
+
+    Raises:
+        Undecided: where one of them is the window's size and the others explain the multiple.
+    """
+    if off.factor:
+        return None
+    size = len(off.microbatches)
+    own = own_weight(windows(evidence.raw["equal"]["notes"]["events"])[:1])
+    if abs(off.scale - own) < evidence.low * own:
+        raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
+    if numbered or abs(off.scale / own - size) > evidence.low * size:
+        return None
+    off = replace(off, scale=off.scale / own, factor="K")
+    figures: dict[str, float | int | str] = {
+        "scale": off.scale, "factor": off.factor, "direction error": off.direction, "update": off.number,
+    }  # fmt: skip
+    return Answer(True, abs(off.scale - 1), _said(off, evidence), figures)
 
 
 def divided(evidence: Evidence, before: Evidence) -> bool:
