@@ -103,7 +103,7 @@ def catalogue() -> tuple[Entry, ...]:
     entries = sorted(entry for package in _packages() for entry in _entries(package))
     if not entries:
         raise PackError(
-            "no rules are installed: run `pip install accumlint`, or `pip install -e .` in a checkout"
+            "no rules are installed: run `pip install -e .` in a checkout of accumlint"
         )
     for one, other in pairwise(entries):
         if one.code == other.code:

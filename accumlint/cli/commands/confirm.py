@@ -146,7 +146,7 @@ def command(
     """Runs the loops that `check` flags, with small stand-ins under torchrun, and measures what the optimizer applies.
 
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
-    first lists what the sandbox cannot protect on this machine. Needs torch (`pip install accumlint[confirm]`).
+    first lists what the sandbox cannot protect on this machine. Needs torch (`pip install torch`).
 
     With --run -- train.py --lr 0.1 the script itself runs, without a sandbox, with its own data, model and arguments,
     and stops after a few updates, as under `accumlint run`. It decides the findings in PATH, or those in the script and
