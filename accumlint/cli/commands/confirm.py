@@ -55,7 +55,7 @@ class _Command(click.Command):
     "--run",
     "own",
     is_flag=True,
-    help="Run the script behind -- with its own data instead of loops on stand-ins.",
+    help="Run the script behind -- with its own data instead of loops on fakes.",
 )
 @click.option(
     "--select",
@@ -81,7 +81,7 @@ class _Command(click.Command):
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
-    help="Precision of the stand-ins (float64).",
+    help="Precision of the fakes (float64).",
 )
 @click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to record (6).")
 @click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
@@ -143,7 +143,7 @@ def command(
     isolated: bool,
     look: Look,
 ) -> int:
-    """Runs the loops that `check` flags, with small stand-ins under torchrun, and measures what the optimizer applies.
+    """Runs the loops that `check` flags, with small fakes under torchrun, and measures what the optimizer applies.
 
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
     first lists what the sandbox cannot protect on this machine. Needs torch (`pip install torch`).
@@ -228,7 +228,7 @@ def _made(how: launch.Options, own: bool) -> str:
 
 
 def _script(context: click.Context, own: bool) -> Script | None:
-    """The script to run, None where loops are run on stand-ins.
+    """The script to run, None where loops are run on fakes.
 
     Raises:
         Misuse: where there is none.
@@ -245,17 +245,17 @@ def _script(context: click.Context, own: bool) -> Script | None:
     return user_script.found(words, os.getcwd())
 
 
-def _require(own: bool, places: tuple[str, ...], of_standins: Mapping[str, object]) -> None:
-    """Refuses what does not go together; `of_standins` are options that say nothing to a script, with their values.
+def _require(own: bool, places: tuple[str, ...], of_fakes: Mapping[str, object]) -> None:
+    """Refuses what does not go together; `of_fakes` are options that say nothing to a script, with their values.
 
     Raises:
         Misuse: with the reason.
     """
     if not own and not places:
         raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
-    for option, given in of_standins.items():
+    for option, given in of_fakes.items():
         if own and given:
-            raise Misuse(f"{option} is about stand-ins, and a script that is run has its own")
+            raise Misuse(f"{option} is about fakes, and a script that is run has its own")
 
 
 def _modules(script: Script | None) -> tuple[str, ...]:

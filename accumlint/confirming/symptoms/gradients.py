@@ -221,13 +221,13 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     """
     weights = u.weights or (1.0,)
     if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
-        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
     factor = weights[0]
     # What a control has put in place lacks no factor.
     if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
         return u
     if "pressure" in key and u.direction < evidence.high:
-        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+        raise Undecided("a stub reached the loss, and a factor of it may be lost")
     scale = u.scale / factor
     return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
@@ -258,7 +258,7 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
-        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
     if shows and key == "equal":
         if meant := _meant(updates, evidence, ("",)):
             return meant

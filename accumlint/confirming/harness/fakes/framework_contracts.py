@@ -171,7 +171,7 @@ def _labels(batch: Any) -> Any:
 
 
 def _model(binding: Binding) -> Any:
-    """What a Trainer trains: the model that a set-up file gives, or a stand-in."""
+    """What a Trainer trains: the model that a set-up file gives, or a fake."""
     given = next((n for n in ("model", "self.model") if n in binding.given), None)
     return binding.model("model") if given is None else binding.take(given)
 
