@@ -55,7 +55,7 @@ class _Command(click.Command):
     "--run",
     "own",
     is_flag=True,
-    help="Run the script behind -- with its own data instead of loops on fakes.",
+    help="Run the script behind -- with its own data, in place of loops on fakes.",
 )
 @click.option(
     "--select",
@@ -77,7 +77,12 @@ class _Command(click.Command):
     type=click.IntRange(1),
     help="Ranks to run on (2 where the loop is distributed, else 1).",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Where to run (auto: a GPU where torch can use one, else the CPU).",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
@@ -95,14 +100,14 @@ class _Command(click.Command):
     type=click.FloatRange(1),
     help="GiB per rank (16).",
 )
-@click.option("--seed", default=0, type=int)
+@click.option("--seed", default=0, type=int, help="Seed of the fake model and data (0).")
 @click.option(
-    "--fixed", is_flag=True, help="Run the fixed text as well, to compare before and after."
+    "--fixed", is_flag=True, help="Run the loop with its fix as well, to compare before and after."
 )
 @click.option(
     "--fixed-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Like --fixed, with this file as the fixed text.",
+    help="Like --fixed, with the fixed loop in this file.",
 )
 @click.option(
     "--setup",
@@ -114,7 +119,9 @@ class _Command(click.Command):
     "--output-format", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures."
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page with pictures to this file.",
 )
 @options.CONFIG
 @options.ISOLATED
@@ -143,7 +150,7 @@ def command(
     isolated: bool,
     look: Look,
 ) -> int:
-    """Runs the loops that `check` flags, with small fakes under torchrun, and measures what the optimizer applies.
+    """Runs the loops that `check` flags on a small fake model and data, under torchrun, and measures each update.
 
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
     first lists what the sandbox cannot protect on this machine. Needs torch (`pip install torch`).
