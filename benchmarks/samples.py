@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ else:
     import tomli as tomllib
 
 DOCS = Path(__file__).parents[1] / "docs"
+# So many samples fit one screen.
+RECENT = 6
 _WIDTH, _HEIGHT, _LEFT, _TOP = 560, 180, 40, 34
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#444}line{stroke:#8a94a6;stroke-opacity:.35}"
@@ -115,6 +117,24 @@ def table(rows: Sequence[Sample]) -> Iterator[str]:
             f"| {row.name} | {row.files} ({row.repositories}) | {found} of {labelled} ({row.recall:.2f}) | "
             f"{row.all[0]} of {row.all[1]} | {findings} | {silent} |"
         )
+
+
+def recent(rows: Sequence[Sample]) -> Iterator[str]:
+    """The table of the last samples, with the sum over all of them."""
+    yield from table(rows[-RECENT:])
+
+    def total(pairs: Iterable[Sequence[int] | None]) -> list[int]:
+        return [sum(column) for column in zip(*filter(None, pairs), strict=True)]
+
+    found, labelled = total(row.gradients for row in rows)
+    every = "{} of {}".format(*total(row.all for row in rows))
+    right, debatable, wrong = total(row.findings for row in rows)
+    silent = "{} of {}".format(*total(row.silent for row in rows))
+    # A repository may be in several samples, so their numbers are not added up.
+    yield (
+        f"| *all {len(rows)}* | {sum(row.files for row in rows)} | {found} of {labelled} ({found / labelled:.2f}) | "
+        f"{every} | {right} / {debatable} / {wrong} | {silent} |"
+    )
 
 
 def plot(rows: Sequence[Sample]) -> str:
@@ -214,8 +234,9 @@ def made() -> dict[Path, str]:
     """What each file should hold that is made from the data."""
     rows = samples()
     pages = {
-        DOCS / "accuracy.md": {"samples": table(rows), "missed": missed(rows)},
+        DOCS / "accuracy.md": {"samples": recent(rows), "missed": missed(rows)},
         DOCS / "samples.md": {
+            "samples": table(rows),
             "details": details(rows),
             "readings": readings(),
             "verdicts": verdicts(),

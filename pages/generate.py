@@ -29,6 +29,7 @@ SCHEMES = ("light", "dark")
 _BLOCK = re.compile(r"```python\n(.*?)```\n?", re.DOTALL)
 _CODE = re.compile(r"(?<![\w`\[/-])(ACC\d{3})(?![\w`\]-])")
 _MARKER = re.compile(r"  # error: [A-Z0-9, ]+$", re.MULTILINE)
+_IDENTIFIER = re.compile(r"\b[a-z]\w*_\w*")
 _DARK = re.compile(r"@media \(prefers-color-scheme: dark\) \{\n(.*?)\n\}\n", re.DOTALL)
 _MEASURED = {
     "relative error": re.compile(r"relative error (?:of )?([\d.e-]+)"),
@@ -68,9 +69,9 @@ def _put(file: Path, text: str) -> None:
 def _page(rule: Rule) -> str:
     fix = f" Its fix is *{rule.fix.value}*." if rule.fix else ""
     opt_in = " It runs only when it is selected by name." if rule.opt_in else ""
-    head = f"# {rule.code} {rule.name}\n\n*{rule.severity.value.capitalize()}.*{fix}{opt_in}\n\n"
+    head = f"{_tags(rule)}# {rule.code} {rule.name}\n\n*{rule.severity.value.capitalize()}.*{fix}{opt_in}\n\n"
     if found := accuracy.of(rule.code):
-        head += f"[On labelled public loops](../accuracy.md): {found.sentence}.\n\n"
+        head += f"[On labelled public loops](../samples.md#rule-by-rule): {found.sentence}.\n\n"
     numbers = iter(range(1, 100))
 
     def pictured(match: re.Match[str]) -> str:
@@ -80,6 +81,13 @@ def _page(rule: Rule) -> str:
         return f"{match[0].rstrip()}\n\n{picture}".rstrip() + "\n"
 
     return head + _BLOCK.sub(pictured, rule.page())
+
+
+def _tags(rule: Rule) -> str:
+    """The identifiers that a rule is named after (`zero_grad`): a search for one finds its page first."""
+    words = set(rule.name.split("-"))
+    found = {name for name in _IDENTIFIER.findall(rule.page()) if name.split("_")[0] in words}
+    return f"---\ntags: [{', '.join(sorted(found))}]\n---\n\n" if found else ""
 
 
 def _picture(source: str, name: str) -> str:
@@ -144,7 +152,7 @@ def _index(rules: list[Rule]) -> Iterator[str]:
     yield "Each rule's page says what goes wrong, with an example that is wrong and one that is right; both are run by"
     yield "a test. *Error*, *cosine* and *length* compare the applied gradient with the large batch's, where the page"
     yield "gives them, for the first measured case; a right loop has 0, 1 and 1. *Precision* and *recall* were counted"
-    yield "on [labelled public loops](../accuracy.md), where most rules met few defects."
+    yield "on [labelled public loops](../samples.md#rule-by-rule), where most rules met few defects."
     yield ""
     yield "| rule | severity | fix | error | cosine | length | precision | recall |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"

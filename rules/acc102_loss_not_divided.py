@@ -166,7 +166,7 @@ class LossNotDivided(Rule):
                     if perhaps
                     else ""
                     if seen
-                    else " (if its weights do not do it)"
+                    else " (unless its weights divide it)"
                     if averaged and not pieces
                     else " (if it is a mean)"
                 ),

@@ -127,12 +127,12 @@ def fault(trace: Trace, window: Window, c: Contribution) -> str:
     several = "" if is_sure(c) else " (if there are several)"
     if c.reduction == "window" and not divisor.over:
         return (
-            f"`{c.backward.loss}` is a sum over `{divisor.text}` of this rank's window, while "
+            f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of this rank's window, while "
             f"{averaged_by(c)} weighs every rank the same{several}"
         )
     if c.reduction == "mean" and divisor.over == "sum" and divisions(trace, window) == 1:
         return (
-            f"`{c.backward.loss}` is a sum over `{divisor.text}` of one micro-batch on all ranks, "
+            f"`{c.backward.loss}` is a sum divided by `{divisor.text}` of one micro-batch on all ranks, "
             f"and the window weighs every micro-batch the same{several}"
         )
     return ""

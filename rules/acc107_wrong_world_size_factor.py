@@ -178,7 +178,7 @@ def fault(c: Contribution, gathered: bool) -> str:
         return ""
     if c.ranks < due and c.divisor is not None and due == 1 and c.ranks == 0:
         return (
-            f"{loss} is a sum over `{c.divisor.text}` of all ranks, and {who} divides by the number "
+            f"{loss} is a sum divided by `{c.divisor.text}` of all ranks, and {who} divides by the number "
             f"of ranks again{several}"
         )
     if c.ranks < due:

@@ -108,8 +108,8 @@ class PaddingCountedAsTokens(Rule):
                 if divisor.kind == "elements" and divisor.leaves_out:
                     yield self.at(
                         c.backward,
-                        f"{loss} leaves positions out ({divisor.leaves_out}), and `{divisor.text}` "
-                        "divides by all of them",
+                        f"{loss} ignores positions ({divisor.leaves_out}), and its divisor `{divisor.text}` "
+                        "counts all of them",
                         confidence=sureness(trace, divisor),
                         window=window,
                     )

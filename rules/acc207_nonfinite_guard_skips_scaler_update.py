@@ -123,9 +123,9 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
             call = f"{receiver_of(update)}.update()"
             yield self.at(
                 guard,
-                f"`{call}` stands on one side of `{render(guard.test)}` only, so the scale stays where it overflowed",
+                f"`{call}` runs in one branch of `{render(guard.test)}` only, so the scale stays where it overflowed",
                 confidence=Confidence.LIKELY,
-                related=[Related(update, "is passed over")],
+                related=[Related(update, "is skipped")],
             )
 
     def check(self, trace: Trace) -> Iterator[Finding]:
@@ -135,7 +135,7 @@ class NonfiniteGuardSkipsScalerUpdate(Rule):
             if scaler is not None and is_due(run, skip) and goes_on_without_update(run, skip):
                 yield self.at(
                     skip,
-                    f"`{skip.jump}` under `{skip.guard}` passes over `{scaler.text}.update()`, so the "
+                    f"`{skip.jump}` under `{skip.guard}` skips `{scaler.text}.update()`, so the "
                     "scale stays where it overflowed",
                     fixes=[
                         safe(

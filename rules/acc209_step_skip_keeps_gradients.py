@@ -104,7 +104,7 @@ class StepSkipKeepsGradients(Rule):
                 yield self.at(
                     asked,
                     f"`{step.subject}`'s gradients are cleared only if the scaler has not skipped the step: "
-                    "what overflowed is added to for good",
+                    "after one overflow they stay infinite",
                     fixes=clear_anyway(trace.program, asked.node),
                 )
 

@@ -149,7 +149,7 @@ class NoSyncMissing(Rule):
                 line = trace.program.place(wrapping).line
                 yield self.at(
                     first,
-                    f"every micro-batch of the window all-reduces its gradients, "
+                    f"every micro-batch of the window all-reduces its gradients, while "
                     f"`{window.step.subject}.step()` needs them reduced once (where the model is "
                     f"wrapped as at line {line})",
                     confidence=Confidence.LIKELY,
@@ -158,7 +158,7 @@ class NoSyncMissing(Rule):
             elif by_framework or (is_reduced(added) and not waits(trace, window)):
                 yield self.at(
                     first,
-                    f"every micro-batch of the window all-reduces its gradients, "
+                    f"every micro-batch of the window all-reduces its gradients, while "
                     f"`{window.step.subject}.step()` needs them reduced once"
                     + (f" (where {by_framework} runs several processes)" if by_framework else ""),
                     confidence=Confidence.LIKELY if by_framework else Confidence.CERTAIN,

@@ -96,7 +96,7 @@ class SyncFlagAfterForward(Rule):
                     yield self.at(
                         flag,
                         f"`{flag.subject}` is set after the forward that reads it: "
-                        f"`{window.step.subject}.step()` applies what one rank holds alone",
+                        f"`{window.step.subject}.step()` applies gradients that are not reduced over the ranks",
                         window=window,
                         fixes=[
                             safe(

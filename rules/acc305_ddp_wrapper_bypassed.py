@@ -130,7 +130,7 @@ class DdpWrapperBypassed(Rule):
             if ever_synced or not run.hides("model", "optimizer"):
                 yield self.at(
                     forward,
-                    f"the forward through `{forward.subject}` goes past the DDP wrapper, "
+                    f"the forward through `{forward.subject}` bypasses the DDP wrapper, "
                     "so its gradients are never reduced over ranks",
                     window=window,
                     fixes=through_wrapper(trace.program, window, forward.node),
@@ -146,7 +146,7 @@ class DdpWrapperBypassed(Rule):
         if past is not None and not run.hides("model", "optimizer"):
             yield self.at(
                 past,
-                f"the forward through `{past.subject}` goes past the DDP wrapper, so its gradients are "
+                f"the forward through `{past.subject}` bypasses the DDP wrapper, so its gradients are "
                 "never reduced over ranks (where Accelerate runs several processes)",
                 # A part of the model that is asked by itself is often asked on purpose: the wrapper has no such method.
                 confidence=Confidence.LIKELY if is_whole(past.node) else Confidence.POSSIBLE,

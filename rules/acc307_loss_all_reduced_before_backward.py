@@ -143,14 +143,16 @@ def fault(c: Contribution, by_hand: int, reduced: bool) -> str:
     if averaged_by(c) or reduced:
         power = c.ranks + by_hand
         if power < due and (own is not None or power < 0):
-            return "its gradient stays this rank's own and is divided by the number of ranks twice"
+            return (
+                "its gradient is still this rank's own and is divided by the number of ranks twice"
+            )
         return (
             "its gradient is summed over ranks and not divided" if through and power > due else ""
         )
     if through and c.ranks == 0:
         return "its gradient is summed over ranks and not divided"
     if c.ranks < 0 and not through:
-        return "its gradient stays this rank's own, divided by the number of ranks"
+        return "its gradient is still this rank's own, divided by the number of ranks"
     return ""
 
 

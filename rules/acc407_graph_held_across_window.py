@@ -91,7 +91,7 @@ class GraphHeldAcrossWindow(Rule):
                 yield self.at(
                     backward,
                     f"`{backward.loss}` goes backward through a forward from before "
-                    f"`{stale.subject}.step()`: its gradient is of parameters that are gone",
+                    f"`{stale.subject}.step()`: its gradient belongs to parameters that the step has changed",
                     severity=Severity.ERROR,
                 )
         for optimizer in run.optimizers:

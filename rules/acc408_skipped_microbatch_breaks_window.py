@@ -114,7 +114,7 @@ class SkippedMicrobatchBreaksWindow(Rule):
             elif usual > 1 and len(window.microbatches) > usual and not cleared(run, skip, step):
                 yield self.at(
                     skip,
-                    f"the guard `{skip.guard}` passes over the boundary without clearing: "
+                    f"the guard `{skip.guard}` skips the boundary without clearing: "
                     f"`{step.subject}.step()` applies {len(window.microbatches)} micro-batches instead of {usual}",
                     confidence=Confidence.LIKELY,
                     window=window,

@@ -93,8 +93,8 @@ class OptimizerStepMissing(Rule):
             if forgotten is not None and not is_stepped_elsewhere(trace.program):
                 yield self.at(
                     forgotten,
-                    f"`{forgotten.subject}` is cleared and never stepped: nothing that is "
-                    "accumulated is applied",
+                    f"`{forgotten.subject}` is cleared and never stepped: accumulated gradients "
+                    "are never applied",
                 )
         for step in all_but_one(run):
             yield self.at(

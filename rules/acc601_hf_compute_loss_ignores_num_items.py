@@ -146,7 +146,7 @@ class HfComputeLossIgnoresNumItems(Rule):
             for backward in undivided_backwards(function, class_of(program, function)):
                 yield self.at(
                     backward,
-                    f"`{function.owner}.training_step` takes the place of the one that divides by the "
+                    f"`{function.owner}.training_step` replaces the method that divides by the "
                     f"accumulation steps, and `{render(backward.args[0].value)}` is divided by nothing (unless "
                     "DeepSpeed does)",
                     confidence=Confidence.LIKELY,

@@ -90,7 +90,7 @@ class AccelerateBackwardBypassed(Rule):
                     continue
                 yield self.at(
                     backward,
-                    f"`{backward.loss}.backward()` goes past `accelerator.backward`, so nothing divides "
+                    f"`{backward.loss}.backward()` bypasses `accelerator.backward`, so nothing divides "
                     "it by the accumulation steps",
                     window=window,
                     applied=applied(window),

@@ -23,6 +23,7 @@ from accumlint.reading.ir import (
     walk,
     walk_expr,
 )
+from accumlint.reading.names import is_steps
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, unsafe
 from accumlint.tracing.trace import Trace
@@ -151,7 +152,7 @@ def divisions_of_result(function: Function) -> Iterator[Expr]:
         expression = waiting.pop()
         match expression:
             case Binary(op="/", left=left, right=right):
-                if is_steps(right):
+                if holds_steps(right):
                     yield expression
                 waiting.append(left)
             case Binary(op="+" | "-" | "*", left=left, right=right):
@@ -175,14 +176,9 @@ def loss_in(value: Expr) -> Expr:
     return value
 
 
-def is_steps(divisor: Expr) -> bool:
+def holds_steps(divisor: Expr) -> bool:
     """True when a divisor reads like the accumulation steps."""
-    names = (
-        n.name if isinstance(n, Attr) else n.id
-        for n in walk_expr(divisor)
-        if isinstance(n, Attr | Name)
-    )
-    return any("accumulate_grad" in name or "accumulation_steps" in name for name in names)
+    return any(is_steps(dotted(n)) for n in walk_expr(divisor) if isinstance(n, Attr | Name))
 
 
 def undivided(program: Program, division: Node) -> Iterator[Fix]:

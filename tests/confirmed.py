@@ -18,7 +18,7 @@ from accumlint.confirming.result import (
     Verdict,
 )
 
-STANDINS = (
+FAKES = (
     "`model` is a network of two linear layers, in float64",
     "`loader` is a list of 8 batches of 6 to 16 targets",
     "`optimizer` is SGD(lr=0.05)",
@@ -94,7 +94,7 @@ def finding(code: str, name: str, line: int, reason: str, **changes: object) -> 
         measured={},
         control=None,
         passes=(),
-        standins=STANDINS,
+        fakes=FAKES,
         also=(),
     )
     return replace(one, **changes)  # pyright: ignore[reportArgumentType]

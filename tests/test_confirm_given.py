@@ -170,7 +170,7 @@ def test_a_set_up_file_may_give_anything_by_its_name(tmp_path: Path) -> None:
     )
     for (entry, _), one in zip(GIVEN.values(), found, strict=True):
         name = entry.split('"')[1]
-        assert any(f"{name}`: as the set-up file gives it" in told for told in one.standins)
+        assert any(f"{name}`: as the set-up file gives it" in told for told in one.fakes)
         assert one.measured["factor"] == "K"
 
 
@@ -257,7 +257,7 @@ def test_a_wrapper_around_what_is_given_stays() -> None:
     assert trainer.model is wrapped
 
 
-# Statements that failed, each with the names that got stand-ins, what it lacked, and whether the loop was running.
+# Statements that failed, each with the names that got fakes, what it lacked, and whether the loop was running.
 FAILED = [
     {"line": 3, "names": ["settings"], "wanted": [("path", 3)], "inside": False},
     {"line": 5, "names": ["table"], "wanted": [("settings", 5), ("rows", 5)], "inside": False},

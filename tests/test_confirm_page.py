@@ -131,7 +131,7 @@ def test_nothing_written_in_it_becomes_part_of_it() -> None:
         reason=EVIL,
         measured={EVIL: EVIL},
         control=Control(EVIL, True, 1.0),
-        standins=(EVIL,),
+        fakes=(EVIL,),
         also=(EVIL,),
         setup=EVIL,
         passes=(done,),

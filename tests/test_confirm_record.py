@@ -40,7 +40,7 @@ def test_a_finding_in_full() -> None:
         "reason": "The second micro-batch raises: gradients of this optimizer are already unscaled",
         "measured": {},
         "control": {"what": "It was mended", "detected": False, "value": 0.5},
-        "standins": list(confirmed.STANDINS),
+        "fakes": list(confirmed.FAKES),
         "also": [],
         "setup": None,
         "advice": None,

@@ -22,7 +22,7 @@ HOSTILE = ROOT / "fixtures" / "hostile"
 TRIED = "the loop tried something that the sandbox refuses at line 13: "
 # Each with the reason that its finding gets.
 ALONE = {
-    "leaves": "the loop did not run with stand-ins: SystemExit at line 13 (acts.py:28): 0",
+    "leaves": "the loop did not run with fakes: SystemExit at line 13 (acts.py:28): 0",
     "vanishes": "the loop ended its process, with code 3",
     "connects": f"{TRIED}connects to '192.0.2.1'",
     "looks_up": f"{TRIED}looks up 'accumlint.invalid'",
@@ -35,14 +35,14 @@ ALONE = {
     "writes_home": f"{TRIED}writes to '{Path.home()}/.accumlint-left'",
     "saves_natively": f"{TRIED}writes to '{{folder}}/left'",
     "removes": f"{TRIED}changes '{{folder}}/kept'",
-    "allocates": "the loop did not run with stand-ins: MemoryError at line 13 (acts.py:118): a rank may use 16 GiB",
+    "allocates": "the loop did not run with fakes: MemoryError at line 13 (acts.py:118): a rank may use 16 GiB",
     "acts_on_import": "the loop tried something that the sandbox refuses at line 4: starts a process",
 }
 TOGETHER = {
     "first_rank_vanishes": "rank 0 ended its process, with code 3",
     "last_rank_kills_itself": "rank 1 ended its process, by SIGKILL",
     "waits_on_one_rank": (
-        "the loop did not run with stand-ins: RuntimeError at line 13 (acts.py:51): "
+        "the loop did not run with fakes: RuntimeError at line 13 (acts.py:51): "
         "a rank waited in a collective for one that never entered it"
     ),
 }
@@ -147,7 +147,7 @@ def test_acts_of_one_rank_of_two_and_what_stands_beside_them(tmp_path: Path) -> 
     assert found["train_with_revision"]["verdict"] == "confirmed"
     assert found["train_with_revision"]["also"][0] == (
         "before training, the loop tried something that the sandbox refuses at line 12: starts a process; "
-        "stand-ins took the place of what it would have given"
+        "fakes took the place of what it would have given"
     )
     leaves_nothing(tmp_path, before)
     assert ran.returncode == 1

@@ -63,8 +63,8 @@ MISUSES = {
     "--run -- none.py": "none.py: no such script",
     "--run -- -m none": "none: no such module in this folder",
     "--run -- torchrun train.py": "behind -- comes the script itself, without torchrun",
-    "--steps 4 --run -- train.py": "--steps is about stand-ins, and a script that is run has its own",
-    "--fixed --run -- train.py": "--fixed is about stand-ins, and a script that is run has its own",
+    "--steps 4 --run -- train.py": "--steps is about fakes, and a script that is run has its own",
+    "--fixed --run -- train.py": "--fixed is about fakes, and a script that is run has its own",
 }
 
 

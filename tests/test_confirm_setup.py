@@ -17,7 +17,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 LOOPS = ROOT / "fixtures" / "setup"
-# Loops that cannot be run with stand-ins alone: the file that gives what is missing, and the name that is asked for.
+# Loops that cannot be run with fakes alone: the file that gives what is missing, and the name that is asked for.
 WANTING = {
     "train": ("objects", "ranking.rank_loss"),
     "penalty_of_an_adapter": ("penalty_objects", "context.adapter.penalty"),
@@ -77,7 +77,7 @@ def test_what_is_given_is_used(tmp_path: Path) -> None:
     for one in found:
         assert (one["verdict"], one["setup"]) == ("confirmed", None), one
         assert one["measured"]["factor"] == "K"
-        assert any(told.endswith("`: as the set-up file gives it") for told in one["standins"])
+        assert any(told.endswith("`: as the set-up file gives it") for told in one["fakes"])
 
 
 def loops(names: Iterable[str]) -> list[str]:
@@ -131,7 +131,7 @@ def test_a_framework_s_own_repository_has_the_framework(tmp_path: Path) -> None:
     (own / "__init__.py").write_text(
         "import importlib.util\n"
         "if importlib.util.find_spec('a_package_that_is_not_here'):\n"
-        "    raise ImportError('a stand-in was taken for a package')\n"
+        "    raise ImportError('a fake was taken for a package')\n"
         "raise ImportError('built for another Python')\n"
     )
     (tmp_path / "train.py").write_text(

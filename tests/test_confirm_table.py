@@ -32,7 +32,7 @@ gradient is off by 0.766 of the large batch's, with cosine 0.883.
   window     Of 8 micro-batches, 1-3, 5-7 are cleared before any step.
   control    The clear was moved in front of the window's first micro-batch. No
              defect shows then (3.0e-16).
-  stand-in   `model` is a network of two linear layers, in float64
+  fake       `model` is a network of two linear layers, in float64
              `loader` is a list of 8 batches of 6 to 16 targets
              `optimizer` is SGD(lr=0.05)
   also run   4 accumulation steps, 1 rank, differing target counts: 1 update,
@@ -90,7 +90,7 @@ def test_updates_that_were_shown_are_not_shown_again() -> None:
 
 
 def test_an_undecided_one_tells_why_and_gives_the_setup_file() -> None:
-    assert text(replace(confirmed.UNBOUND, standins=()), look=ASCII) == UNDECIDED
+    assert text(replace(confirmed.UNBOUND, fakes=()), look=ASCII) == UNDECIDED
 
 
 def test_the_same_setup_file_is_told_once() -> None:
@@ -169,10 +169,10 @@ def test_a_right_gradient_has_no_defect_in_its_figures(one: Confirmation) -> Non
         assert words not in shown
 
 
-def test_stand_ins_are_told_once() -> None:
+def test_fakes_are_told_once() -> None:
     shown = text(confirmed.CLEARED, confirmed.RAGGED)
     assert shown.count("SGD(lr=0.05)") == 1
-    assert re.search("stand-in +as above\n", shown)
+    assert re.search("fake +as above\n", shown)
 
 
 def test_many_updates_are_cut() -> None:
@@ -210,7 +210,7 @@ def test_nothing_that_a_terminal_obeys_gets_through() -> None:
         name=evil,
         reason=evil,
         control=Control(evil, True, 1.0),
-        standins=(evil,),
+        fakes=(evil,),
         also=(evil,),
         setup=evil,
         verdict=Verdict.UNDECIDED,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
+from shutil import which
 
 import click
 import pytest
@@ -190,12 +191,40 @@ def test_the_examples_of_a_rule_work(tmp_path: Path) -> None:
     assert "TEAM001" in ran.stdout.decode(), ran.stderr.decode()
 
 
-def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
     pytest.importorskip("material", reason="needs the extra `docs`")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()
-    assert (tmp_path / "rules" / "acc102.html").exists()
+    return folder
+
+
+def test_the_site_builds_without_a_dead_link(site: Path) -> None:
+    assert (site / "rules" / "acc102.html").exists()
+
+
+# What people type, and the rules whose pages come before all others.
+SEARCHES = {
+    "zero_grad": {"acc401", "acc402", "acc403"},
+    "optimizer.zero_grad": {"acc401", "acc402", "acc403"},
+    "no_sync": {"acc301", "acc302", "acc303"},
+    "unscale_": {"acc201", "acc203"},
+    "num_items_in_batch": {"acc601"},
+    "ACC604": {"acc604"},
+}
+
+
+@pytest.mark.skipif(which("node") is None, reason="the site's search needs Node.js to run")
+def test_the_search_puts_the_rules_of_a_name_first(site: Path) -> None:
+    command = ["node", str(ROOT / "tests" / "site_search.js"), str(site), *SEARCHES]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = json.loads(ran.stdout)
+    first = {query: set(found[query][: len(codes)]) for query, codes in SEARCHES.items()}
+    assert first == {q: {f"rules/{c}.html" for c in codes} for q, codes in SEARCHES.items()}
+    assert found["zero_grad"].index("rules/acc604.html") > 2
 
 
 def rewrite() -> None:

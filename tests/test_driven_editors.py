@@ -147,7 +147,7 @@ def test_vscode(page: Page, address: str, train: Path, tmp_path: Path) -> None:
     told = page.locator(".notification-toast:has-text('accumlint cannot start')")
     told.wait_for()
     assert "the PATH: not found" in told.inner_text()
-    assert "-m pip install 'accumlint[lsp]'" in told.inner_text()
+    assert "-m pip install -e '.[lsp]'" in told.inner_text()
     page.wait_for_timeout(1000)
     shot("untrusted")
     told.locator(".codicon-notifications-clear").click()

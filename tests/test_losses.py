@@ -12,15 +12,25 @@ from typing import Any
 import pytest
 from losses import LOSSES, STEPS, truth
 
+from accumlint import check
+from accumlint.check import Examined, Shared
+from accumlint.common.place import Place
+from accumlint.config import Settings
+from accumlint.confirming.launch import Options
+from accumlint.confirming.passes import Wish
+from accumlint.confirming.pipeline import confirm
+from accumlint.confirming.plan import Plan, again
+from accumlint.confirming.result import Verdict
+from accumlint.inputs.discovery import Target
+from accumlint.registry import packs
+from accumlint.results.report import Mark, Report
+from accumlint.testing import Unmeasurable, assert_large_batch_equivalent
+
 torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402 (it needs torch)
 
-from accumlint.testing import Unmeasurable, assert_large_batch_equivalent  # noqa: E402 (so does this)
-
 pytestmark = pytest.mark.torch
-# What a loop does to its loss: the divisor, and whether that is right.
-DIVISORS = {"divided": 4.0, "not divided": 1.0}
 
 
 def made() -> tuple[Any, list[Any]]:
@@ -127,6 +137,63 @@ def test_what_weighs_its_targets_and_has_different_numbers_wants_a_reference() -
     batches[1] = tuple(part[:3] for part in batches[1])
     with pytest.raises(Unmeasurable, match="`reference=` tells"):
         assert_large_batch_equivalent(stepping(LOSSES["focal"], model, STEPS), batches, model=model)
+
+
+# Losses that are no plain sum of what their targets lose: their size shows beside a window of one micro-batch only, so
+# that the loop has to take its accumulation steps as an argument.
+SHAPED = {
+    "focal", "root of the mean square", "weights of samples", "weights that sum to 1", "weights from the network",
+    "a smooth maximum",
+}  # fmt: skip
+# Right loops that nothing refutes, with the reason.
+OPEN = {
+    "half of it": "may be an intended weight of the loss",
+    "distillation": "may be an intended weight of the loss",
+    "min-SNR": "the loop did not run",
+}
+LOOP = """\
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accumulation_steps):
+    for step, (inputs, labels, values, weights) in enumerate(loader):
+        logits = model(inputs)
+        loss = ({loss}){divided}
+        loss.backward()
+        if (step + 1) % {steps} == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def question(loss: str, divided: bool) -> Plan:
+    """Whether a loop divides a loss by its window, put to it whatever `check` finds."""
+    steps = "accumulation_steps" if loss in SHAPED else "4"
+    text = LOOP.format(loss=LOSSES[loss], divided=f" / {steps}" if divided else "", steps=steps)
+    rule = next(packs.rule(entry) for entry in packs.catalogue() if entry.code == "ACC102")
+    target = Target("train.py", "/train.py", Settings(Path("/")))
+    examined = check.examine(text.encode(), target, Shared())
+    assert isinstance(examined, Examined)
+    mark = Mark(Place(1, 1, 1, 1), "")
+    report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
+    return again(Plan(report, rule, rule.shows, rule.ranks, None), examined, target, Wish())
+
+
+def test_confirm_measures_each_loss_and_confirms_no_right_one() -> None:
+    asked = [(loss, divided) for loss in LOSSES for divided in (False, True)]
+    answers = confirm([question(*one) for one in asked], Options(), lambda _: None)
+    for (loss, divided), answer in zip(asked, answers, strict=True):
+        if divided and loss in OPEN:
+            assert (answer.verdict, OPEN[loss] in answer.reason) == (Verdict.UNDECIDED, True), loss
+        elif divided:
+            assert answer.verdict is Verdict.REFUTED, f"{loss}: {answer.reason}"
+        else:
+            assert answer.verdict is Verdict.CONFIRMED, f"{loss}: {answer.reason}"
+            model, batches = made()
+            _, factor = truth(LOSSES[loss], model, batches, 1)
+            found = answer.measured.get("scale", answer.measured.get("share"))
+            assert found == pytest.approx(factor, rel=1e-6), loss
 
 
 TRACED = """

@@ -130,7 +130,7 @@ def test_an_unknown_selector_is_told_with_the_likely_one(
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ({}, "no rules are installed: run `pip install accumlint`"),
+        ({}, "no rules are installed: run `pip install -e .` in a checkout"),
         ({"xyz1_none.py": "x = 1"}, "holds 0 rules"),
         ({"xyz1_a.py": rule("XYZ1", "a") + rule("XYZ2", "b")}, "holds 2 rules"),
         ({"xyz1_a.py": rule("XYZ2", "a")}, "its file name says XYZ1 a"),

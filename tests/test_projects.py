@@ -8,6 +8,7 @@ import pytest
 
 from accumlint.common.memo import Memory
 from accumlint.reading.imports import Imports
+from accumlint.reading.project import Project
 
 
 def found(importer: Path, path: str) -> Path | None:
@@ -89,3 +90,17 @@ def test_dots_lead_upwards(tmp_path: Path, path: str, file: str | None) -> None:
         (tmp_path / name).touch()
     importer = tmp_path / "helpers" / "train.py"
     assert found(importer, path) == (tmp_path / file if file else None)
+
+
+def test_a_starred_module_that_is_absent_is_passed_over(tmp_path: Path) -> None:
+    package = tmp_path / "utils"
+    package.mkdir()
+    (tmp_path / "setup.py").touch()
+    star = "from utils.constants import *\n"
+    (package / "__init__.py").write_text(f"{star}from .losses import *\n")
+    (package / "losses.py").write_text(f"{star}\ndef loss(x):\n    return x.mean().backward()\n")
+    importer = str(tmp_path / "train.py")
+    found = Project().find("utils.loss", importer)
+    assert found is not None
+    assert found.module.path == str(package / "losses.py")
+    assert Project().find("utils.missing", importer) is None

@@ -69,7 +69,7 @@ OTHERS = {
     "writes_many_files": ("undecided", "the loop wrote more than a run may"),
     "raises_commands": (
         "undecided",
-        "the loop did not run with stand-ins: RuntimeError at line 13",
+        "the loop did not run with fakes: RuntimeError at line 13",
     ),
     "prints_without_end": ("confirmed", ""),
     "keeps_threads": ("confirmed", ""),

@@ -256,5 +256,5 @@ def test_without_the_library_it_says_what_to_install(
     for name, module in missing.items():
         monkeypatch.setitem(sys.modules, name, module)
     ran = run("server")
-    message = "accumlint: the server needs pygls: pip install 'accumlint[lsp]'\n"
+    message = "accumlint: the server needs pygls: pip install 'pygls>=2,<3'\n"
     assert (ran.code, ran.out, ran.err) == (2, "", message)

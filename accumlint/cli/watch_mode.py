@@ -26,7 +26,7 @@ def watch(arguments: Sequence[str], paths: Iterable[str], targets: Iterable[Targ
     try:
         import watchfiles
     except ImportError:
-        raise Misuse("--watch needs watchfiles: pip install 'accumlint[watch]'") from None
+        raise Misuse("--watch needs watchfiles: pip install watchfiles") from None
     read = _read(targets)
     usual = watchfiles.DefaultFilter()
 

@@ -41,7 +41,7 @@ class Evidence:
         self.passes: dict[str, Pass] = {}
         self.failures: dict[str, str] = {}
         self.raw: dict[str, Mapping[str, Any]] = {}
-        # What the loop's loss is, nobody knows: a stand-in reached it, or took its place.
+        # What the loop's loss is, nobody knows: a stub reached it, or took its place.
         self.made_up = False
         # A loss was asked for as a sum, and divided by the user.
         self.summed = False
@@ -161,7 +161,7 @@ def roots(
 ) -> dict[str, int]:
     """The names that would have kept a failure from happening, each with its line.
 
-    A name that only got a stand-in since an earlier statement had failed is left to what that one wanted, unless that
+    A name that only got a fake since an earlier statement had failed is left to what that one wanted, unless that
     is much more than the name itself. `at` is the number of failures that came before.
     """
     found: dict[str, int] = {}

@@ -284,7 +284,7 @@ def _signal(number: int) -> str:
 def why(log: Path, code: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if any("No module named 'torch'" in line for line in lines):
-        return "torch is not installed here; install it, or accumlint[confirm]"
+        return "torch is not installed here: pip install torch"
     if any("has no attribute 'GradScaler'" in line for line in lines):
         return "torch is too old here: accumlint confirm needs 2.3 or newer"
     last = next((line.strip() for line in reversed(lines) if "Error" in line), "")

@@ -326,7 +326,7 @@ def reference(windows: Sequence[Window], weighted: bool = False) -> Vector:
     """
     mean = _mean(windows)
     if weighted:
-        own = _own_weight(windows)
+        own = own_weight(windows)
         mean = [own * x for x in mean]
     if not windows[0].threshold:
         return mean
@@ -383,7 +383,7 @@ def _size(windows: Sequence[Window]) -> int:
     return len({p.microbatch for p in windows[0].parts.values()})
 
 
-def _own_weight(windows: Sequence[Window]) -> float:
+def own_weight(windows: Sequence[Window]) -> float:
     """What a loss is multiplied with on purpose, as far as that can be told from what it is divided by."""
     parts = [part for window in windows for part in window.parts.values()]
     leading = [part for part in parts if parts and part.term == parts[0].term]

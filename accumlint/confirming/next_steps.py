@@ -91,8 +91,8 @@ def _lacking(
 ) -> tuple[dict[str, int], list[str]]:
     """The names that are missing, with their lines, and those that would be but have been given."""
     first = _first(evidence)
-    standins: Mapping[str, str] = first["standins"] if first else {}
-    known = {name for name, what in standins.items() if what == GIVEN}
+    fakes: Mapping[str, str] = first["fakes"] if first else {}
+    known = {name for name, what in fakes.items() if what == GIVEN}
     wanted: dict[str, int] = {}
     given: list[str] = []
     for found, line in _wanted(plan, first, reason).items():
@@ -129,10 +129,10 @@ def _wanted(plan: Plan, first: Mapping[str, Any] | None, reason: Undecided) -> d
 
 
 def _of_role(role: str, plan: Plan, first: Mapping[str, Any]) -> Iterator[str]:
-    """What has a role in the loop, by the names that stand-ins were made for."""
+    """What has a role in the loop, by the names that fakes were made for."""
     roles = plan.job.roles if plan.job else {}
-    for name in (*roles, *first["standins"]):
-        feeds = role == "loader" and "micro-batches made on" in first["standins"].get(name, "")
+    for name in (*roles, *first["fakes"]):
+        feeds = role == "loader" and "micro-batches made on" in first["fakes"].get(name, "")
         plain = all(map(str.isidentifier, name.split(".")))
         if plain and (feeds or setup_template.role_of(name, roles) == role):
             yield name

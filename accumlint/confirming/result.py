@@ -136,7 +136,7 @@ class Confirmation:
     """A finding with its verdict.
 
     `file` is as shown to the user, `line` and `column` from 1. `reason` is one sentence with the numbers; `measured`
-    are the figures that the verdict rests on, by name. `standins` tells what was put in place of what, `also` what
+    are the figures that the verdict rests on, by name. `fakes` tells what was put in place of what, `also` what
     else was seen. Of what is undecided, `setup` is a set-up file to fill in and `advice` what else would decide it, ""
     where nothing would. `arm` is "found" for the source as it is, "fixed" for its fixed text.
     """
@@ -153,7 +153,7 @@ class Confirmation:
     measured: dict[str, float | int | str]
     control: Control | None
     passes: tuple[Pass, ...]
-    standins: tuple[str, ...]
+    fakes: tuple[str, ...]
     also: tuple[str, ...]
     setup: str = ""
     advice: str = ""

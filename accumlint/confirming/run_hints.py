@@ -34,7 +34,7 @@ def roles(events: Iterable[t.Event]) -> dict[str, str]:
 
 
 def engines(events: Iterable[t.Event]) -> dict[str, str]:
-    """Names of engines that are asked to step and were made elsewhere: what they promise, their stand-ins keep."""
+    """Names of engines that are asked to step and were made elsewhere: what they promise, their fakes keep."""
     called = (e.engine for e in events if isinstance(e, t.EngineCall))
     return {
         engine.text: "engine"

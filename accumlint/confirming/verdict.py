@@ -141,7 +141,7 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
     if evidence.made_up and plan.symptom in OF_DIRECTION | OF_SIZE and not shown:
-        raise Undecided("a stand-in reached the loss, and with another one the defect may show")
+        raise Undecided("a stub reached the loss, and with another one the defect may show")
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
@@ -161,7 +161,7 @@ def _confirmable(evidence: Evidence, plan: Plan, answer: Answer) -> None:
         return
     if plan.symptom is Symptom.SPREAD and (unfed := evidence.raw["equal"]["notes"]["unfed"]):
         raise Undecided(
-            f"{answer.sentence}, but `{unfed}` is given no data, and a stand-in makes up its own"
+            f"{answer.sentence}, but `{unfed}` is given no data, and a fake makes up its own"
         )
     cleared = any(m.kind == "clear" for m in evidence.passes["equal"].moments)
     unknown = evidence.handed
@@ -259,13 +259,13 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     ):
         # A loss without a gradient has lost it before.
         why = _because(first) if "does not require grad" in raised["message"] else ""
-        raise Undecided(f"the loop did not run with stand-ins: {_raised(raised)}{why}")
+        raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
         text = notes["touched"][0]
         why = ", which is given the accumulation steps" if text in notes["told"] else ""
-        raise Undecided(f"a stand-in reached the loss: `{text}`{why}")
+        raise Undecided(f"a stub reached the loss: `{text}`{why}")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
@@ -274,7 +274,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
             raise Undecided(f"the optimizer never stepped{_because(first)}")
         if updates and all(u.reference < 1e-9 for u in updates):
             if raised and not loud:
-                raise Undecided(f"the loop did not run on with stand-ins: {_raised(raised)}")
+                raise Undecided(f"the loop did not run on with fakes: {_raised(raised)}")
             raise Undecided("the large batch's gradient is zero, so nothing can be compared")
 
 
@@ -330,11 +330,11 @@ def _confirmation(
 ) -> Confirmation:
     if evidence is None:
         return confirmation(plan, verdict, reason)
-    standins: Mapping[str, str] = {}
+    fakes: Mapping[str, str] = {}
     if "equal" in evidence.raw:
-        standins = evidence.raw["equal"]["standins"]
+        fakes = evidence.raw["equal"]["fakes"]
     return confirmation(
-        plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), standins, _also(plan, evidence)
+        plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), fakes, _also(plan, evidence)
     )  # fmt: skip
 
 
@@ -345,10 +345,10 @@ def confirmation(
     figures: dict[str, float | int | str] | None = None,
     control: Control | None = None,
     shown: tuple[Pass, ...] = (),
-    standins: Mapping[str, str] | None = None,
+    fakes: Mapping[str, str] | None = None,
     also: Iterable[str] = (),
 ) -> Confirmation:
-    """A plan's finding with its verdict; `standins` say what took the place of what."""
+    """A plan's finding with its verdict; `fakes` say what took the place of what."""
     report = plan.report
     place = report.mark.place
     return Confirmation(
@@ -364,7 +364,7 @@ def confirmation(
         measured=figures or {},
         control=control,
         passes=shown,
-        standins=tuple(f"`{name}`: {what}" for name, what in sorted((standins or {}).items())),
+        fakes=tuple(f"`{name}`: {what}" for name, what in sorted((fakes or {}).items())),
         also=tuple(also),
         arm=plan.arm,
     )
@@ -373,7 +373,7 @@ def confirmation(
 def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
     """What else was seen, besides the claim."""
     for refused in evidence.refused(inside=False)[:1]:
-        yield f"before training, {_refusal(refused)}; stand-ins took the place of what it would have given"
+        yield f"before training, {_refusal(refused)}; fakes took the place of what it would have given"
     asked = {plan.symptom}
     if asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
         asked.add(Symptom.GRADIENT)

@@ -102,9 +102,7 @@ def catalogue() -> tuple[Entry, ...]:
     """Every installed rule in the order of the codes."""
     entries = sorted(entry for package in _packages() for entry in _entries(package))
     if not entries:
-        raise PackError(
-            "no rules are installed: run `pip install accumlint`, or `pip install -e .` in a checkout"
-        )
+        raise PackError("no rules are installed: run `pip install -e .` in a checkout of accumlint")
     for one, other in pairwise(entries):
         if one.code == other.code:
             raise PackError(

@@ -73,7 +73,7 @@ def _why_apart(found: Windows, window: Window) -> tuple[Observed, str, Spot]:
         return Observed.UNWRAPPED, "nothing reduces the gradients", place
     forwards = [flag for n in window.own for flag in found.backward(n)["forwards"]]
     if not event["forwards"] and not forwards:
-        return Observed.BYPASSED, "the forward goes past DDP", place
+        return Observed.BYPASSED, "the forward bypasses DDP", place
     used: Event = event.get("no_sync") or {}
     if not used:
         return Observed.FLAG_LATE, "require_backward_grad_sync is set after the forward", place

@@ -11,7 +11,7 @@ from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Loop
-from accumlint.tracing.trainers import Trainer
+from accumlint.tracing.trainers import Trainer, batch_number
 from accumlint.tracing.values import Closure, Lazy, Object, Unknown, Value
 
 _COUNTERS = frozenset(
@@ -43,7 +43,8 @@ def repeat(
     """A function that does one micro-batch is called again and again with fresh data, by its trainer if it has one."""
     # A trainer steps at the end of an epoch, so that nothing is left for the next one.
     calls = machine.scenario.length * (2 if trainer is None else 1)
-    epoch = machine.scenario.length if _counts_batches(machine, closure) else calls
+    numbered = _batch_number(machine, closure)
+    epoch = machine.scenario.length if numbered else calls
     if isinstance(receiver, Object):
         # Lightning tells a module how many there will be.
         machine.symbols[f"{receiver.text}.trainer.num_training_batches"] = epoch
@@ -57,7 +58,7 @@ def repeat(
         machine.state.last.append(loop.loader and number + 1 == epoch)
         loop.index += 1
         machine.symbols.update(dict.fromkeys(_iterations(machine.program), number + 1))
-        kwargs = trainer.given(number) if trainer else _given(machine, function, number)
+        kwargs = trainer.given(number) if trainer else _given(machine, function, number, numbered)
         value = machine.invoking.invoke(closure, [], kwargs, receiver, function)
         if trainer is not None:
             trainer.proceed(value, number, last=number + 1 == epoch)
@@ -66,8 +67,8 @@ def repeat(
     machine.state.loops.pop()
 
 
-def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Value]:
-    """What a framework gives a function that does one micro-batch, the `number`th: new data and its number."""
+def _given(machine: Machine, function: p.Function, number: int, numbered: str) -> dict[str, Value]:
+    """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
     ending = ending_flags(function, machine.relevance)
@@ -75,7 +76,7 @@ def _given(machine: Machine, function: p.Function, number: int) -> dict[str, Val
         if param.name in ("self", "cls") or param.star:
             continue
         low = param.name.lower()
-        if low in _COUNTERS:
+        if param.name == numbered or low in _COUNTERS:
             kwargs[param.name] = number
         elif param.name in ending:
             kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
@@ -124,13 +125,13 @@ def _is_data(name: str) -> bool:
     return any(w == name or (len(w) > 1 and w in name) for w in _DATA)
 
 
-def _counts_batches(machine: Machine, closure: Closure) -> bool:
-    """True for a step that Lightning calls with the number of the micro-batch in its epoch."""
+def _batch_number(machine: Machine, closure: Closure) -> str:
+    """The parameter in which Lightning gives a step the number of the micro-batch in its epoch, "" for other steps."""
     function, owner = closure.function, closure.owner
-    numbered = any(param.name == "batch_idx" for param in function.params)
-    if function.name != "training_step" or owner is None or not numbered:
-        return False
-    return "LightningModule" in machine.invoking.all_bases(owner)
+    if function.name != "training_step" or owner is None:
+        return ""
+    module = "LightningModule" in machine.invoking.all_bases(owner)
+    return batch_number(function) if module else ""
 
 
 # What only a whole run does.

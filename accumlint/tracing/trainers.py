@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accumlint.reading import ir as p
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
@@ -48,7 +49,7 @@ class Trainer:
                 kwargs[param.name] = Unknown(param.name, frozenset({batch}))
             elif position == 0:
                 kwargs[param.name] = self.model
-            elif param.name == "batch_idx":
+            elif self.model is None and param.name == batch_number(function):
                 kwargs[param.name] = number
             elif param.default is not None:
                 kwargs[param.name] = machine.elsewhere.default(param.default, home)
@@ -66,6 +67,12 @@ class Trainer:
                 machine.updating.clip([], VIA, function, hook.framework)
             machine.updating.step(self.optimizer, function, None, gated=True)
             machine.updating.clear(self.optimizer, function)
+
+
+def batch_number(function: p.Function) -> str:
+    """The parameter in which Lightning gives the number of the micro-batch: the second, whatever it is called."""
+    given = [param.name for param in function.params[1:] if not param.star]
+    return given[1] if len(given) > 1 else ""
 
 
 def _loss_in(returned: Value) -> Value:

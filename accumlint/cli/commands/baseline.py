@@ -43,9 +43,9 @@ def command() -> None:
 def write(
     paths: tuple[str, ...], configs: options.Configs, isolated: bool, known: Path | None
 ) -> int:
-    """Makes what is found now in PATHS (default: the current folder) the known findings.
+    """Writes the current findings in PATHS (default: the current folder) to the file, as known findings.
 
-    What is known of other files stays.
+    Known findings of other files stay.
     """
     return _renew(paths, options.settled(configs, isolated, known), baseline.rewritten)
 
@@ -58,7 +58,7 @@ def write(
 def prune(
     paths: tuple[str, ...], configs: options.Configs, isolated: bool, known: Path | None
 ) -> int:
-    """Forgets known findings that are no longer found in PATHS (default: the current folder), and gone files."""
+    """Removes known findings that PATHS (default: the current folder) no longer have, and those of deleted files."""
     return _renew(paths, options.settled(configs, isolated, known), baseline.pruned)
 
 

@@ -55,7 +55,7 @@ class _Command(click.Command):
     "--run",
     "own",
     is_flag=True,
-    help="Run the script behind -- with its own data instead of loops on stand-ins.",
+    help="Run the script behind -- with its own data, in place of loops on fakes.",
 )
 @click.option(
     "--select",
@@ -77,11 +77,16 @@ class _Command(click.Command):
     type=click.IntRange(1),
     help="Ranks to run on (2 where the loop is distributed, else 1).",
 )
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    help="Where to run (auto: a GPU where torch can use one, else the CPU).",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float64", "float32", "bfloat16", "float16"]),
-    help="Precision of the stand-ins (float64).",
+    help="Precision of the fakes (float64).",
 )
 @click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to record (6).")
 @click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
@@ -95,14 +100,14 @@ class _Command(click.Command):
     type=click.FloatRange(1),
     help="GiB per rank (16).",
 )
-@click.option("--seed", default=0, type=int)
+@click.option("--seed", default=0, type=int, help="Seed of the fake model and data (0).")
 @click.option(
-    "--fixed", is_flag=True, help="Run the fixed text as well, to compare before and after."
+    "--fixed", is_flag=True, help="Run the loop with its fix as well, to compare before and after."
 )
 @click.option(
     "--fixed-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Like --fixed, with this file as the fixed text.",
+    help="Like --fixed, with the fixed loop in this file.",
 )
 @click.option(
     "--setup",
@@ -114,7 +119,9 @@ class _Command(click.Command):
     "--output-format", type=click.Choice(["table", "json"]), default="table", help="What to print."
 )
 @click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with pictures."
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page with pictures to this file.",
 )
 @options.CONFIG
 @options.ISOLATED
@@ -143,10 +150,10 @@ def command(
     isolated: bool,
     look: Look,
 ) -> int:
-    """Runs the loops that `check` flags, with small stand-ins under torchrun, and measures what the optimizer applies.
+    """Runs the loops that `check` flags on a small fake model and data, under torchrun, and measures each update.
 
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
-    first lists what the sandbox cannot protect on this machine. Needs torch (`pip install accumlint[confirm]`).
+    first lists what the sandbox cannot protect on this machine. Needs torch (`pip install torch`).
 
     With --run -- train.py --lr 0.1 the script itself runs, without a sandbox, with its own data, model and arguments,
     and stops after a few updates, as under `accumlint run`. It decides the findings in PATH, or those in the script and
@@ -228,7 +235,7 @@ def _made(how: launch.Options, own: bool) -> str:
 
 
 def _script(context: click.Context, own: bool) -> Script | None:
-    """The script to run, None where loops are run on stand-ins.
+    """The script to run, None where loops are run on fakes.
 
     Raises:
         Misuse: where there is none.
@@ -245,17 +252,17 @@ def _script(context: click.Context, own: bool) -> Script | None:
     return user_script.found(words, os.getcwd())
 
 
-def _require(own: bool, places: tuple[str, ...], of_standins: Mapping[str, object]) -> None:
-    """Refuses what does not go together; `of_standins` are options that say nothing to a script, with their values.
+def _require(own: bool, places: tuple[str, ...], of_fakes: Mapping[str, object]) -> None:
+    """Refuses what does not go together; `of_fakes` are options that say nothing to a script, with their values.
 
     Raises:
         Misuse: with the reason.
     """
     if not own and not places:
         raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
-    for option, given in of_standins.items():
+    for option, given in of_fakes.items():
         if own and given:
-            raise Misuse(f"{option} is about stand-ins, and a script that is run has its own")
+            raise Misuse(f"{option} is about fakes, and a script that is run has its own")
 
 
 def _modules(script: Script | None) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class _Command(click.Command):
     default=256,
     type=click.IntRange(0),
     metavar="N",
-    help="Watch on for the end of an epoch that is at most N micro-batches away (256).",
+    help="Keep watching until the epoch ends, if that is at most N micro-batches away (256).",
 )
 @click.option("--keep-going", is_flag=True, help="Let the script run to its end.")
 @click.option(
@@ -57,14 +57,14 @@ class _Command(click.Command):
     "ranks",
     default=1,
     type=click.IntRange(1),
-    help="Run on so many ranks, with torchrun.",
+    help="Number of ranks (1); several are started with torchrun.",
 )
 @click.option(
     "--sample",
     default=8,
     type=click.IntRange(1),
     metavar="N",
-    help="Note the gradients of so many parameters per optimizer (8).",
+    help="Parameters of each optimizer whose gradients are recorded (8).",
 )
 @click.option(
     "--timeout",
@@ -92,7 +92,9 @@ class _Command(click.Command):
     help="Lowest confidence to report (likely).",
 )
 @click.option(
-    "--no-check", is_flag=True, help="Do not join the findings of `check` in the same files."
+    "--no-check",
+    is_flag=True,
+    help="Do not compare with the findings of `check` in the same files.",
 )
 @click.option(
     "--output-format", type=click.Choice(keys.FORMATS), help="How to print findings (full)."
@@ -131,9 +133,9 @@ def command(
 ) -> int:
     """Runs a training script as it is, with its own data and launcher, and says what is wrong with its updates.
 
-    Watched are the first updates and the end of an epoch; then the script is stopped. It runs without a sandbox, with
-    all that it does. Behind -- stands a Python script, or a command such as torchrun, accelerate launch or python;
-    what it prints goes to standard error.
+    accumlint watches the first updates and the end of an epoch, then stops the script. The script runs without a
+    sandbox, with all that it does. SCRIPT is a Python script, or a command such as torchrun, accelerate launch or
+    python; what it prints goes to standard error.
 
     Exit code: 0 nothing found, 1 findings, 2 wrong usage, or a script that fails or makes no update.
     """

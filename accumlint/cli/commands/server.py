@@ -20,5 +20,5 @@ def command(configs: options.Configs, isolated: bool) -> None:
     try:
         from accumlint.server.session import session
     except ImportError:
-        raise Misuse("the server needs pygls: pip install 'accumlint[lsp]'") from None
+        raise Misuse("the server needs pygls: pip install 'pygls>=2,<3'") from None
     session(asked).start_io()

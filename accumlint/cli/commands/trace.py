@@ -51,7 +51,7 @@ def _outputs(
     help="Show it in this format, or write it to FILE; may be repeated.",
 )
 @click.option(
-    "--select", multiple=True, metavar="RULES", callback=options.words, help="Ask these rules only."
+    "--select", multiple=True, metavar="RULES", callback=options.words, help="Use these rules only."
 )
 @click.option(
     "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
@@ -72,8 +72,8 @@ def command(
 ) -> int:
     """Shows the training loops of a file, right or wrong, as they run: micro-batches from left to right.
 
-    Each loop is shown under one condition, first one in which something is found; --all shows the others, too. LINE
-    chooses the loop that it belongs to. Nothing is executed.
+    Each loop is shown under one condition, one with a finding where there is any; --all shows the others, too. LINE
+    chooses the loop around it. Nothing is executed.
 
     Exit code: 0 shown, 2 wrong usage or input.
     """

@@ -88,13 +88,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         top = spec.name.split(".")[0]
         module = _StubModule(spec.name, self.binding)
         if spec.name in self.partly:
-            self.binding.tell(spec.name, "a stand-in, since this version has none")
+            self.binding.tell(spec.name, "a fake, since this version has none")
             module.__dict__.update(_REMOVED.get(spec.name, {}))
         elif top in framework_contracts.PACKAGES:
             self.binding.tell(top, "what it promises about the gradient")
             module.__dict__.update(self.promised)
         else:
-            self.binding.tell(top, "a package made of stand-ins")
+            self.binding.tell(top, "a package made of stubs")
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -123,7 +123,7 @@ class _Last(importlib.abc.MetaPathFinder):
         if not _asked_by_the_user(self.finder.binding.recorder.settings.file):
             return None
         if partly and top in DRIVERS:
-            # It is here; of a name that its version lacks, `importing` makes a stand-in.
+            # It is here; of a name that its version lacks, `importing` makes a fake.
             return None
         if partly:
             self.finder.partly.add(fullname)

@@ -1,4 +1,4 @@
-"""Binds the names of a user's source to stand-ins while it runs: what the rewritten source calls.
+"""Binds the names of a user's source to fakes while it runs: what the rewritten source calls.
 
 How values enter names is told in `entering`; here are choices, failures and loops.
 """
@@ -79,7 +79,7 @@ class Binding(Entering):
         return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value
 
     def missing(self, bound: Pattern, failure: Exception) -> Any:
-        """Stand-ins for the names of a statement that failed.
+        """Fakes for the names of a statement that failed.
 
         What is refused before training begins is a failure like any other, since it has not happened and a verdict
         rests on the windows; so is what evaluates. Once training has begun, or where a module of the project is lost
@@ -107,7 +107,7 @@ class Binding(Entering):
         return self._missing(bound)
 
     def unmade(self, bound: Pattern, failure: Exception) -> Any:
-        """Stand-ins for things and numbers that could not be made, as long as nothing has been done with others."""
+        """Fakes for things and numbers that could not be made, as long as nothing has been done with others."""
         if self.data.last is not None or self.data.backwards:
             raise failure
         return self.missing(bound, failure)
@@ -173,7 +173,7 @@ class Binding(Entering):
     def absent(
         self, bound: tuple[str, ...], failure: Exception, called: tuple[str, ...] = ()
     ) -> Any:
-        """Stand-ins for what could not be imported or defined: a class is not the thing that is made of it.
+        """Fakes for what could not be imported or defined: a class is not the thing that is made of it.
 
         What the source calls is no data and no setting, whatever its name.
         """
@@ -189,7 +189,7 @@ class Binding(Entering):
         return found if callable(found) else self.stub(name)
 
     def either(self, name: str, now: Callable[[], Any], failure: Exception | None) -> Any:
-        """What a name means after the block that binds it has failed: what it got, or else a stand-in."""
+        """What a name means after the block that binds it has failed: what it got, or else a fake."""
         try:
             return now()
         except NameError:
@@ -270,7 +270,7 @@ class Binding(Entering):
         if rounds > _MOST_ROUNDS:
             # Nor will it where it begins again.
             self.rounds[line] = _MOST_ROUNDS
-            raise RuntimeError("this loop does not end with stand-ins")
+            raise RuntimeError("this loop does not end with fakes")
         return value
 
     def start(self, first: Any, last: Any) -> Any:

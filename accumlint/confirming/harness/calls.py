@@ -1,4 +1,4 @@
-"""The calls that the run makes itself: functions with stand-ins for their parameters, objects of the user's classes."""
+"""The calls that the run makes itself: functions with fakes for their parameters, objects of the user's classes."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # torch's own annotations are partial.
 
@@ -44,11 +44,11 @@ class _Parameters(list[Any]):
 
 
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
-    """Stand-ins for the parameters of a function, by their names."""
+    """Fakes for the parameters of a function, by their names."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     parameters = list(inspect.signature(function).parameters.values())[skip:]
-    # Models first: an optimizer's stand-in holds their parameters.
+    # Models first: an optimizer's fake holds their parameters.
     order = sorted(
         parameters, key=lambda p: (binding.roles.get(p.name) or names.role_of(p.name)) != "model"
     )

@@ -1,4 +1,4 @@
-"""The world around a loop that runs with stand-ins: devices, process groups, arguments and absent packages."""
+"""The world around a loop that runs with fakes: devices, process groups, arguments and absent packages."""
 # pyright: reportPrivateUsage=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false, reportMissingTypeArgument=false
@@ -31,7 +31,7 @@ from accumlint.confirming.harness.ranks import processes
 
 @contextmanager
 def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, None]:
-    """Puts the stand-ins for hardware, processes and packages in place; takes them away again."""
+    """Puts the fakes for hardware, processes and packages in place; takes them away again."""
     with ExitStack() as stack:
 
         def patch(owner: Any, name: str, new: Any) -> None:
@@ -97,7 +97,7 @@ def _opening(open_: Callable[..., Any]) -> Callable[..., Any]:
     """What the project writes where there is no folder goes nowhere."""
 
     def opened(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
-        # A stand-in counts as a number, and numbers are files that are open already.
+        # A fake counts as a number, and numbers are files that are open already.
         file = str(file) if isinstance(file, Stub) else file
         try:
             return open_(file, mode, *args, **kwargs)
@@ -182,7 +182,7 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
         if told.get("fromlist") and is_project(file) and _is_installed(found):
             for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
                 name = f"{found.__name__}.{lacking}"
-                binding.tell(name, "a stand-in, since this version has none")
+                binding.tell(name, "a fake, since this version has none")
                 setattr(found, lacking, binding.stub(name))
                 stack.callback(delattr, found, lacking)
         return found

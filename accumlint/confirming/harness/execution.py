@@ -120,11 +120,13 @@ def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> Non
             binding.recorder.epoch += 1
         args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
         last = (number + 1) % window == 0
+        given = inspect.signature(function).bind(*args, **kwargs)
+        if epochs:
+            # Lightning gives the number of the micro-batch as the second argument, whatever it is called.
+            given.arguments.update(dict.fromkeys(list(given.arguments)[1:2], place))
         if ending:
-            given = inspect.signature(function).bind(*args, **kwargs)
             given.arguments[ending] = last
-            args, kwargs = list(given.args), given.kwargs
-        function(*args, **kwargs)
+        function(*given.args, **given.kwargs)
         if stepping and last:
             getattr(owner, stepping)()
         if epochs and place == binding.data.length - 1:

@@ -1,4 +1,4 @@
-"""The statements that have failed while a loop ran with stand-ins, and which names would have kept each from it."""
+"""The statements that have failed while a loop ran with fakes, and which names would have kept each from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 64
 
 
 class Failures:
-    """What has failed, in order; each statement once for each reason. `told` are the names that have stand-ins."""
+    """What has failed, in order; each statement once for each reason. `told` are the names that have fakes."""
 
     def __init__(self, file: str, told: Mapping[str, str]) -> None:
         self._file = file
@@ -32,7 +32,7 @@ class Failures:
             self._text, self._loop = text, _around(ast.parse(text), line)
 
     def note(self, error: BaseException, line: int, names: Iterable[str]) -> None:
-        """A statement that has failed; its `names` get stand-ins. `line` is where it begins."""
+        """A statement that has failed; its `names` get fakes. `line` is where it begins."""
         frames = traceback.extract_tb(error.__traceback__)
         line = next((f.lineno for f in reversed(frames) if f.filename == self._file), None) or line
         reason = f"{type(error).__name__}: {error}".split("\n")[0][:160]

@@ -149,7 +149,7 @@ def _alone(made: dict[str, Any]) -> bool:
 
 
 def _leaves_unused(made: dict[str, Any]) -> bool:
-    """Whether DDP gave up since a stand-in takes no part in the loss: the user's model may well have no such part."""
+    """Whether DDP gave up since a fake takes no part in the loss: the user's model may well have no such part."""
     return (
         made["raised"] is not None and "parameters that were not used" in made["raised"]["message"]
     )

@@ -1,4 +1,4 @@
-"""Which names of the user's a failure is about: those on the line that raised it that have a stand-in, or are None."""
+"""Which names of the user's a failure is about: those on the line that raised it that have a fake, or are None."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accumlint.confirming.harness.fakes.stub import Stub
 def missing_names(
     error: BaseException, file: str, text: str, told: Mapping[str, str]
 ) -> list[tuple[str, int]]:
-    """The names that a set-up file could give to get past an exception, each with its line; `told` have stand-ins."""
+    """The names that a set-up file could give to get past an exception, each with its line; `told` have fakes."""
     summaries = extract_tb(error.__traceback__)
     for (frame, line), summary in reversed(
         [*zip(walk_tb(error.__traceback__), summaries, strict=True)]
@@ -38,7 +38,7 @@ def missing_names(
 def _made_up(
     frame: FrameType, lines: range, text: str, told: Mapping[str, str]
 ) -> Iterator[tuple[str, object]]:
-    """What is read at some lines that is None or a stand-in, or has come of a network that is one."""
+    """What is read at some lines that is None or a fake, or has come of a network that is one."""
     spoken_for: set[ast.expr] = set()
     for node in ast.walk(_parsed(text)):
         if not isinstance(node, ast.Name | ast.Attribute) or node.lineno not in lines:
@@ -61,8 +61,8 @@ def _made_up(
 
 
 def _text(value: object) -> str:
-    """The dotted name that a stand-in is known by, "" where it has none."""
-    # What a stand-in has of its own begins with an underscore, out of the way of the names that a script asks it for.
+    """The dotted name that a fake is known by, "" where it has none."""
+    # What a fake has of its own begins with an underscore, out of the way of the names that a script asks it for.
     text = value._text if isinstance(value, Stub) else ""  # pyright: ignore[reportPrivateUsage]
     return text if all(part.isidentifier() for part in text.split(".")) else ""
 

@@ -1,4 +1,4 @@
-"""Makes one pass over a loop: its data, its recorder, its stand-ins, and what was noted."""
+"""Makes one pass over a loop: its data, its recorder, its fakes, and what was noted."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportPrivateImportUsage=false, reportUnknownLambdaType=false
 # torch's own annotations are partial.
@@ -55,9 +55,10 @@ def _trailing(steps: int, stepped: Collection[int]) -> int:
 
 def _way(job: Any, world: int) -> Way:
     """How a pass of a job is played on so many ranks."""
+    contracts = framework_contracts
     return Way(
         job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
-        driven=framework_contracts.PACKAGES if job["entry"]["driver"] else (), steppers=tuple(job["steppers"]),
+        driven=contracts.PACKAGES if job["entry"]["driver"] else contracts.LIGHTNING, steppers=tuple(job["steppers"]),
         unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
         ordinary=job["ordinarily"], lenient=job["leniently"], exact=job["exact"], undivided=job["undivided"],
     )  # fmt: skip
@@ -130,11 +131,11 @@ def make(
             unbound = str(reason)
         except BaseException as error:  # noqa: BLE001 (whatever the user's code raises is a result)
             raised = raising(error, job["file"], order["memory"])
-            wanted = missing_names(error, job["file"], job["text"], binding.standins)
+            wanted = missing_names(error, job["file"], job["text"], binding.fakes)
     notes = recorder.notes
     even(notes.events)
     return {
-        "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "standins": binding.standins,
+        "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "fakes": binding.fakes,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "steps": sorted(binding.own_steps), "failed": binding.failures.plain(),
         "pressure": pressure if spec.get("pressure") else 0.0,

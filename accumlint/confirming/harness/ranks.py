@@ -38,7 +38,7 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
                 # What it is made of is not here.
                 module = binding.model("model")
             if not any(p.requires_grad for p in module.parameters()):
-                # What is frozen in it is told by names that stand-ins do not have.
+                # What is frozen in it is told by names that fakes do not have.
                 module.requires_grad_(True)
             kept = {
                 k: kwargs[k]

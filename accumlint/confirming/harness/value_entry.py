@@ -52,7 +52,7 @@ class Entering(Things):
         return self.entering(bound, 1 if type(value) is int and value == 0 else value)
 
     def share(self, bound: Pattern, value: Any) -> Any:
-        """As `entering`, for how often something goes into data, which is longer than its stand-in."""
+        """As `entering`, for how often something goes into data, which is longer than its fake."""
         empty = type(value) is int and value == 0
         return self.entering(bound, max(1, self.data.length // self.steps_) if empty else value)
 
@@ -240,7 +240,7 @@ class Entering(Things):
         return self.data.fetch()
 
     def _missing(self, bound: Pattern, failed: bool = False) -> Any:
-        """Stand-ins for names that are not here, or whose statement has `failed`."""
+        """Fakes for names that are not here, or whose statement has `failed`."""
         if isinstance(bound, tuple):
             texts = [n for n in bound if isinstance(n, str)]
             known = [n for n in texts if DATA.search(n.lower())]

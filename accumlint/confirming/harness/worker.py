@@ -46,7 +46,7 @@ _SETTINGS = ("pressure", "unscaled", "growing")
 _FORGED: dict[str, Any] = {"forged": True, "passes": []}
 # As much is read of where a job hung: the user's code can write there.
 _MOST_TOLD = 2**20
-# What a loop on stand-ins may write in all, and how often that is looked at, in seconds.
+# What a loop on fakes may write in all, and how often that is looked at, in seconds.
 _MOST_WRITTEN, _MOST_FILES, _EVERY = 4 * 2**30, 50_000, 0.5
 _OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 

@@ -295,7 +295,7 @@ def _notes(case: Case, done: Pass | None) -> Markup:
         ("Finding", [sentence(found.message)] if found.message else []),
         ("Claim", [found.claim] if found.claim else []),
         ("Measured", [f"{name}: {_shown(value)}" for name, value in found.measured.items()]),
-        ("Stand-ins", grouped(found.standins)),
+        ("Fakes", grouped(found.fakes)),
         ("Also run", [summed(other) for other in found.passes if other is not done]),
         ("Also seen", [sentence(note) for note in found.also]),
     ]

@@ -39,7 +39,7 @@ def _finding(one: Confirmation) -> dict[str, object]:
             "detected": control.detected,
             "value": _finite(control.value),
         },
-        "standins": one.standins,
+        "fakes": one.fakes,
         "also": one.also,
         "setup": one.setup or None,
         "advice": one.advice or None,

@@ -86,10 +86,10 @@ def controlled(one: Confirmation) -> str:
     return f"{sentence(one.control.what)} {shows} ({figure(one.control.value)})."
 
 
-def grouped(standins: Sequence[str]) -> list[str]:
-    """Stand-ins in which what is the same for several names is told once."""
+def grouped(fakes: Sequence[str]) -> list[str]:
+    """Fakes in which what is the same for several names is told once."""
     names: dict[str, list[str]] = {}
-    for one in standins:
+    for one in fakes:
         name, colon, what = one.partition("`: ")
         names.setdefault(what if colon else one, []).append(f"{name}`" if colon else "")
     return [

@@ -33,17 +33,17 @@ def table(confirmations: Sequence[Confirmation], look: Look, width: int = 80) ->
     # Updates of a whole script are those of all its findings.
     seen: list[tuple[Update, ...]] = []
     for case in run:
-        same = case.found.standins == before
+        same = case.found.fakes == before
         yield from _block(case, same, seen, look, max(width, _NARROWEST))
         yield from _missing(case.found, given, look, max(width, _NARROWEST))
         yield ""
-        before = case.found.standins
+        before = case.found.fakes
     for line in _wrapped(tally(run), max(width, _NARROWEST)):
         yield look.paint(line, "bold")
 
 
 def _block(
-    case: Case, same_standins: bool, seen: list[tuple[Update, ...]], look: Look, width: int
+    case: Case, same_fakes: bool, seen: list[tuple[Update, ...]], look: Look, width: int
 ) -> Iterator[str]:
     found = case.found
     where = f"{printable_path(found.file)}:{found.line}:{found.column}"
@@ -62,7 +62,7 @@ def _block(
         else:
             seen.append(done.updates)
             yield from _measured(done, decisive(case.fixed), look, width)
-    notes = [note for note in _notes(case, done, again, same_standins) if note[1]]
+    notes = [note for note in _notes(case, done, again, same_fakes) if note[1]]
     if notes:
         yield ""
         yield from _labelled(notes, look, width)
@@ -139,14 +139,14 @@ def _told(shown: Sequence[Column], row: int) -> str:
 
 
 def _notes(
-    case: Case, done: Pass | None, again: bool, same_standins: bool
+    case: Case, done: Pass | None, again: bool, same_fakes: bool
 ) -> Iterator[tuple[str, str]]:
     found = case.found
     yield "window", story(done) if done and not again else ""
     yield "control", controlled(found)
     yield "control, fixed", controlled(case.fixed) if case.fixed else ""
-    standins = ["as above"] if same_standins and found.standins else grouped(found.standins)
-    yield from (("stand-in", standin) for standin in standins)
+    fakes = ["as above"] if same_fakes and found.fakes else grouped(found.fakes)
+    yield from (("fake", fake) for fake in fakes)
     yield from (
         ("also run", sentence(summed(other))) for other in found.passes if other is not done
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.factors import SHARE, dot, norm
-from accumlint.confirming.measurement import Part, windows
+from accumlint.confirming.measurement import Part, own_weight, windows
 from accumlint.confirming.result import Update
 from accumlint.confirming.symptoms.answers import (
     Answer,
@@ -91,12 +91,33 @@ def _meant(
         raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # What is divided by a number of the source's may be divided by its steps.
-        return None
+        return _by_constants(off, evidence, numbered=True)
     try:
         answer = alone(evidence)
     except Undecided:
-        return None
+        return _by_constants(off, evidence, numbered=False)
     return None if answer.shows else answer
+
+
+def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
+    """What the constants in its graph tell of a loss that is a multiple, where no micro-batch is seen alone.
+
+    Raises:
+        Undecided: where one of them is the window's size and the others explain the multiple.
+    """
+    if off.factor:
+        return None
+    size = len(off.microbatches)
+    own = own_weight(windows(evidence.raw["equal"]["notes"]["events"])[:1])
+    if abs(off.scale - own) < evidence.low * own:
+        raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
+    if numbered or abs(off.scale / own - size) > evidence.low * size:
+        return None
+    off = replace(off, scale=off.scale / own, factor="K")
+    figures: dict[str, float | int | str] = {
+        "scale": off.scale, "factor": off.factor, "direction error": off.direction, "update": off.number,
+    }  # fmt: skip
+    return Answer(True, abs(off.scale - 1), _said(off, evidence), figures)
 
 
 def divided(evidence: Evidence, before: Evidence) -> bool:
@@ -200,13 +221,13 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     """
     weights = u.weights or (1.0,)
     if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
-        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
     factor = weights[0]
     # What a control has put in place lacks no factor.
     if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
         return u
     if "pressure" in key and u.direction < evidence.high:
-        raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+        raise Undecided("a stub reached the loss, and a factor of it may be lost")
     scale = u.scale / factor
     return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
@@ -237,7 +258,7 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
-        raise Undecided("a stand-in reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
     if shows and key == "equal":
         if meant := _meant(updates, evidence, ("",)):
             return meant

@@ -35,7 +35,7 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
             for those in (partial, whole)
         )
         if any(abs(u.scale - 1) > evidence.low for u in whole):
-            raise Undecided("a stand-in reached the loss, and a factor of it may be lost")
+            raise Undecided("a stub reached the loss, and a factor of it may be lost")
     # What a loss is multiplied with everywhere is no partial window's.
     common = _common([u.scale for u in whole], evidence.low)
     worst = max(partial, key=lambda u: abs(u.scale / common - 1))

@@ -47,7 +47,7 @@ export function advice(refusals: Refusal[], isTrusted: boolean): string {
   const other = isTrusted
     ? "select another interpreter"
     : "trust this workspace to use the interpreter selected in it";
-  return `accumlint cannot start (${tried}). Install it (${python} -m pip install 'accumlint[lsp]'), ${other}, or set accumlint.path.`;
+  return `accumlint cannot start (${tried}). Install it (in a checkout of accumlint: ${python} -m pip install -e '.[lsp]'), ${other}, or set accumlint.path.`;
 }
 
 /** Why a command cannot serve. A server that is told nothing ends at once and well. */

@@ -48,5 +48,5 @@ test("the advice names what was tried and the interpreter to install into", asyn
   assert.match(told, /the PATH: not found/);
   assert.doesNotMatch(told, /trust/);
   assert.match(advice(refusals, false), /trust this workspace/);
-  assert.ok(told.includes(`${process.execPath} -m pip install 'accumlint[lsp]'`));
+  assert.ok(told.includes(`${process.execPath} -m pip install -e '.[lsp]'`));
 });

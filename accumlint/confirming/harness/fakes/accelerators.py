@@ -19,7 +19,7 @@ from accumlint.confirming.harness.rewriting.source_hints import Source
 
 
 class Unbound(Exception):
-    """The loop cannot be run with stand-ins; the message says why."""
+    """The loop cannot be run with fakes; the message says why."""
 
 
 class Accelerating:
@@ -29,7 +29,7 @@ class Accelerating:
     steps_: Steps
     accelerators: list[Any]
 
-    def tell(self, name: str, standin: str) -> None:
+    def tell(self, name: str, fake: str) -> None:
         """Notes what stands for a name."""
         raise NotImplementedError
 

@@ -171,7 +171,7 @@ class Data:
         self.begun = True
 
     def thaw(self, called: nn.Module) -> None:
-        """Where every parameter has been frozen, as all but a few by their names are, stand-ins train whole.
+        """Where every parameter has been frozen, as all but a few by their names are, fakes train whole.
 
         Where all that the loop calls is `frozen`, others that it does not call are no reason to leave it so.
         """

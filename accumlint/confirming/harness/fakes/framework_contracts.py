@@ -1,4 +1,4 @@
-"""What frameworks that drive the loop promise about the gradient, in the place of those that are not installed.
+"""What frameworks that drive the loop promise about the gradient, in their place.
 
 Trainer: `transformers/trainer.py` (`training_step`, `compute_loss`). Lightning: `lightning/pytorch/loops/optimization`.
 Fabric: `lightning/fabric/fabric.py`. Only what decides who divides, who reduces and who steps.
@@ -25,8 +25,10 @@ from accumlint.confirming.harness.fakes.stub import Absent
 
 # What a Trainer takes its micro-batches from, by the names under which a set-up file gives them.
 _FEEDING = ("self.train_dataset", "train_dataset", "train_dataloader")
+# Their modules work in their own Trainer only, so that the contract takes their place even where they are installed.
+LIGHTNING = ("lightning", "pytorch_lightning", "lightning_fabric")
 # The packages that a contract can stand for.
-PACKAGES = ("transformers", "lightning", "pytorch_lightning", "lightning_fabric")
+PACKAGES = ("transformers", *LIGHTNING)
 
 
 def names(binding: Binding) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _labels(batch: Any) -> Any:
 
 
 def _model(binding: Binding) -> Any:
-    """What a Trainer trains: the model that a set-up file gives, or a stand-in."""
+    """What a Trainer trains: the model that a set-up file gives, or a fake."""
     given = next((n for n in ("model", "self.model") if n in binding.given), None)
     return binding.model("model") if given is None else binding.take(given)
 

@@ -115,5 +115,5 @@ def module(path: str, names: dict[str, Any], other: Callable[[str], Any]) -> typ
     """A module in the place of torch's, with `other` for the names that it does not hold itself."""
     made = types.ModuleType(path)
     # Libraries ask where it comes from.
-    made.__dict__.update(names, __getattr__=other, __path__=[], __file__="<stand-in>")
+    made.__dict__.update(names, __getattr__=other, __path__=[], __file__="<fake>")
     return made

@@ -1,4 +1,4 @@
-"""A loader of micro-batches made on the spot, and what stand-ins give for attributes that they do not have."""
+"""A loader of micro-batches made on the spot, and what fakes give for attributes that they do not have."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
@@ -65,7 +65,7 @@ class Loader(DataLoader[Any]):
 
 
 def unknown_attribute(owner: object, name: str, unknown: Callable[[str], Any]) -> Any:
-    """An attribute of the user's class that a stand-in does not have; libraries, which ask what there is, get none."""
+    """An attribute of the user's class that a fake does not have; libraries, which ask what there is, get none."""
     if re.match(r"_|is_|has_", name) or is_library(sys._getframe(2)):
         raise AttributeError(name)
     return unknown(f"{type(owner).__name__.lower()}.{name}")

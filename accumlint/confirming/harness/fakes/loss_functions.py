@@ -105,7 +105,7 @@ def flattened(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def viewed(tensor: torch.Tensor, given: Any) -> Any:
-    """The shape that a view asks for, where that has widths of the user's network: the stand-in has its own."""
+    """The shape that a view asks for, where that has widths of the user's network: the fake has its own."""
     sizes = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
     if not sizes or not all(type(size) is int for size in sizes) or not tensor.dim():
         return given

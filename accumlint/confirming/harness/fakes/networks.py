@@ -188,7 +188,7 @@ class Modules(Asked, nn.ModuleDict):
 
 
 class Engine(Model):
-    """A stand-in for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
+    """A fake for DeepSpeed's engine that keeps its contract: it divides, steps at the window's end, clears."""
 
     def __init__(self, data: Data, seed: int, steps: int) -> None:
         super().__init__(data, seed)
@@ -226,7 +226,7 @@ class Engine(Model):
 
 
 def _member(model: Model, name: str) -> Any:
-    """What a stand-in model gives for an attribute of the user's: a number where its name means one."""
+    """What a fake model gives for an attribute of the user's: a number where its name means one."""
     found = setting(name.lower())
     return Member(model, name) if found is UNKNOWN else found
 
@@ -243,7 +243,7 @@ _OF_MODULES = {
 
 
 class Member:
-    """An attribute that a stand-in model does not have: a part of it, or a method that leads to a loss."""
+    """An attribute that a fake model does not have: a part of it, or a method that leads to a loss."""
 
     def __init__(self, model: Model, name: str) -> None:
         self._model = model

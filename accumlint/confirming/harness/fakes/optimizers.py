@@ -1,4 +1,4 @@
-"""Stand-ins for what steps: an optimizer, a scheduler, a scaler that shows whatever is done with it."""
+"""Fakes for what steps: an optimizer, a scheduler, a scaler that shows whatever is done with it."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false

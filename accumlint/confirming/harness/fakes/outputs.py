@@ -1,4 +1,4 @@
-"""What a stand-in network gives, as the loop takes it: logits, a loss, several losses by their names."""
+"""What a fake network gives, as the loop takes it: logits, a loss, several losses by their names."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false, reportIncompatibleVariableOverride=false
@@ -39,7 +39,7 @@ class Losses(dict[str, torch.Tensor], Plain):
 
 
 class Output(Plain):
-    """What the stand-in model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
+    """What the fake model gives: logits, a loss, a tuple or a mapping, as the loop takes it."""
 
     def __init__(
         self, logits: torch.Tensor, loss: Callable[[], torch.Tensor], has_loss: bool

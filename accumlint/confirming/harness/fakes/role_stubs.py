@@ -1,4 +1,4 @@
-"""Stand-ins by name and role: what a run gives for the things, settings and flags of a user's source."""
+"""Fakes by name and role: what a run gives for the things, settings and flags of a user's source."""
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 # pyright: reportUnknownParameterType=false, reportUnknownLambdaType=false
 # pyright: reportPrivateUsage=false
@@ -83,7 +83,7 @@ class Way:
 
 
 class Things(Accelerating):
-    """The stand-ins of a pass, made when they are asked for; `steps` are what free counts of steps become."""
+    """The fakes of a pass, made when they are asked for; `steps` are what free counts of steps become."""
 
     def __init__(
         self, recorder: Recorder, data: Data, steps: int, source: Source, way: Way, given: dict[str, Any]
@@ -129,8 +129,8 @@ class Things(Accelerating):
         self.optimizers: list[torch.optim.Optimizer] = []
         self.optimizer_of: dict[str, torch.optim.Optimizer] = {}
         self.functions: dict[str, Any] = {}
-        self.standins: dict[str, str] = {}
-        self.failures = Failures(recorder.settings.file, self.standins)
+        self.fakes: dict[str, str] = {}
+        self.failures = Failures(recorder.settings.file, self.fakes)
         self.turns = 0
         self.rounds: dict[int, int] = {}
         self.pieces: set[tuple[str, int]] = set()
@@ -281,8 +281,8 @@ class Things(Accelerating):
         if self.data.fetched and not HARMLESS.search(text.rpartition(".")[2].lower()):
             self.recorder.notes.handed.append(text)
 
-    def tell(self, name: str, standin: str) -> None:
-        self.standins.setdefault(name, standin)
+    def tell(self, name: str, fake: str) -> None:
+        self.fakes.setdefault(name, fake)
 
     def found(self, text: str) -> Any:
         """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
@@ -301,7 +301,7 @@ class Things(Accelerating):
     # Things with roles
 
     def thing(self, role: str, text: str) -> Any:
-        """A stand-in for a thing with a role."""
+        """A fake for a thing with a role."""
         match role:
             case "engine":
                 return self.model(text, engine=True)
@@ -379,7 +379,7 @@ class Things(Accelerating):
             return self.optimizers[-1]
         if text in self.optimizer_of:
             return self.optimizer_of[text]
-        self.tell(text, "SGD over the stand-in's parameters")
+        self.tell(text, "SGD over the fake's parameters")
         # Those that a set-up file gives come first, since others may be parts of theirs.
         given = [v for v in self.given.values() if isinstance(v, nn.Module)]
         models = [*given, *self.models.values()] or self.recorder.models or [self.model("model")]

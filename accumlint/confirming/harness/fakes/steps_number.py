@@ -1,4 +1,4 @@
-"""The accumulation steps as a number that is known again where a stand-in is given it."""
+"""The accumulation steps as a number that is known again where a fake is given it."""
 
 from __future__ import annotations
 

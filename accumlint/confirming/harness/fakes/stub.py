@@ -184,11 +184,11 @@ class Stub:
         if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
             self._answers.windowed(self._text)
         if model is not None and _CHANCES.search(method):
-            self._answers.told(self._text, "the probabilities that the stand-in model returns")
+            self._answers.told(self._text, "the probabilities that the fake model returns")
             return model(*args[1:]).chances(args[1:])
         if model is not None and _LOSSES.search(method):
             # What a library computes from the model it is given is the model's own loss.
-            self._answers.told(self._text, "the stand-in model's own loss")
+            self._answers.told(self._text, "the fake model's own loss")
             return model(*args[1:])
         if (
             _STEPS.search(method)
@@ -288,7 +288,7 @@ class Stub:
         return self._text
 
     def __fspath__(self) -> str:
-        return "stand-in"
+        return "stub"
 
     def __hash__(self) -> int:
         return hash(self._text)

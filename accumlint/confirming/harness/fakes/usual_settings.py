@@ -1,4 +1,4 @@
-"""What the usual settings of training scripts mean to a run of a few updates on stand-ins, by their names."""
+"""What the usual settings of training scripts mean to a run of a few updates on fakes, by their names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 
-# How large the stand-ins are. As many classes as features, so that what one model gives another can take.
+# How large the fakes are. As many classes as features, so that what one model gives another can take.
 VOCABULARY, LENGTH, WIDTH, CLASSES = 11, 6, 5, 5
 # The rows of a batch of tokens, and of a piece that a batch is cut into.
 ROWS = 2

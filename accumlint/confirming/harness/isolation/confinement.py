@@ -9,7 +9,7 @@ from typing import Any
 from accumlint.confirming.harness.isolation import landlock, seccomp
 from accumlint.confirming.sandbox import local_ports
 
-# What a loop on stand-ins may write into one file; its temporary folder is removed in the end.
+# What a loop on fakes may write into one file; its temporary folder is removed in the end.
 _LARGEST_FILE = 4 * 2**30
 
 

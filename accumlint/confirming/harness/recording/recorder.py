@@ -66,7 +66,7 @@ class Recorder(LossMode):
         self.own_loss: Callable[[], torch.Tensor | None] | None = None
         self.spent: Callable[[], None] = lambda: None
 
-    # Parameters: one vector over all stand-in models, in the order in which they were made
+    # Parameters: one vector over all fake models, in the order in which they were made
 
     def parameters(self) -> list[torch.Tensor]:
         seen: dict[int, torch.Tensor] = {}

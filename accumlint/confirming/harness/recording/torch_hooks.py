@@ -203,9 +203,9 @@ def _watch_optimizers(recorder: Recorder, patch: Patch) -> None:
 
 
 def _trained(recorder: Recorder, given: Any) -> Any:
-    """What an optimizer is given; all that no other has, where it was chosen by names that stand-ins do not have.
+    """What an optimizer is given; all that no other has, where it was chosen by names that fakes do not have.
 
-    Parts of a network that are one and the same stand-in are trained once.
+    Parts of a network that are one and the same fake are trained once.
     """
     groups: list[Any] = [given] if isinstance(given, torch.Tensor) else list(given)
     taken: set[int] = set()

@@ -150,7 +150,7 @@ class Expressions(ast.NodeTransformer):
         return self.entering(name, value, None) if is_number and names.is_steps(name) else value
 
     def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
-        """The value as it enters names: through the runtime, which may put a stand-in there."""
+        """The value as it enters names: through the runtime, which may put a fake there."""
         # A generator and a coroutine only work where they stand.
         if original is not None and any(
             isinstance(n, ast.Yield | ast.YieldFrom | ast.Await | ast.NamedExpr)

@@ -1,8 +1,8 @@
-"""Makes the user's source runnable with stand-ins, on its own line numbers.
+"""Makes the user's source runnable with fakes, on its own line numbers.
 
 What cannot reach a gradient is left out. Values enter names through the runtime (`Binding`, known to the rewritten code
-as `__accumlint__`), which puts a stand-in in the place of a model, a loader or data. A statement outside the windows
-that fails gives its names stand-ins instead of ending the run.
+as `__accumlint__`), which puts a fake in the place of a model, a loader or data. A statement outside the windows
+that fails gives its names stubs instead of ending the run.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class _Rewriter(Expressions):
         return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
 
     def otherwise(self, node: ast.stmt, names_: Iterable[str]) -> list[ast.stmt]:
-        """Stand-ins for names that none of the arms of a choice has bound."""
+        """Fakes for names that none of the arms of a choice has bound."""
         return [
             placed(
                 ast.Assign(
@@ -354,7 +354,7 @@ class _Rewriter(Expressions):
         ]
 
     def careful_block(self, node: ast.stmt) -> ast.stmt:
-        """A block whose failure ends the block alone; names that it would have bound get stand-ins."""
+        """A block whose failure ends the block alone; names that it would have bound get fakes."""
         mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
         for name in dict.fromkeys(bound_inside(node)):
             either = runtime("either", [ast.Constant(name), later(loaded(name)), failed()])
@@ -372,7 +372,7 @@ class _Rewriter(Expressions):
         return [placed(tried([tested], [mend]), node), placed(node, node)]
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
-        """A statement whose failure gives its names stand-ins, unless something happens to a gradient in it."""
+        """A statement whose failure gives its names stubs, unless something happens to a gradient in it."""
         eventful = node in self.eventful and (not self.guide.lenient or acts(node))
         eventful = eventful and not writes(node)
         if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):

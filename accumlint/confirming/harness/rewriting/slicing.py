@@ -22,7 +22,7 @@ class Guide:
     are roles by the text of a name; `choices` are the flags decided on the path, by text; `leave_out` are statements of
     the module that train, where a function is called instead; at the lines `averages` a running average of the
     weights moves; `clippers` are calls that clip without being torch's. `lenient`: a statement that computes something
-    may fail anywhere, and its names get stand-ins. `given` are names for which a set-up file has something.
+    may fail anywhere, and its names get fakes. `given` are names for which a set-up file has something.
     """
 
     kept: frozenset[tuple[int, int]]
@@ -118,7 +118,7 @@ class Slice:
         self._leave_unread(own)
 
     def _leave_unread(self, own: Sequence[ast.stmt]) -> None:
-        """What only a DataLoader would be made of is left out: it takes long, and stand-ins are made anyway."""
+        """What only a DataLoader would be made of is left out: it takes long, and fakes are made anyway."""
         while True:
             read = {
                 name

@@ -1,4 +1,4 @@
-"""What the text of a source tells about its names, by which stand-ins are chosen."""
+"""What the text of a source tells about its names, by which fakes are chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins are what they stand for in whatever code meets them, and settings lead where training is."""
+"""Fakes are what they stand for in whatever code meets them, and settings lead where training is."""
 
 from __future__ import annotations
 
