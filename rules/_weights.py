@@ -75,7 +75,7 @@ def divisions(trace: Trace, window: Window) -> int | None:
     if growth is None or length != trace.main.steps:
         return None
     shared = [unknown_factors(contribution) for contribution in window.contributions]
-    if growth == 2 and frozenset.intersection(*shared):
+    if growth == 2 and set[str].intersection(*map(set, shared)):
         # A factor of all losses that nobody knows may be what divides; a factor of one of them is its weight.
         return None
     return {Fraction(2): 0, Fraction(1): 1, Fraction(1, 2): 2}.get(growth)

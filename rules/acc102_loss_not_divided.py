@@ -28,9 +28,9 @@ from ._weights import (
     divisions,
     expected,
     foreign_divisor,
-    unknown_factors,
     is_scale_free,
     steady_windows,
+    unknown_factors,
 )
 
 
