@@ -95,3 +95,35 @@ def test_a_file_that_this_python_cannot_parse_says_which_line(
     (found,) = confirmed([LOOP.format(loss=PLAIN)], tmp_path)
     assert "cannot parse line 9: unmatched '('" in found.reason
     assert (found.verdict, found.setup, found.advice) == (Verdict.UNDECIDED, "", "")
+
+
+KNOTTED = """\
+import torch
+import torch.nn.functional as F
+from torch.amp import GradScaler
+
+
+def train(model, loader, optimizer, n):
+    scaler = GradScaler()
+    for i, (inputs, labels) in enumerate(loader):
+        loss = F.cross_entropy(model(inputs), labels) / n
+        scaler.scale(loss).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if (i + 1) % n == 0:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_file_is_run_with_all_fixes_that_follow_from_each_other(tmp_path: Path) -> None:
+    """The fix of the clip brings that of `unscale_`; the fixed boundary tells no more that `n` is the window."""
+    file = tmp_path / "train.py"
+    file.write_text(KNOTTED)
+    target = Target(file.name, str(file), Settings(tmp_path))
+    plans, _ = gathered([Asked(target)], Wish(), mend=True)
+    jobs = [plan.job for plan in plans if plan.arm == "fixed" and plan.job]
+    assert len(jobs) == 3
+    assert all(
+        "scaler.unscale_(optimizer)" in job.text and job.roles["n"] == "steps" for job in jobs
+    )

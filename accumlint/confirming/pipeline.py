@@ -20,9 +20,9 @@ from accumlint.confirming.user_script import Script
 from accumlint.confirming.verdict import judged
 from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, decode
-from accumlint.fixing import fixed
+from accumlint.fixing import fix, fixed
 from accumlint.inputs.discovery import Target
-from accumlint.results.report import Checked
+from accumlint.results.report import Checked, Report
 from accumlint.runtime import judging, launching, records
 
 
@@ -72,7 +72,7 @@ def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Pl
     yield from found
     text = examined.program.text
     reports = [plan.report for plan in found if plan.report.fix is not None]
-    after = one.after or (fixed(text, reports) if reports else text)
+    after = one.after or (_fixed(text, one, reports) if reports else text)
     if found and after != text:
         mended = check.examine(after.encode(), one.target, shared)
         if isinstance(mended, Examined):
@@ -82,6 +82,13 @@ def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Pl
             )
         else:
             yield from mended.problems
+
+
+def _fixed(text: str, one: Asked, reports: Sequence[Report]) -> str:
+    """The text with the fixes of the lines that were asked about, or else with all, as `check --fix` makes them."""
+    if one.lines:
+        return fixed(text, reports)
+    return decode(fix(text.encode(), one.target, unsafe=True).after)
 
 
 def batches(plans: Sequence[Plan]) -> Iterator[Batch]:

@@ -139,7 +139,11 @@ def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
             if trace is None or _likeness(other, choices) > _likeness(trace, choices):
                 trace = other
     totals = plan.job.totals if plan.job else _added(trace)
-    return _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
+    made = _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
+    if plan.job is None or made.job is None:
+        return made
+    # A name that the new text does not tell the role of has that of the old one.
+    return replace(made, job=replace(made.job, roles={**plan.job.roles, **made.job.roles}))
 
 
 def question(rule: Rule, trace: t.Trace, examined: Examined, target: Target, wish: Wish) -> Plan:

@@ -327,17 +327,10 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
         )
     else:
         sentence = "every target of a window weighs the same, however many its micro-batch has"
-    return Answer(
-        shows,
-        ratio - 1,
-        sentence,
-        {
-            "weight ratio": ratio,
-            "relative error": worst.error,
-            "cosine": worst.cosine,
-            "update": worst.number,
-        },
-    )
+    figures: dict[str, float | int | str] = {
+        "weight ratio": ratio, "relative error": worst.error, "cosine": worst.cosine, "update": worst.number,
+    }  # fmt: skip
+    return Answer(shows, ratio - 1, sentence, figures)
 
 
 def _differ(evidence: Evidence) -> bool:
