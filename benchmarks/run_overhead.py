@@ -14,10 +14,11 @@ import time
 from statistics import median
 
 # Width and layers, and how many micro-batches are timed.
-MODELS = {"10 M": (912, 12, 48), "100 M": (2040, 24, 16)}
+MODELS = {"10 M": (912, 12, 48), "100 M": (2040, 24, 16), "1 B": (6450, 24, 48)}
+DEVICES = {"cpu": ("10 M", "100 M"), "cuda": ("10 M", "100 M", "1 B")}
 
 
-def train(width: int, layers: int, microbatches: int) -> list[float]:
+def train(device: str, width: int, layers: int, microbatches: int) -> list[float]:
     """Seconds of each micro-batch: forward, backward, and every fourth time a step."""
     import torch
     from torch import nn
@@ -26,9 +27,10 @@ def train(width: int, layers: int, microbatches: int) -> list[float]:
     torch.set_num_threads(1)
     model = nn.Sequential(
         *(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
-    )
+    ).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    inputs, labels = torch.randn(64, width), torch.randint(0, width, (64,))
+    inputs = torch.randn(64, width, device=device)
+    labels = torch.randint(0, width, (64,), device=device)
     seconds: list[float] = []
     for step in range(microbatches + 4):
         begun = time.perf_counter()
@@ -38,12 +40,14 @@ def train(width: int, layers: int, microbatches: int) -> list[float]:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
+        if device == "cuda":
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begun)
     # The first window imports what torch needs for a step.
     return seconds[4:]
 
 
-def measured(name: str, watched: str) -> float:
+def measured(device: str, name: str, watched: str) -> float:
     """The median of the windows' seconds per micro-batch: bare, watched, or after the watching is over."""
     environment = {**os.environ}
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +63,8 @@ def measured(name: str, watched: str) -> float:
             }
             environment |= {"PYTHONPATH": boot, "ACCUMLINT_RUN": json.dumps(asked)}
         ran = subprocess.run(
-            [sys.executable, __file__, "--one", name], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, __file__, "--device", device, "--one", name],
+            env=environment, capture_output=True, text=True, check=True,
         )  # fmt: skip
     seconds: list[float] = json.loads(ran.stdout)
     windows = [sum(seconds[at : at + 4]) / 4 for at in range(0, len(seconds), 4)]
@@ -70,18 +75,19 @@ def main() -> None:
     """Prints a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", choices=MODELS, help="time one model and print the seconds")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(train(*MODELS[options.one])))
+        print(json.dumps(train(options.device, *MODELS[options.one])))
         return
     print(
         "| parameters | ms per micro-batch | watched | after the watching |\n| --- | --- | --- | --- |"
     )
-    for name in MODELS:
+    for name in DEVICES[options.device]:
         # Side by side, as other work on the machine changes with time.
         rounds = [
-            {way: measured(name, way) for way in ("bare", "watched", "over")}
+            {way: measured(options.device, name, way) for way in ("bare", "watched", "over")}
             for _ in range(options.rounds)
         ]
         bare, watched, over = (

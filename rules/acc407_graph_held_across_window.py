@@ -8,7 +8,16 @@ from accumlint.editing import DropArgument
 from accumlint.reading.ir import Attr, Call, Do, Name, dotted, walk, walk_expr
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Claim, Confidence, Finding, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Claim,
+    Confidence,
+    Finding,
+    Rule,
+    Severity,
+    Symptom,
+    unsafe,
+)
 from accumlint.tracing.trace import Backward, Contribution, Run, Step, Trace
 
 
@@ -61,6 +70,8 @@ class GraphHeldAcrossWindow(Rule):
     graph, as in many GANs; when the losses of a window depend on each other (a recurrent state, a
     loss over pairs), so that one backward is the only way; outside windows of several micro-batches.
 
+    The fix is unsafe: what the file does with the loss after the backward may still need its graph.
+
     When the fix is not offered: for summed losses, whose backward has to move into the loop, and
     for a step in between, which has no single cure.
 
@@ -81,7 +92,7 @@ class GraphHeldAcrossWindow(Rule):
     severity = Severity.INFO
     claim = Claim.MEMORY
     symptom = Symptom.HELD
-    fix = Applicability.SAFE
+    fix = Applicability.UNSAFE
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main
@@ -115,7 +126,7 @@ class GraphHeldAcrossWindow(Rule):
                         window=window,
                         everywhere=True,
                         fixes=[
-                            safe(
+                            unsafe(
                                 "Let the graph go with its backward",
                                 DropArgument(backward.node, "retain_graph"),
                             )

@@ -111,6 +111,14 @@ def test_defects_are_found_with_their_factor_and_right_scripts_stay_silent(
         assert_unevenness(tmp_path / "plain" / "bad_tokens_mean")
 
 
+@pytest.mark.gpu
+@pytest.mark.long
+def test_scripts_on_a_gpu_are_watched(tmp_path: Path) -> None:
+    if not import_module("torch").cuda.is_available():
+        pytest.skip("torch can use no GPU")
+    assert watched(sorted((ZOO / "cuda").glob("*.py")), tmp_path) == []
+
+
 def assert_unevenness(folder: Path) -> None:
     """The unevenness of targets that a run has found is that of their counts."""
     made = runpy.run_path(str(ZOO / "plain" / f"{folder.name}.py"))

@@ -27,7 +27,7 @@ from accumlint.registry import packs
 from accumlint.results.report import Mark, Report
 from accumlint.rule import Applicability, Rule, Symptom
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 FIXTURES = ROOT / "fixtures"
@@ -408,14 +408,24 @@ def test_who_has_left_the_table_s_reason_behind_leaves_the_table(hundreds: str) 
     assert right == set()
 
 
-def answered(asked: list[Case]) -> list[Confirmation]:
+@pytest.mark.gpu
+@pytest.mark.long
+def test_fixtures_get_the_same_verdict_on_a_gpu() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("torch can use no GPU")
+    asked = [case for case in measured("12", 3) if case.name not in EXCEPTIONS]
+    assert wrong(asked, answered(asked, Options(device="cuda"))) == {}
+
+
+def answered(asked: list[Case], options: Options | None = None) -> list[Confirmation]:
     """The answers to cases: most need few updates and one control, the others are asked with all."""
-    answers = confirm([shortened(case) for case in asked], Options(), lambda _: None)
+    options = options or Options()
+    answers = confirm([shortened(case) for case in asked], options, lambda _: None)
     open_ = wrong(asked, answers)
     # A fix is judged by what the text that it mends has shown.
     reports = {id(case.plan.report) for case in asked if case.name in open_}
     more = [number for number, case in enumerate(asked) if id(case.plan.report) in reports]
-    whole = confirm([trimmed(asked[number]) for number in more], Options(), lambda _: None)
+    whole = confirm([trimmed(asked[number]) for number in more], options, lambda _: None)
     for number, answer in zip(more, whole, strict=True):
         answers[number] = answer
     return answers

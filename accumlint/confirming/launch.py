@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -37,6 +38,8 @@ QUIET = {
 }  # fmt: skip
 
 # torchrun forks its ranks, so that torch is imported once for it and all of them.
+# What CUDA says when a kernel was given an index out of range; the process can use the GPU no more.
+_GPU_LOST = "device-side assert"
 _RANK = Path(__file__).with_name("harness") / "__main__.py"
 
 
@@ -135,6 +138,18 @@ def launch(
             command, sandbox.entering(has, held), scratch, environment, log, total + 30, out, len(jobs), progress
         )  # fmt: skip
         found = [_read(out, number, ranks, options) for number in range(len(jobs))]
+        # On the CPU an index out of range raises, and the loop is tried on other data.
+        lost = [number for number, one in enumerate(found) if _GPU_LOST in one.fault]
+        if lost:
+            print(
+                f"accumlint: {len(lost)} of {len(jobs)} run on the CPU, as a GPU's process ends there",
+                file=sys.stderr,
+            )
+            on_cpu = replace(options, device="cpu")
+            for number, one in zip(
+                lost, launch([jobs[n] for n in lost], ranks, on_cpu, lambda _: None), strict=True
+            ):
+                found[number] = one
         for fault in dict.fromkeys(filter(None, (one.fault for one in found))):
             # What is our own fault keeps its traceback.
             print("\n".join(map(printable, fault.splitlines())), file=sys.stderr)

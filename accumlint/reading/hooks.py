@@ -101,7 +101,7 @@ HOOKS = (
     Hook(
         "trl", ("trl",), frozenset({"GRPOTrainer"}), "compute_loss",
         True, Division.UNLESS_ITSELF, _STEPS, True, True, "", "1.16", "trl/trainer/grpo_trainer.py",
-        ('compute_loss_func="non-None value to disable scaling"', "self.current_gradient_accumulation_steps"),
+        ("loss_is_scaled_for_ga = True", "normalizer = self.current_gradient_accumulation_steps"),
     ),
     Hook(
         "trl", ("trl",), _WITH_OWN_LOSS | _WITH_MODEL_LOSS | {"GRPOTrainer"}, "training_step",

@@ -156,18 +156,21 @@ def is_configuration(text: str) -> bool:
 _COUNT = re.compile(r"count|(^|_)num(_|$)|^n_|_size$|_len$|^len|samples$")
 
 
+_MASK_OF_LENGTHS = re.compile(r"(^|_)(pad|padding|attention|attn|x|y|z)_mask$")
+
+
 @lru_cache(maxsize=4096)
-def is_mask(text: str) -> bool:
-    """True for what picks elements by its name."""
-    return _MASK.search(text.lower()) is not None
+def is_mask_of_lengths(name: str) -> bool:
+    """True for a mask that says which positions hold data: a model makes it of lengths, without gradient."""
+    return bool(_MASK_OF_LENGTHS.search(name.lower()))
 
 
+@lru_cache(maxsize=4096)
 def is_count(name: str) -> bool:
     """True when a name reads like a number of things."""
     return bool(_COUNT.search(name.lower()))
 
 
-_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 _RANKS = re.compile(r"^(get_)?(ddp_|dist_)?world_?size$|^num_processes$|^(num_|n_)?ranks$")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -181,7 +182,7 @@ class Members:
                 found.counted = Counted("rows", (base,)) if name == "shape" else None
                 return found
             found = derived(text, base, node=node)
-            if names.is_mask(name):
+            if names.is_mask_of_lengths(name):
                 # What a model makes of lengths has no gradient.
                 found = detached(found)
             found.loss = base.loss or self.machine.naming.roles.is_loss(name)
@@ -412,13 +413,16 @@ def _index_key(index: Value) -> object:
     return word(index)
 
 
+_MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
+
+
 def _picks(index: Value, written: p.Expr) -> bool:
     """True for a mask: how many elements it leaves differs between micro-batches."""
     if not isinstance(index, Unknown) or not index.batches or "ones_like" in index.text:
         return False
     compared = index.counted is not None and index.counted.kind == "some"
     said = f"{index.text} {p.dotted(written)}"
-    return compared or names.is_mask(said)
+    return compared or _MASK.search(said.lower()) is not None
 
 
 def _one_of_each_row(index: tuple[Value, ...], node: p.Item) -> bool:

@@ -192,7 +192,7 @@ class Naming:
             return value
         if not isinstance(value, Unknown):
             return value
-        if value.networks and not value.loss and names.is_mask(name):
+        if value.networks and not value.loss and names.is_mask_of_lengths(name):
             # What a model makes of lengths has no gradient.
             return detached(value)
         table = self._handed_back(name, value, node)

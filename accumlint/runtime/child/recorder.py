@@ -18,7 +18,7 @@ from torch import distributed
 
 from accumlint.runtime.child.frames import Where, where
 from accumlint.runtime.child.patching import Patches
-from accumlint.runtime.child.samples import Sample
+from accumlint.runtime.child.samples import Sample, capturing
 
 Event = dict[str, Any]
 # As many events are kept where no step comes to have them written.
@@ -74,7 +74,8 @@ class Recorder:
     @property
     def watches(self) -> bool:
         """Whether this is the process that was begun in, and there is more to see."""
-        return self.active and not self.busy and os.getpid() == self._pid
+        mine = self.active and not self.busy and os.getpid() == self._pid
+        return mine and not capturing()
 
     @contextmanager
     def aside(self) -> Generator[None]:

@@ -64,7 +64,7 @@ class Sample:
 
         def flowing(gradient: torch.Tensor) -> None:
             sample = mine()
-            if sample is not None and not gradient.is_sparse:
+            if sample is not None and not gradient.is_sparse and not capturing():
                 taken = sample.take(gradient)
                 before = sample._flows[at]
                 sample._flows[at] = taken if before is None else before + taken
@@ -100,13 +100,17 @@ class Sample:
         return self._joined([None if g is None or g.is_sparse else self.take(g) for g in gradients])
 
     def _joined(self, parts: list[torch.Tensor | None]) -> torch.Tensor | None:
-        if all(part is None for part in parts):
+        held = [part for part in parts if part is not None]
+        if not held:
             return None
+        devices = {part.device for part in held}
+        # The CPU waits for no GPU here: what stays there is copied when the events are written.
+        device = held[0].device if len(devices) == 1 and held[0].is_cuda else torch.device("cpu")
         filled = [
-            torch.zeros(size) if part is None else part.cpu()
+            torch.zeros(size, device=device) if part is None else part.to(device)
             for part, size in zip(parts, self._sizes, strict=True)
         ]
-        return torch.cat([part.double() for part in filled])
+        return torch.cat(filled).double()
 
     def _size(self, parameter: torch.Tensor) -> int:
         local: torch.Tensor = parameter.to_local() if hasattr(parameter, "to_local") else parameter  # pyright: ignore[reportAttributeAccessIssue]
@@ -127,6 +131,11 @@ class Sample:
             for g in grads
             if g is not None and not g.is_sparse and not hasattr(g, "to_local")
         }
+
+
+def capturing() -> bool:
+    """Whether what runs now is recorded as a CUDA graph, where nothing can be copied to the CPU."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def _number(parameter: torch.Tensor) -> int:
