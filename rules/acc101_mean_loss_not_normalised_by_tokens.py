@@ -10,7 +10,7 @@ from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,
     Evidence,
-    Kind,
+    has_positions,
     is_loss_function,
     leaves_labels_out,
     weight,
@@ -207,7 +207,7 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not any(e.row.kind is Kind.POSITION or (e.own and e.key in _OF_LABELS) for e in evidence):
+    if not has_positions(evidence) and not any(e.own and e.key in _OF_LABELS for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:
@@ -259,8 +259,10 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
     made = c.origin.partition("@")[0]
     # What a mixture of experts of transformers returns beside the loss of its labels is no mean over them.
     auxiliary = made.endswith(".aux_loss")
+    # `self.model(…)` and `model(…)` are one model under two names.
+    maker = made.partition("(…)")[0].rpartition(".")[2]
     from_model = (
-        c.forward is not None and made.startswith(f"{c.forward.subject}(…)") and not auxiliary
+        c.forward is not None and maker == c.forward.subject.rpartition(".")[2] and not auxiliary
     )
     from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
     return c.reduction == "unknown" and (from_model or from_criterion)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accumlint.files.regular import contents
+from accumlint.reading.outline import used
 from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Module, Project
 from accumlint.reading.syntax import Source
@@ -40,19 +41,19 @@ _SKIPPED = (
 def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast.AST]]:
     """The definitions of the project that a file leads to, two files away, then those of the files that import it."""
     seen: set[tuple[str, str]] = set()
-    yield from _led_to(_imported(program.imports.values(), program.path, project), seen, project, 2)
+    paths = used(program.source.tree, program.imports)
+    yield from _led_to(_imported(paths, program.path, project), seen, project, 2)
     if _MAIN.search(program.text):
         # A script is run, and its training is called from nowhere.
         return
     for module in importers(program.path, project):
         yield module.source, module.source.tree
-        yield from _led_to(
-            _imported(module.outline.imports.values(), module.path, project), seen, project, 1
-        )
+        paths = used(module.source.tree, module.outline.imports)
+        yield from _led_to(_imported(paths, module.path, project), seen, project, 1)
 
 
 def _imported(paths: Iterable[str], importer: str, project: Project) -> list[Definition]:
-    found = (project.find(path, importer, _anything) for path in paths)
+    found = (project.find(path, importer, _anything) for path in sorted(paths))
     return [d for d in found if d is not None]
 
 
@@ -70,10 +71,8 @@ def _led_to(
             block = module.outline.blocks[name]
             yield module.source, block.tree
             if further > 1:
-                used = block.names & module.outline.imports.keys()
-                beyond += _imported(
-                    [module.outline.imports[n] for n in sorted(used)], module.path, project
-                )
+                paths = used(block.tree, module.outline.imports)
+                beyond += _imported(paths, module.path, project)
     if beyond:
         yield from _led_to(beyond, seen, project, further - 1)
 

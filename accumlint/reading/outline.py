@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,18 +88,45 @@ def outline(module: ast.Module) -> Outline:
                     found.imports.setdefault(
                         alias.asname or top, alias.name if alias.asname else top
                     )
-            case ast.ImportFrom(names=names, module=origin, level=level):
-                start = "." * level + (origin or "")
-                for alias in names:
-                    if alias.name == "*":
-                        stars.append(start)
-                        continue
-                    dot = "" if start.endswith(".") or not start else "."
-                    found.imports.setdefault(alias.asname or alias.name, start + dot + alias.name)
+            case ast.ImportFrom():
+                for bound, path in from_import(statement):
+                    if bound:
+                        found.imports.setdefault(bound, path)
+                    else:
+                        stars.append(path)
             case _:
                 for name in _bound(statement):
                     found.blocks[name] = Block(statement)
     return Outline(found.blocks, found.imports, tuple(stars))
+
+
+def from_import(statement: ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """The names that a statement binds, with what they stand for; "" and the module for a star."""
+    start = "." * statement.level + (statement.module or "")
+    dot = "" if start.endswith(".") or not start else "."
+    for alias in statement.names:
+        if alias.name == "*":
+            yield "", start
+        else:
+            yield alias.asname or alias.name, start + dot + alias.name
+
+
+def used(tree: ast.AST, imports: Mapping[str, str]) -> frozenset[str]:
+    """What a tree uses of its file's imports and of those in its functions: `.loss.Masked` for `loss.Masked`."""
+    found = list(nodes(tree))
+    known = dict(imports)
+    for node in found:
+        if isinstance(node, ast.ImportFrom):
+            known.update((bound, path) for bound, path in from_import(node) if bound)
+    paths = {known[node.id] for node in found if isinstance(node, ast.Name) and node.id in known}
+    for node in found:
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if names and isinstance(node, ast.Name) and node.id in known:
+            paths.add(".".join([known[node.id], *reversed(names)]))
+    return frozenset(paths)
 
 
 def _top_level(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

@@ -52,6 +52,10 @@ TABLE = {
     "padded labels": Row(Kind.VARIES, 3, "labels are padded with a value that the loss ignores"),
     "ignored padding": Row(Kind.VARIES, 3, "the loss ignores padding"),
     "own value": Row(Kind.VARIES, 3, "the loss ignores a value of the data"),
+    "picked": Row(Kind.VARIES, 3, "a loss takes the positions that a mask picks"),
+    "masked mean": Row(
+        Kind.VARIES, 3, "a loss is divided by the number of positions that a mask keeps"
+    ),
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
@@ -65,6 +69,8 @@ TABLE = {
     "classes": Row(Kind.EQUAL, -3, "the model has one label for each row"),
     "pairs": Row(Kind.EQUAL, -3, "the rows are pairs of a chosen and a rejected answer"),
 }
+# Evidence that a loss has a target for every position, beside that of its kind.
+_OF_POSITIONS = {"picked", "masked mean"}
 # The least sum of weights at which counts likely vary.
 STRONG = 3
 
@@ -96,6 +102,11 @@ def weight(evidence: Iterable[Evidence]) -> float:
 def is_loss_function(name: str) -> bool:
     """True for the name of a loss over the logits of classes."""
     return _LOSSES.search(name.rpartition(".")[2]) is not None
+
+
+def has_positions(evidence: Iterable[Evidence]) -> bool:
+    """True where something shows that a loss has a target for every position of a row."""
+    return any(e.row.kind is Kind.POSITION or e.key in _OF_POSITIONS for e in evidence)
 
 
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
@@ -226,8 +237,11 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield from _of_name(name)
         case ast.Constant(value=str(name)) | ast.arg(arg=name) if "rejected" in name:
             yield from _of_name(name) if name.isidentifier() else ()
-        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+        case ast.ClassDef(name=name):
             yield from _of_name(name)
+        case ast.FunctionDef(name=name):
+            yield from _of_name(name)
+            yield from _of_losses(node)
         case _:
             pass
 
@@ -281,6 +295,70 @@ def _of_call(
         and "len(" in ast.unparse(args[0])
     ):
         yield "drawn"
+
+
+_MASK = re.compile(r"mask|valid|active|non_?pad|!=|\.ne\(|not_equal")
+_LOSS = re.compile(r"loss|entropy|criterion|nll|(^|_)(ce|kl|bce)(_|$)", re.IGNORECASE)
+
+
+def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
+    """What a function that computes a loss shows: positions of two tensors that a mask picks, and a masked mean."""
+    found = list(nodes(function))
+    if not any(_LOSS.search(_text(node)) for node in (function, *found)) and not _LOSS.search(
+        function.name
+    ):
+        return
+    picked: dict[str, set[str]] = {}
+    counts: set[str] = set()
+    means: list[ast.BinOp] = []
+    for node in found:
+        match node:
+            case ast.Subscript(
+                value=base,
+                slice=ast.Name() | ast.Attribute() | ast.Compare() | ast.UnaryOp() as index,
+            ):
+                picked.setdefault(ast.unparse(index), set()).add(ast.unparse(base))
+            case ast.Call(func=ast.Attribute(attr="masked_select")):
+                yield "picked"
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if any(
+                map(_counts_a_mask, _sums(value))
+            ):
+                counts.add(name)
+            case ast.BinOp(op=ast.Div()):
+                means.append(node)
+            case _:
+                pass
+    if any(len(bases) > 1 and _MASK.search(index) for index, bases in picked.items()):
+        yield "picked"
+    for mean in means:
+        above = [ast.unparse(value) for value in _sums(mean.left)]
+        below = list(_sums(mean.right))
+        if above and (
+            _text(mean.right) in counts
+            or any(
+                _counts_a_mask(value) or any(ast.unparse(value) in a for a in above)
+                for value in below
+            )
+        ):
+            yield "masked mean"
+
+
+def _sums(value: ast.expr) -> Iterator[ast.expr]:
+    """What is added up in an expression: the `x` of `x.sum()` and of `torch.sum(x)`."""
+    for node in nodes(value):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="sum", value=ast.Name(id="torch")), args=[summed, *_]
+            ):
+                yield summed
+            case ast.Call(func=ast.Attribute(attr="sum", value=summed)):
+                yield summed
+            case _:
+                pass
+
+
+def _counts_a_mask(value: ast.expr) -> bool:
+    return _MASK.search(ast.unparse(value)) is not None
 
 
 def _fills(last: str, values: set[str]) -> bool:
