@@ -13,6 +13,7 @@ from accumlint.reading.targets import (
     has_positions,
     is_loss_function,
     leaves_labels_out,
+    of_other_losses,
     weight,
 )
 from accumlint.rule import (
@@ -149,6 +150,8 @@ class MeanLossNotNormalisedByTokens(Rule):
             if trace.entry.driven is not None:
                 # Which model a framework's trainer is given, its name in another file does not tell.
                 evidence = tuple(e for e in evidence if e.own or e.key != "language model")
+            if not any(map(is_of_the_model, unseen)):
+                evidence = of_other_losses(evidence)
             sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(evidence)
             if sure is None:
                 continue
@@ -256,16 +259,19 @@ def may_be_uneven(program: Program, c: Contribution) -> bool:
         return False
     if c.reduction == "mean":
         return isinstance(c.made, Call) and is_entropy(program, c.made)
+    from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
+    return c.reduction == "unknown" and (is_of_the_model(c) or from_criterion)
+
+
+def is_of_the_model(c: Contribution) -> bool:
+    """True for a loss that the call of a model gives."""
     made = c.origin.partition("@")[0]
     # What a mixture of experts of transformers returns beside the loss of its labels is no mean over them.
-    auxiliary = made.endswith(".aux_loss")
+    if c.forward is None or made.endswith(".aux_loss"):
+        return False
     # `self.model(…)` and `model(…)` are one model under two names.
-    maker = made.partition("(…)")[0].rpartition(".")[2]
-    from_model = (
-        c.forward is not None and maker == c.forward.subject.rpartition(".")[2] and not auxiliary
-    )
-    from_criterion = isinstance(c.made, Call) and is_loss_function(dotted(c.made.func))
-    return c.reduction == "unknown" and (from_model or from_criterion)
+    maker, _, _ = made.partition("(…)")
+    return maker.rpartition(".")[2] == c.forward.subject.rpartition(".")[2]
 
 
 def is_entropy(program: Program, call: Call) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -49,6 +50,15 @@ SEEN = [
     ("i = torch.randint(len(data) - size, (rows,))", {"drawn"}),
     ("model = AutoModelForSequenceClassification.from_pretrained(name)", {"classes"}),
     ("pair = row['chosen'], row['rejected']", {"pairs"}),
+    ("def loss(x, y, mask):\n    return F.mse_loss(x[mask], y[mask])", {"picked"}),
+    ("def loss(x, y, mask):\n    return F.mse_loss(x, y.masked_select(mask))", {"picked"}),
+    ("def loss(x, y, i):\n    return F.mse_loss(x[i], y[i])", set[str]()),
+    ("def pairs(x, y, mask):\n    return x[mask], y[mask]", set[str]()),
+    ("def loss(x, mask):\n    return (x * mask).sum() / mask.sum()", {"masked mean"}),
+    ("def loss(x, w):\n    return torch.sum(x * w) / torch.sum(w)", {"masked mean"}),
+    ("def loss(x, mask):\n    n = mask.sum()\n    return x.sum() / n", {"masked mean"}),
+    ("def loss(x, mask):\n    return (x * mask).sum(1) / mask.sum(1)", set[str]()),
+    ("def score(x, mask):\n    return (x * mask).sum() / mask.sum()", set[str]()),
 ]
 
 
@@ -104,6 +114,28 @@ def group_texts(rows):
 model = AutoModelForCausalLM.from_pretrained(name)
 train(model, DataLoader(rows.map(group_texts)), optimizer, 4)
 """
+
+
+@pytest.mark.parametrize(
+    "imported", ["import nets", "from . import nets", "def read():\n    from nets import Reader"]
+)
+def test_an_imported_module_tells_by_what_is_used_of_it(tmp_path: Path, imported: str) -> None:
+    nets = """
+        class Reader(nn.Module):
+            def forward(self, batch, labels, mask):
+                logits = self.net(batch)
+                return F.cross_entropy(logits[mask], labels[mask])
+        """
+    used = "    return Reader()" if "def" in imported else "model = nets.Reader()"
+    (tmp_path / "setup.cfg").touch()
+    (tmp_path / "nets.py").write_text(dedent(nets), encoding="utf-8")
+    (tmp_path / "main.py").write_text(
+        f"from loop import train\n{imported}\n{used}\n", encoding="utf-8"
+    )
+    (tmp_path / "loop.py").write_text(TRAIN, encoding="utf-8")
+    target = Target("loop.py", str(tmp_path / "loop.py"), Settings(tmp_path, select=("ACC101",)))
+    [report] = next(check([target])).reports
+    assert {r.message for r in report.related if r.elsewhere} == {TABLE["picked"].says}
 
 
 @pytest.mark.parametrize(

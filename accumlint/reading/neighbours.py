@@ -41,14 +41,15 @@ _SKIPPED = (
 def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast.AST]]:
     """The definitions of the project that a file leads to, two files away, then those of the files that import it."""
     seen: set[tuple[str, str]] = set()
-    paths = used(program.source.tree, program.imports)
+    paths = used(program.source.tree, program.imports).union(program.imports.values())
     yield from _led_to(_imported(paths, program.path, project), seen, project, 2)
     if _MAIN.search(program.text):
         # A script is run, and its training is called from nowhere.
         return
     for module in importers(program.path, project):
         yield module.source, module.source.tree
-        paths = used(module.source.tree, module.outline.imports)
+        imports = module.outline.imports
+        paths = used(module.source.tree, imports).union(imports.values())
         yield from _led_to(_imported(paths, module.path, project), seen, project, 1)
 
 

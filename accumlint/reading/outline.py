@@ -82,14 +82,8 @@ def outline(module: ast.Module) -> Outline:
     stars: list[str] = []
     for statement in _top_level(module.body):
         match statement:
-            case ast.Import(names=names):
-                for alias in names:
-                    top = alias.name.partition(".")[0]
-                    found.imports.setdefault(
-                        alias.asname or top, alias.name if alias.asname else top
-                    )
-            case ast.ImportFrom():
-                for bound, path in from_import(statement):
+            case ast.Import() | ast.ImportFrom():
+                for bound, path in _imported(statement):
                     if bound:
                         found.imports.setdefault(bound, path)
                     else:
@@ -97,11 +91,21 @@ def outline(module: ast.Module) -> Outline:
             case _:
                 for name in _bound(statement):
                     found.blocks[name] = Block(statement)
+    for statement in _inside(module.body):
+        # A function's own import binds its name there alone, and few names mean something else in their file.
+        for bound, path in _imported(statement):
+            if bound not in found.blocks:
+                found.imports.setdefault(bound, path)
     return Outline(found.blocks, found.imports, tuple(stars))
 
 
-def from_import(statement: ast.ImportFrom) -> Iterator[tuple[str, str]]:
+def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     """The names that a statement binds, with what they stand for; "" and the module for a star."""
+    if isinstance(statement, ast.Import):
+        for alias in statement.names:
+            top = alias.name.partition(".")[0]
+            yield alias.asname or top, alias.name if alias.asname else top
+        return
     start = "." * statement.level + (statement.module or "")
     dot = "" if start.endswith(".") or not start else "."
     for alias in statement.names:
@@ -111,21 +115,35 @@ def from_import(statement: ast.ImportFrom) -> Iterator[tuple[str, str]]:
             yield alias.asname or alias.name, start + dot + alias.name
 
 
+def _inside(statements: Iterable[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports in the functions of some statements."""
+    waiting: list[ast.FunctionDef | ast.ClassDef | ast.If | ast.Try | ast.With] = [
+        s for s in statements if isinstance(s, ast.FunctionDef | ast.ClassDef)
+    ]
+    while waiting:
+        for inner in waiting.pop().body:
+            match inner:
+                case ast.Import() | ast.ImportFrom():
+                    yield inner
+                case ast.FunctionDef() | ast.ClassDef() | ast.If() | ast.Try() | ast.With():
+                    waiting.append(inner)
+                case _:
+                    pass
+
+
 def used(tree: ast.AST, imports: Mapping[str, str]) -> frozenset[str]:
-    """What a tree uses of its file's imports and of those in its functions: `.loss.Masked` for `loss.Masked`."""
+    """What a tree uses of its file's imports: `.loss.Masked` for `loss.Masked`."""
     found = list(nodes(tree))
-    known = dict(imports)
-    for node in found:
-        if isinstance(node, ast.ImportFrom):
-            known.update((bound, path) for bound, path in from_import(node) if bound)
-    paths = {known[node.id] for node in found if isinstance(node, ast.Name) and node.id in known}
+    paths = {
+        imports[node.id] for node in found if isinstance(node, ast.Name) and node.id in imports
+    }
     for node in found:
         names: list[str] = []
         while isinstance(node, ast.Attribute):
             names.append(node.attr)
             node = node.value
-        if names and isinstance(node, ast.Name) and node.id in known:
-            paths.add(".".join([known[node.id], *reversed(names)]))
+        if names and isinstance(node, ast.Name) and node.id in imports:
+            paths.add(".".join([imports[node.id], *reversed(names)]))
     return frozenset(paths)
 
 

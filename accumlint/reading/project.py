@@ -59,6 +59,7 @@ _LIKE_A_MODEL = ("Module", "PreTrainedModel", "ModelMixin")
 _BOUND = re.compile(r"^(?:(?:(?:async )?def|class) (\w+)|(\w+) *(?::|=(?!=)))", re.MULTILINE)
 _NONE: frozenset[tuple[str, str]] = frozenset()
 _LOSS = re.compile("loss", re.IGNORECASE)
+_IN_FUNCTION = re.compile(r"^[ \t]+from [\w.]+ import [A-Z]", re.MULTILINE)
 # Methods that every object has, or torch's own do: another file's class tells nothing by having one.
 _EVERYBODY_S = frozenset(
     {"step", "update", "train", "eval", "forward", "to", "apply", "fit", "run"}
@@ -510,8 +511,10 @@ def _speaks_of_losses(block: Block) -> bool:
 
 def _may_matter(module: Module) -> bool:
     """From the text alone: may anything in this file be worth an outline?"""
-    # A package's face imports what matters from elsewhere.
-    return module.path.endswith("__init__.py") or any(word in module.text for word in _HINTS)
+    # A package's face imports what matters from elsewhere, and so does a function that makes an object of a class.
+    if module.path.endswith("__init__.py") or _IN_FUNCTION.search(module.text):
+        return True
+    return any(word in module.text for word in _HINTS)
 
 
 def _read(path: str) -> Module | None:

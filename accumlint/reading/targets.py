@@ -104,6 +104,11 @@ def is_loss_function(name: str) -> bool:
     return _LOSSES.search(name.rpartition(".")[2]) is not None
 
 
+def of_other_losses(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+    """What tells about a loss that is not the model's own: how another one is computed is left out."""
+    return tuple(e for e in evidence if e.own or e.key not in _OF_POSITIONS)
+
+
 def has_positions(evidence: Iterable[Evidence]) -> bool:
     """True where something shows that a loss has a target for every position of a row."""
     return any(e.row.kind is Kind.POSITION or e.key in _OF_POSITIONS for e in evidence)
@@ -344,14 +349,16 @@ def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _sums(value: ast.expr) -> Iterator[ast.expr]:
-    """What is added up in an expression: the `x` of `x.sum()` and of `torch.sum(x)`."""
+    """What is added up as a whole in an expression: the `x` of `x.sum()` and of `torch.sum(x)`."""
     for node in nodes(value):
         match node:
             case ast.Call(
-                func=ast.Attribute(attr="sum", value=ast.Name(id="torch")), args=[summed, *_]
+                func=ast.Attribute(attr="sum", value=ast.Name(id="torch")),
+                args=[summed],
+                keywords=[],
             ):
                 yield summed
-            case ast.Call(func=ast.Attribute(attr="sum", value=summed)):
+            case ast.Call(func=ast.Attribute(attr="sum", value=summed), args=[], keywords=[]):
                 yield summed
             case _:
                 pass

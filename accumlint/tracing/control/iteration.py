@@ -349,6 +349,8 @@ class Iterating:
         machine = self.machine
         if value.parameters:
             return _each([value], False)
+        if (one := self._one_of_several(value, node)) is not None:
+            return _each([one], False)
         if not self._training(node):
             if self.is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
@@ -378,6 +380,18 @@ class Iterating:
                     machine.state.last.pop()
 
         return Stream(drive, self.is_loader(value) or rounds == machine.scenario.length)
+
+    def _one_of_several(self, value: Unknown, node: p.Node | None) -> Object | None:
+        """What stands for all that a loop goes through: one of them (`for optimizer in self.optimizers`)."""
+        if not isinstance(node, p.For) or value.batches:
+            return None
+        naming = self.machine.naming
+        made = [
+            (role, n)
+            for n in p.target_names(node.target)
+            if (role := naming.role(n)) in ("optimizer", "model", "scheduler")
+        ]
+        return self.machine.things.symbol(*made[0], node) if len(made) == 1 else None
 
     def _loader_of(self, node: p.Node | None) -> Object | None:
         """What a loop over several loaders (`for loader in self.loaders`) goes through."""

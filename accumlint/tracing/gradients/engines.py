@@ -67,9 +67,9 @@ class Engines:
         if base.steps is not None:
             return base.steps
         if base.thing is not None and base.thing.kind == "deepspeed":
-            if not self.machine.speaks_of_steps():
-                # Only its configuration could tell of a window, and nobody here counts on one.
+            if not (self.machine.speaks_of_steps() or not self._clears_every_time()):
                 return 1
+            # Its configuration, which is no part of the program, sets them.
             self.machine.state.asked = True
             return self.machine.scenario.steps
         return None
@@ -77,22 +77,23 @@ class Engines:
     def dividing(self, engine: Object, args: list[Value], node: p.Node) -> int | None:
         """What an engine divides the loss by.
 
-        A DeepSpeed engine that is made elsewhere and asked to step after every backward counts the windows by itself
-        where the loss that it is given was divided by the accumulation steps, or where its configuration's are read.
+        A DeepSpeed engine whose making is not seen, and that is asked to step after every backward, counts the windows
+        by itself.
         """
         known = self.engine_steps(engine)
         loss = args[0] if args else None
         if known is not None or not isinstance(loss, Unknown) or not self._of_deepspeed():
             return known
-        steps = self.machine.scenario.steps
-        by_hand = self.machine.state.asked and all(
-            x.factor is not None and x.factor * steps == 1 for x in loss.linear
-        )
-        told = by_hand or any(map(_is_own_setting, self.machine.program.of(p.Item)))
-        if told and loss.loss and self._is_asked_every_time(node):
+        counts = self.machine.speaks_of_steps() or not self._clears_every_time()
+        if loss.loss and counts and self._is_asked_every_time(node):
             self.machine.state.asked = True
-            engine.steps = steps
+            engine.steps = self.machine.scenario.steps
         return engine.steps
+
+    def _clears_every_time(self) -> bool:
+        """True where the program clears gradients itself: it takes every step of its engine for an update."""
+        calls = self.machine.program.of(p.Call)
+        return any(p.dotted(call.func).endswith(".zero_grad") for call in calls)
 
     def _of_deepspeed(self) -> bool:
         """True where the program names DeepSpeed."""
@@ -385,10 +386,3 @@ class Engines:
         if len(args) == 1:
             return args[0]
         return tuple(args)
-
-
-def _is_own_setting(item: p.Item) -> bool:
-    """True for `ds_config["gradient_accumulation_steps"]`."""
-    key = item.index.value if isinstance(item.index, p.Const) else None
-    base = p.dotted(item.base).lower()
-    return key == "gradient_accumulation_steps" and ("deepspeed" in base or "ds_" in base)
