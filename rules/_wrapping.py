@@ -10,7 +10,6 @@ from accumlint.reading.ir import (
     Attr,
     Call,
     Expr,
-    Import,
     Item,
     Name,
     Node,
@@ -32,7 +31,7 @@ def wrapped_elsewhere(
 
     The model is known by the last part of its name, and by that of the parameter to which the file's own calls give it.
     """
-    if not any(_WRAPS.search(word) for word in program.words):
+    if not any(map(_WRAPS.search, (*program.words, *map(_last, program.imports.values())))):
         return None
     trained = {_last(c.forward.model.text if c.forward else c.network) for c in contributions}
     if len(trained) != 1:
@@ -52,16 +51,11 @@ def wraps(program: Program, made: Expr, target: Expr) -> bool:
     """True for `model = DistributedDataParallel(net)`, and for a helper called after it that gives a model back."""
     if not isinstance(made, Call) or not isinstance(target, Attr | Name | Item):
         return False
-    callee = dotted(made.func)
-    first = callee.partition(".")[0]
-    if any(
-        name == first and path.startswith(_ELSEWHERE)
-        for node in program.of(Import)
-        for name, path in node.names
-    ):
-        return False
-    last = callee.rpartition(".")[2]
-    if not _WRAPS.search(last):
+    # By the name that it has where it is imported from.
+    first, dot, rest = dotted(made.func).partition(".")
+    callee = program.imports.get(first, first) + dot + rest
+    last = _last(callee)
+    if callee.startswith(_ELSEWHERE) or not _WRAPS.search(last):
         return False
     given = {_last(_moved(a.value)) for a in made.args}
     return last in ("DistributedDataParallel", "DDP") or _last(render(target)) in given

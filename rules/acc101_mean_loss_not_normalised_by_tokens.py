@@ -10,10 +10,10 @@ from accumlint.reading.program import Program
 from accumlint.reading.targets import (
     STRONG,
     Evidence,
+    about_losses,
     has_positions,
     is_loss_function,
     leaves_labels_out,
-    of_other_losses,
     weight,
 )
 from accumlint.rule import (
@@ -150,9 +150,8 @@ class MeanLossNotNormalisedByTokens(Rule):
             if trace.entry.driven is not None:
                 # Which model a framework's trainer is given, its name in another file does not tell.
                 evidence = tuple(e for e in evidence if e.own or e.key != "language model")
-            if not any(map(is_of_the_model, unseen)):
-                evidence = of_other_losses(evidence)
-            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(evidence)
+            told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
+            sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(told)
             if sure is None:
                 continue
             first = (uneven or unseen)[0]

@@ -51,7 +51,7 @@ SEEN = [
     ("model = AutoModelForSequenceClassification.from_pretrained(name)", {"classes"}),
     ("pair = row['chosen'], row['rejected']", {"pairs"}),
     ("def loss(x, y, mask):\n    return F.mse_loss(x[mask], y[mask])", {"picked"}),
-    ("def loss(x, y, mask):\n    return F.mse_loss(x, y.masked_select(mask))", {"picked"}),
+    ("def loss(x, y, mask):\n    return F.mse_loss(x, y.masked_select(mask))", {"selected"}),
     ("def loss(x, y, i):\n    return F.mse_loss(x[i], y[i])", set[str]()),
     ("def pairs(x, y, mask):\n    return x[mask], y[mask]", set[str]()),
     ("def loss(x, mask):\n    return (x * mask).sum() / mask.sum()", {"masked mean"}),

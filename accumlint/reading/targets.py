@@ -53,9 +53,8 @@ TABLE = {
     "ignored padding": Row(Kind.VARIES, 3, "the loss ignores padding"),
     "own value": Row(Kind.VARIES, 3, "the loss ignores a value of the data"),
     "picked": Row(Kind.VARIES, 3, "a loss takes the positions that a mask picks"),
-    "masked mean": Row(
-        Kind.VARIES, 3, "a loss is divided by the number of positions that a mask keeps"
-    ),
+    "selected": Row(Kind.VARIES, 3, "a loss is given what `masked_select` leaves"),
+    "masked mean": Row(Kind.VARIES, 2, "a loss is divided by the number that a mask keeps"),
     "random mask": Row(Kind.VARIES, 3, "the labels are those of a random mask"),
     "tuning data": Row(Kind.VARIES, 3, "the rows are instructions or conversations"),
     "collator": Row(Kind.VARIES, 2, "the collator pads labels where rows differ in length"),
@@ -69,7 +68,7 @@ TABLE = {
     "classes": Row(Kind.EQUAL, -3, "the model has one label for each row"),
     "pairs": Row(Kind.EQUAL, -3, "the rows are pairs of a chosen and a rejected answer"),
 }
-# Evidence that a loss has a target for every position, beside that of its kind.
+# Evidence of a loss with a target for every position, beside that of its kind, which some loss of a project has.
 _OF_POSITIONS = {"picked", "masked mean"}
 # The least sum of weights at which counts likely vary.
 STRONG = 3
@@ -104,14 +103,19 @@ def is_loss_function(name: str) -> bool:
     return _LOSSES.search(name.rpartition(".")[2]) is not None
 
 
-def of_other_losses(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
-    """What tells about a loss that is not the model's own: how another one is computed is left out."""
-    return tuple(e for e in evidence if e.own or e.key not in _OF_POSITIONS)
+def about_losses(evidence: Iterable[Evidence], *, of_model: bool) -> tuple[Evidence, ...]:
+    """Evidence without how other losses than the one that goes backward are computed.
+
+    What the checked file itself computes is read, and a loss that is not the model's comes from no other file.
+    """
+    return tuple(e for e in evidence if e.key not in _OF_POSITIONS or (of_model and not e.own))
 
 
 def has_positions(evidence: Iterable[Evidence]) -> bool:
     """True where something shows that a loss has a target for every position of a row."""
-    return any(e.row.kind is Kind.POSITION or e.key in _OF_POSITIONS for e in evidence)
+    return any(
+        e.row.kind is Kind.POSITION or e.key in _OF_POSITIONS | {"selected"} for e in evidence
+    )
 
 
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
@@ -309,9 +313,7 @@ _LOSS = re.compile(r"loss|entropy|criterion|nll|(^|_)(ce|kl|bce)(_|$)", re.IGNOR
 def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
     """What a function that computes a loss shows: positions of two tensors that a mask picks, and a masked mean."""
     found = list(nodes(function))
-    if not any(_LOSS.search(_text(node)) for node in (function, *found)) and not _LOSS.search(
-        function.name
-    ):
+    if not any(_LOSS.search(name) for name in (function.name, *map(_text, found))):
         return
     picked: dict[str, set[str]] = {}
     counts: set[str] = set()
@@ -324,7 +326,7 @@ def _of_losses(function: ast.FunctionDef) -> Iterator[str]:
             ):
                 picked.setdefault(ast.unparse(index), set()).add(ast.unparse(base))
             case ast.Call(func=ast.Attribute(attr="masked_select")):
-                yield "picked"
+                yield "selected"
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if any(
                 map(_counts_a_mask, _sums(value))
             ):

@@ -228,6 +228,9 @@ class Unfollowed:
                     loss, "engine", node, kwargs, divided=None, subject=text.rpartition(".")[0]
                 )
                 return None
+        if model is not None and model.role in ("model", "engine") and last.endswith("parameters"):
+            # timm's `model_parameters`, and helpers that pick some of them.
+            return Unknown(f"{text}(…)", networks=model.networks, parameters=True)
         if "loss_scaler" in last and len(args) > 1:
             return self.machine.updating.native_scaler(
                 self.machine.things.symbol("scaler", text, node), args, kwargs, node

@@ -319,6 +319,9 @@ class Updating:
         """`p.grad = …`: a multiple of what it was, or something else."""
         old = f"{receiver.text}.grad" if isinstance(receiver, Unknown | Object) else ""
         terms = value.linear if isinstance(value, Unknown) else ()
+        if isinstance(value, Unknown) and value.text == old and value.terms is None:
+            # In another precision, or as a copy.
+            return
         if (
             len(terms) == 1
             and terms[0].atom.text == old
