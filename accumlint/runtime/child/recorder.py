@@ -154,6 +154,8 @@ class Recorder:
         )
         self.write()
         self.active = False
+        for sample in self.samples:
+            sample.release()
         if self.done is not None:
             self.done()
         if how == "stopped" and self.asked.stop:
