@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from accumlint.reading.ir import Call, Do, If, Node, dotted, walk
 from accumlint.reading.program import Program
 from accumlint.rule import Claim, Confidence, Finding, Rule, Severity
-from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Step, Trace
+from accumlint.tracing.trace import Backward, Clear, Clip, Event, Norm, Rescale, Run, Trace
 
 from ._windows import is_entangled
 
@@ -145,8 +145,7 @@ def after_clearing(run: Run, norm: Norm) -> bool:
 def after_clipping(program: Program, run: Run, norm: Norm) -> bool:
     """True when the gradients were clipped before, and the norm that clipping returned was dropped."""
     clips = [e for e in before(run, norm) if isinstance(e, Clip) and e.pending]
-    stepped = any(isinstance(e, Step) for e in before(run, norm))
-    return bool(clips) and not stepped and all(is_dropped(program, clip.node) for clip in clips)
+    return bool(clips) and all(is_dropped(program, clip.node) for clip in clips)
 
 
 def is_dropped(program: Program, node: Node) -> bool:

@@ -75,7 +75,12 @@ def _first(window: t.Window) -> int:
 def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
     """A sum of gradients as text: "1/4 g1 + 1/4 g2", with `S` for the GradScaler's scale."""
     totals: dict[tuple[int, tuple[str, ...]], Fraction | None] = {}
+    contributions = tuple(contributions)
+    unclear = {c.microbatch for c in contributions if not all(map(_PLAIN.fullmatch, c.symbols))}
     for c in contributions:
+        if c.microbatch in unclear:
+            totals[c.microbatch, ()] = None
+            continue
         key = (c.microbatch, (*(("S",) if c.scaled else ()), *c.symbols))
         lead = next((o for o in contributions if o.microbatch == c.microbatch), c)
         if c.network != lead.network:
@@ -85,6 +90,10 @@ def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
     return _joined(
         [f"{_weight(w, symbols)}g{number - first + 1}" for (number, symbols), w in totals.items()]
     )
+
+
+# A factor that is a name, an attribute, an item of these, or a call without arguments.
+_PLAIN = re.compile(r"[*/.] ?[\w.\[\]'\"]+(\(\))?")
 
 
 def _joined(parts: list[str]) -> str:

@@ -95,9 +95,6 @@ OPTIMIZERS = frozenset(
 )  # fmt: skip
 # Variants that projects write themselves: ScaledAdam, ClippedAdamW, CPULion …
 _OPTIMIZER_VARIANT = re.compile(r"^[A-Z]\w*(Adam|AdamW|Lion|LAMB|LARS|Adafactor|Adagrad|RMSprop)$")
-SCALE_FREE_OPTIMIZERS = frozenset(
-    name for name in OPTIMIZERS if name not in {"SGD", "ASGD", "LBFGS", "LARS", "Adadelta"}
-)
 OPTIMIZER_FACTORIES = frozenset(
     {"create_optimizer", "build_optimizer", "get_optimizer", "configure_optimizers", "make_optimizer",
      "create_optimizer_v2", "init_optimizer", "setup_optimizer", "build_optimizers", "get_optimizers"}

@@ -81,7 +81,6 @@ class State:
     length_asked: bool = False
     depth: int = 0
     nodes: int = 0
-    skipping: int = 0
     step_guards: dict[p.Node, bool] = field(default_factory=dict[p.Node, bool])
     rounds: dict[object, int] = field(default_factory=dict[object, int])
     cut: bool = False

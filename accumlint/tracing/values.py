@@ -276,7 +276,6 @@ class Frame:
 
     names: dict[str, Value]
     outer: Frame | None = None
-    locals_: frozenset[str] = frozenset()
     globals_: set[str] = field(default_factory=set[str])
     nonlocals: set[str] = field(default_factory=set[str])
     on_yield: Callable[[Value], None] | None = None
