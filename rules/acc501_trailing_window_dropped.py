@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
+from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
 
 from ._trailing import own_lengths
 from ._weights import mean
@@ -119,8 +119,8 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         if window is None:
             continue
         for tail in run.tails:
-            if tail.fate == "lost" and len({b.epoch for b in run.of(Backward)}) < 2:
-                # The end of a run of one pass: nothing comes that could have been dropped again and again.
+            if all(other.fate == "lost" for other in run.tails):
+                # The end of the run: no earlier epoch leaves anything, so the counter runs on, or there is none.
                 continue
             left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
             if 0 < len(left) < len(window.microbatches):
