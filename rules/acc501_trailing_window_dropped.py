@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from accumlint.rule import Applicability, Finding, Observed, Rule, Severity, Symptom, unsafe
-from accumlint.tracing.trace import EpochEnd, Run, Tail, Trace, Window
+from accumlint.tracing.trace import Backward, EpochEnd, Run, Tail, Trace, Window
 
 from ._trailing import own_lengths
 from ._weights import mean
@@ -119,8 +119,9 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         if window is None:
             continue
         for tail in run.tails:
-            if all(other.fate == "lost" for other in run.tails):
-                # The end of the run: no earlier epoch leaves anything, so the counter runs on, or there is none.
+            passes = len({b.epoch for b in run.of(Backward)})
+            if tail.fate == "lost" and (passes < 2 or len(run.of(EpochEnd)) > len(run.tails)):
+                # The end of the run. Where an earlier epoch leaves nothing, the counter runs on.
                 continue
             left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
             if 0 < len(left) < len(window.microbatches):
