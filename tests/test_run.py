@@ -111,6 +111,7 @@ def test_defects_are_found_with_their_factor_and_right_scripts_stay_silent(
         assert_unevenness(tmp_path / "plain" / "bad_tokens_mean")
 
 
+@pytest.mark.torch
 @pytest.mark.gpu
 @pytest.mark.long
 def test_scripts_on_a_gpu_are_watched(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ QUIET = {
     "TORCHDYNAMO_DISABLE": "1", "PYTHONWARNINGS": "ignore",
 }  # fmt: skip
 
-# torchrun forks its ranks, so that torch is imported once for it and all of them.
 # What CUDA says when a kernel was given an index out of range; the process can use the GPU no more.
 _GPU_LOST = "device-side assert"
+# torchrun forks its ranks, so that torch is imported once for it and all of them.
 _RANK = Path(__file__).with_name("harness") / "__main__.py"
 
 

@@ -326,8 +326,8 @@ def _deepspeed(
     engine.attributes["optimizer"] = optimizer
     config = kwargs.get("config", kwargs.get("config_params"))
     steps = None
+    # From the sizes of an update and of a micro-batch alone, DeepSpeed works the steps out.
     if isinstance(config, dict) and (_STEPS in config or "train_batch_size" not in config):
-        # Without them, DeepSpeed works the steps out from the sizes of an update and of a micro-batch.
         steps = machine.naming.size(config.get(_STEPS, ""), _STEPS) or 1
     if isinstance(steps, int):
         engine.steps = steps

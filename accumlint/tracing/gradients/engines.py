@@ -67,7 +67,7 @@ class Engines:
         if base.steps is not None:
             return base.steps
         if base.thing is not None and base.thing.kind == "deepspeed":
-            if not (self.machine.speaks_of_steps() or not self._clears_every_time()):
+            if not self._may_have_windows():
                 return 1
             # Its configuration, which is no part of the program, sets them.
             self.machine.state.asked = True
@@ -84,16 +84,16 @@ class Engines:
         loss = args[0] if args else None
         if known is not None or not isinstance(loss, Unknown) or not self._of_deepspeed():
             return known
-        counts = self.machine.speaks_of_steps() or not self._clears_every_time()
-        if loss.loss and counts and self._is_asked_every_time(node):
+        if loss.loss and self._may_have_windows() and self._is_asked_every_time(node):
             self.machine.state.asked = True
             engine.steps = self.machine.scenario.steps
         return engine.steps
 
-    def _clears_every_time(self) -> bool:
-        """True where the program clears gradients itself: it takes every step of its engine for an update."""
+    def _may_have_windows(self) -> bool:
+        """False where the program clears gradients itself without naming the steps: every step is an update to it."""
         calls = self.machine.program.of(p.Call)
-        return any(p.dotted(call.func).endswith(".zero_grad") for call in calls)
+        clears = any(p.dotted(call.func).endswith(".zero_grad") for call in calls)
+        return self.machine.speaks_of_steps() or not clears
 
     def _of_deepspeed(self) -> bool:
         """True where the program names DeepSpeed."""
