@@ -244,7 +244,6 @@ EXCEPTIONS = {
     "acc202/bad_diffusion_calls_the_model.fixed": "the library that clips is not there",
     "acc405/good_terms_of_one_loss": NO_FAKE,
     "acc501/bad_table_of_optimizers": NO_FAKE,
-    "acc501/good_counter_from_the_epoch": "its caller counts the epochs, and is not run: a false confirmation",
     "acc501/bad_trainer_by_its_type": NO_FAKE,
     "acc501/good_trainer_by_its_type": NO_FAKE,
     "acc504/good_count_comes_with_the_data": NO_FAKE,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -24,6 +25,9 @@ _ROUNDS = (
     "batch_idx", "batch_index", "batch_id", "step", "step_id", "i", "idx", "it", "iteration", "n_iter", "iter_num",
     "iter_id", "global_step",
 )  # fmt: skip
+
+# What a function that trains for one epoch calls the number of that epoch.
+_EPOCH = re.compile(r"^((cur|current|this|the)_)?(epoch|ep)(_?(num|number|id|idx|index|i))?$")
 
 _PUT_LATER = ("model", "optimizer", "scheduler", "criterion")
 
@@ -65,6 +69,19 @@ def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any]
         else:
             kwargs[p.name] = values[p.name]
     return args, kwargs
+
+
+def epoch_arguments(binding: Binding, parameters: Iterable[str], number: int) -> dict[str, int]:
+    """The epoch that a function is called for, under the names that its parameters have for it.
+
+    `number` counts the calls from zero.
+    """
+    from_one = binding.source.from_one
+    return {
+        name: number + (name in from_one)
+        for name in parameters
+        if _EPOCH.search(name.lower()) and name not in binding.given and name not in binding.choices
+    }
 
 
 def instance(binding: Binding, cls: type) -> Any:

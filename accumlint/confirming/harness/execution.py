@@ -95,7 +95,9 @@ def run(job: Any, binding: Binding) -> None:
         _microbatches(binding, function, skip, entry)
         return
     args, kwargs = calls.arguments(binding, function, skip)
-    for _ in range(2 if entry["calls"] == "twice" else 1):
+    for number in range(2 if entry["calls"] == "twice" else 1):
+        if entry["calls"] == "twice":
+            kwargs |= calls.epoch_arguments(binding, kwargs, number)
         made = function(*args, **kwargs)
         if inspect.isgenerator(made):
             # It tells its caller how far it is, which asks it to go on.

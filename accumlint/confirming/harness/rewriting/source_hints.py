@@ -19,6 +19,7 @@ class Source:
     `called` and `read` are attributes, the former those that it calls: what it calls is no setting. `keyed` has the
     keys by which it takes parts of what a name holds. `prepares`: it has Accelerate prepare its things; `accelerated`:
     an Accelerator comes from elsewhere, with what it has prepared; `tells_steps`: it speaks of accumulation steps.
+    `from_one` has the names that one is subtracted from, as of a number that counts from one.
     """
 
     called: frozenset[str]
@@ -27,6 +28,7 @@ class Source:
     prepares: bool
     accelerated: bool
     tells_steps: bool
+    from_one: frozenset[str]
 
 
 def look(text: str) -> Source:
@@ -45,7 +47,17 @@ def look(text: str) -> Source:
         prepares=prepares,
         accelerated=not prepares and bool(_DRIVES.search(text)),
         tells_steps=bool(_STEPS.search(text)),
+        from_one=frozenset(filter(None, map(_reduced, nodes))),
     )
+
+
+def _reduced(node: ast.AST) -> str:
+    """The name that an expression subtracts one from."""
+    match node:
+        case ast.BinOp(ast.Name(name), ast.Sub(), ast.Constant(1)):
+            return name
+        case _:
+            return ""
 
 
 def _keyed(nodes: Iterable[ast.AST]) -> dict[str, tuple[str, ...]]:
