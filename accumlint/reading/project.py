@@ -264,14 +264,14 @@ class Project:
     def imported(self, program: Program, name: str) -> tuple[p.Stmt, ...]:
         """What another file defines under a name that a program imports, with what it leads to there."""
         path = program.imports.get(name)
-        definition = self.find(path, program.path, _anything) if path else None
+        definition = self.find(path, program.path, anything) if path else None
         return tuple(_parts(definition)) if definition is not None and definition.name else ()
 
     # What a definition is good for, by what it calls
 
     def is_harmless(self, path: str, importer: str) -> bool:
         """True for a definition of the project whose text calls nothing that changes gradients, here or further on."""
-        definition = self.find(path, importer, _anything)
+        definition = self.find(path, importer, anything)
         if definition is None or not definition.name or definition.attributes:
             return False
         return not self.is_strong(definition, _FARTHEST - 1)
@@ -483,7 +483,7 @@ def _parts(definition: Definition) -> Iterator[p.Stmt]:
             yield part
 
 
-def _anything(_module: Module, _name: str) -> bool:
+def anything(_module: Module, _name: str) -> bool:
     return True
 
 

@@ -12,7 +12,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import Relevance, key, relevance
 from accumlint.reading.program import Program
-from accumlint.reading.project import Definition, Excerpt, Module, Project
+from accumlint.reading.project import Definition, Excerpt, Module, Project, anything
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing
@@ -281,7 +281,7 @@ class Elsewhere:
             return None
         if definition is not None and _is_scheduler(definition):
             return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
-        excerpt = self._followed(definition) or self._given_a_gradient(definition, args, kwargs)
+        excerpt = self._followed(definition) or self._given_a_gradient(callee, args, kwargs)
         if excerpt is None:
             return None
         invoking = self.machine.invoking
@@ -304,13 +304,15 @@ class Elsewhere:
                 return None
 
     def _given_a_gradient(
-        self, definition: Definition | None, args: list[Value], kwargs: dict[str, Value]
+        self, callee: Library, args: list[Value], kwargs: dict[str, Value]
     ) -> Excerpt | None:
         """The excerpt of a function that a loss, or what a network gave, passes through."""
         passed = flat([*args, *kwargs.values()])
-        if definition is None or not any(isinstance(v, Unknown) and v.networks for v in passed):
+        if not callee.importer or not any(isinstance(v, Unknown) and v.networks for v in passed):
             return None
-        excerpt = self.borders.project.of_values(definition)
+        project = self.borders.project
+        definition = project.find(callee.path, callee.importer, anything)
+        excerpt = project.of_values(definition) if definition is not None else None
         if excerpt is not None:
             self._load(excerpt)
         return excerpt
@@ -434,5 +436,8 @@ def _tells(value: Value) -> bool:
             return value.tensor or value.loss
         case Object():
             return bool(value.role) or value.cls is not None
+        case tuple() | list():
+            parts = (part for part in flat([value]) if not isinstance(part, tuple | list))
+            return any(map(_tells, parts))
         case _:
             return value is not None and not isinstance(value, Library)
