@@ -188,3 +188,47 @@ def test_a_loop_in_two_files_is_read_whole_and_judged_once(
 def test_without_its_callers_no_step_is_reached(tmp_path: Path, alone: str) -> None:
     reports, states = checked(tmp_path, {"alone.py": alone}, "alone.py")
     assert (reports, states) == ([], ["partly"])
+
+
+STEPPER = """
+import torch
+
+
+class AmpOptimizer:
+    def __init__(self, optimizer, parameters, accumulation_steps):
+        self.optimizer = optimizer
+        self.parameters = parameters
+        self.share = 1 / accumulation_steps
+
+    def backward_step(self, stepping, loss):
+        loss.mul(self.share).backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        if stepping:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+"""
+ANNOTATED = """
+import torch
+from project.stepping import AmpOptimizer
+
+
+class Trainer:
+    def __init__(self, model, optimizer: AmpOptimizer):
+        self.model = model
+        self.optimizer = optimizer
+
+    def train_step(self, stepping, inputs, targets):
+        loss = torch.nn.functional.mse_loss(self.model(inputs), targets)
+        self.optimizer.backward_step(stepping=stepping, loss=loss)
+"""
+
+
+ANNOTATION = {"stepping.py": STEPPER, "trainer.py": ANNOTATED}
+
+
+@pytest.mark.parametrize("asked", ["stepping.py", "trainer.py"])
+def test_an_annotation_tells_the_class_that_steps_and_a_flag_handed_on_ends_windows(
+    tmp_path: Path, asked: str
+) -> None:
+    codes, read = checked(tmp_path, ANNOTATION, asked)
+    assert (codes, read) == (([], ["whole"]) if asked == "stepping.py" else (["ACC202"], []))

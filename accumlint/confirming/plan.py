@@ -215,7 +215,9 @@ def _plan(
         and trace is not None
         and trace.entry.function is not None
     ):
-        entry["ending"] = min(ending_flags(trace.entry.function, slice_), default="")
+        entry["ending"] = min(
+            ending_flags(trace.entry.function, trace.program.functions, slice_), default=""
+        )
     exact = symptom in OF_SIZE and not run_hints.knows_window(program)
     job = Job(
         file=target.file,

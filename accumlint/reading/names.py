@@ -20,7 +20,7 @@ _COUNTER_START = re.compile(
 
 _NOT_A_THING = re.compile(
     r"state|meter|cfg|config|args?$|kwargs|name|step|_idx|type|params|groups|class|cls|_fn$|path|dict"
-    r"|_id$|num_|_lr$|eps|_len|size|dim|file|dir|loss|output|use_|is_"
+    r"|_ids?$|num_|_lr$|eps|_len|size|dim|file|dir|loss|output|use_|is_"
     r"|memory|device|time|input|checkpoint|has_|version|builder"
     r"|learning_rate|momentum|interval|_every|_in_|offload|^fused_|enable|_on_"
 )

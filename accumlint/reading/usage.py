@@ -46,12 +46,14 @@ def bounds(nodes: Iterable[p.Node]) -> set[str]:
     for node in nodes:
         if isinstance(node, p.Call) and p.dotted(node.func) in ("range", "trange"):
             ends = [a.value for a in node.args if not a.keyword][:2][-1:]
-            found |= {
-                last_name(n)
-                for end in ends
-                for n in p.walk_expr(end)
-                if isinstance(n, p.Name | p.Attr)
-            }
+            for part in (n for end in ends for n in p.walk_expr(end)):
+                match part:
+                    case p.Name() | p.Attr():
+                        found.add(last_name(part))
+                    case p.Item(index=p.Const(value=str(setting))):
+                        found.add(setting)
+                    case _:
+                        pass
     return found
 
 

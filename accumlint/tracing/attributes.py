@@ -164,9 +164,9 @@ class Members:
         if name in base.attributes:
             return base.attributes[name]
         text = f"{base.text}.{name}"
-        if name == "grad":
-            return Unknown(text, frozenset(), base.networks, parameters=True)
-        if base.parameters:
+        if name == "grad" and _is_data(base):
+            return Unknown(text, base.batches)
+        if name == "grad" or base.parameters:
             return Unknown(text, frozenset(), base.networks, parameters=True)
         if self.machine.naming.is_epoch(text, name) and not base.batches:
             return self.machine.passed()
@@ -197,7 +197,7 @@ class Members:
     def set_attribute(
         self, receiver: Value, name: str, value: Value, node: p.Node, path: str
     ) -> None:
-        if name == "grad":
+        if name == "grad" and not _is_data(receiver):
             # What goes by a name is a gradient of an earlier batch, which there is none of yet.
             kept = isinstance(node, p.Assign) and isinstance(node.value, p.Name)
             if value is None and not kept:
@@ -401,6 +401,11 @@ class Members:
                 for i in items
             ]
         return [Unknown(f"{word(value)}[{i}]") for i in range(wanted)]
+
+
+def _is_data(value: Value) -> bool:
+    """True for a tensor that is no parameter: an input that is perturbed along its gradient, say."""
+    return isinstance(value, Unknown) and bool(value.batches) and not value.parameters
 
 
 def _index_key(index: Value) -> object:

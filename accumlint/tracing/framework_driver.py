@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
@@ -71,7 +71,8 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
     """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
-    ending = ending_flags(function, machine.relevance)
+    known = (*machine.program.functions, *machine.elsewhere.functions)
+    ending = ending_flags(function, known, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
             continue
@@ -92,8 +93,28 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
     return kwargs
 
 
-def ending_flags(function: p.Function, slice_: Relevance) -> frozenset[str]:
-    """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate."""
+def ending_flags(
+    function: p.Function, known: Iterable[p.Function], slice_: Relevance
+) -> frozenset[str]:
+    """The parameters without which a function goes backward, and neither steps nor clears: its callers accumulate.
+
+    Those that it hands on to a `known` function as such a parameter are, too.
+    """
+    found = set(_guarding(function, slice_))
+    called = [n for n in p.walk(function.body) if isinstance(n, p.Call)]
+    names_called = {p.dotted(call.func).rpartition(".")[2] for call in called}
+    for callee in known:
+        flags = _guarding(callee, slice_) if callee.name in names_called else frozenset[str]()
+        places = [param.name for param in callee.params if param.name not in ("self", "cls")]
+        for call in called if flags else ():
+            if p.dotted(call.func).rpartition(".")[2] == callee.name:
+                given = (call.keyword(f) or call.positional(places.index(f)) for f in flags)
+                found.update(p.dotted(value) for value in given if isinstance(value, p.Name))
+    return frozenset(found) & {param.name for param in function.params}
+
+
+def _guarding(function: p.Function, slice_: Relevance) -> frozenset[str]:
+    """The parameters that guard a function's step and clearing, and not its backward."""
     guarded: dict[str, list[p.Stmt]] = {}
     for node in p.walk(function.body):
         if isinstance(node, p.If) and slice_.backwards.isdisjoint(node.body):

@@ -34,6 +34,10 @@ _MODULES = frozenset(
         "GPTPreTrainedModel",
     }
 )
+# How the methods of a model begin that compute nothing, unless they are given data.
+_QUIET = (
+    "save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init",
+)  # fmt: skip
 _QUIET_METHODS = frozenset(
     {
         "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict",
@@ -300,10 +304,14 @@ class Things:
                     f"{base.text}.{name}(…)",
                     *[a for a in flat(args) if isinstance(a, Unknown) and not a.networks],
                 )
-            case _ if name in _QUIET_METHODS or name.startswith(
-                ("save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init")
+            case _ if name in _QUIET_METHODS or (
+                name.startswith(_QUIET)
+                and not any(isinstance(a, Unknown) and a.tensor for a in args)
             ):
                 return True, Unknown(f"{base.text}.{name}()")
+            case _ if any(isinstance(a, Unknown) and a.networks & base.networks for a in args):
+                # A loss of what the model has given already (`model.module.get_loss(outputs, targets)`).
+                return False, None
             case _:
                 given = [a for a in args if isinstance(a, Object) and a.role == "model"]
                 by_name = base.thing is None or not base.thing.certain

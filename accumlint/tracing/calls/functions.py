@@ -202,9 +202,11 @@ class Invoking:
             self.invoke(init, [], {"**": Unknown("kwargs")}, model, function)
 
     def trainer(self, param: p.Param, function: p.Function) -> Value:
-        """What a parameter holds that is annotated with a class of the file that trains."""
+        """What a parameter holds that is annotated with a class of the project that trains."""
         machine = self.machine
-        cls = machine.program.classes.get(param.annotation)
+        if not param.annotation:
+            return None
+        cls = machine.elsewhere.cls(param.annotation, function.source)
         if cls is None or not any(
             map(machine.relevance.reaching_backward.__contains__, map(key, cls.methods.values()))
         ):

@@ -298,6 +298,9 @@ class Unfollowed:
             case Library():
                 definition = self.machine.elsewhere.find(callee)
                 return definition is not None and any(map(names.is_steps, definition.names))
+            case Object():
+                # A model that works out its loss in a method is none that divides it.
+                return callee.role not in ("model", "criterion")
             case _:
                 return True
 

@@ -383,7 +383,7 @@ class Iterating:
 
     def _one_of_several(self, value: Unknown, node: p.Node | None) -> Object | None:
         """What stands for all that a loop goes through: one of them (`for optimizer in self.optimizers`)."""
-        if not isinstance(node, p.For) or value.batches:
+        if not isinstance(node, p.For) or value.batches or self.is_loader(value):
             return None
         naming = self.machine.naming
         made = [
