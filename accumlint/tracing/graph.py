@@ -75,6 +75,11 @@ class CallGraph:
         return self._left[lineage[0]]
 
     @cached_property
+    def iterations(self) -> tuple[str, ...]:
+        """The texts under which a framework counts its calls (`engine.state.iteration`)."""
+        return tuple({p.dotted(n) for n in self.program.of(p.Attr) if n.name == "iteration"})
+
+    @cached_property
     def _functions(self) -> Mapping[str, Sequence[p.Function]]:
         found: dict[str, list[p.Function]] = {}
         for function in self.program.functions:
