@@ -25,4 +25,5 @@ def command(configs: options.Configs, isolated: bool) -> None:
         from accumlint.server.session import session
     except ImportError:
         raise Misuse("the server needs pygls: pip install 'pygls>=2,<3'") from None
+    # pygls asks for no more of a stream than these two methods.
     session(asked).start_io(cast("BinaryIO", Bounded(sys.stdin.buffer)))
