@@ -455,7 +455,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         return
     from accumlint import reading, tracing
     from accumlint.diagnostics import fix_selection, judge
-    from accumlint.tracing.budget import Budget
+    from accumlint.tracing.budget import STEPS, Budget
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
@@ -468,7 +468,8 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         judged = [f for f in examined.judged if f.rule in rules]
         judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
-    budget = Budget()
+    # A file that took long to follow takes as long to be followed again, once for each fix.
+    budget = Budget(STEPS - exploration.steps // 2)
 
     def examine(text: str) -> fix_selection.Health | None:
         try:
@@ -476,11 +477,12 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         except reading.UnreadableSource:
             return None
         explored = tracing.explore_alone(changed, project, trial := Budget())
-        budget.spend(len(changed.nodes) + trial.spent)
+        budget.spend(trial.spent)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
-    cost = exploration.steps + len(program.nodes)
-    found = fix_selection.offers([f for _, f in fixable], program, before, examine, budget, cost)
+    found = fix_selection.offers(
+        [f for _, f in fixable], program, before, examine, budget, exploration.steps
+    )
     untried += (report for report, _ in fixable[len(found) :])
     yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
 

@@ -200,12 +200,12 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
     losses = {b.loss for b in trace.main.of(Backward)}
     roles = trace.program.roles
     given = any(q.name in losses or roles.is_loss(q.name) for q in function.params)
-    called = any(dotted(n.func).rpartition(".")[2] == function.name for n in trace.program.of(Call))
-    if given and not called:
+    calls = trace.program.calls
+    if given and function.name not in calls:
         return True
     inside = set(walk(function.body))
-    calls = (n for n in trace.program.of(Call) if n not in inside)
-    return any(isinstance(c.func, Attr) and is_clearing(c.func.name) for c in calls)
+    clearing = (call for name in calls if is_clearing(name) for call in calls[name])
+    return any(isinstance(c.func, Attr) and c not in inside for c in clearing)
 
 
 def clear_after(run: Run, step: Step) -> Iterator[Fix]:

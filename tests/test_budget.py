@@ -45,11 +45,17 @@ def calls_twice(count: int) -> str:
     return f"{HEAD}{chain}{last}for x in loader:\n    f0(x)\n    optimizer.step()\n"
 
 
+def names(count: int) -> str:
+    """A loop after more code than is followed."""
+    return HEAD + "a = 1\n" * count + "for x in loader:\n    loss = model(x).mean()\n" + STEP
+
+
 # A text, and what is told of it.
 LARGE: dict[str, tuple[Callable[[int], str], int, tuple[str, ...]]] = {
     "functions that train": (functions, 600, ("takes too many steps", "not read: `backward()` at lines", "no fix")),
     "backwards in one loop": (one_loop, 4_000, ("too many events", "not read: `backward()` at lines 3005, ")),
     "calls that double": (calls_twice, 40, ("too many events",)),
+    "names": (names, 110_000, ("takes too many steps", "not read: `backward()` at line 110006")),
 }  # fmt: skip
 
 

@@ -439,3 +439,23 @@ def test_zero_accumulation_steps_divide_nothing(run: Run, tmp_path: Path) -> Non
     )
     ran = run("check")
     assert (ran.code in (0, 1), ran.err) == (True, "")
+
+
+# Texts that no parser is given: more code than is read, a longer file, and more than libcst is asked about.
+LONG = {
+    "code": (LOOP + "a = 1\n" * 250_000, "too long to be read"),
+    "a comment": (LOOP + "#" + "-" * 9_000_000, "too long to be read"),
+    "syntax of a newer Python": ("type X = int\n" * 30_000 + LOOP, "syntax error"),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_text_that_is_too_long_is_refused_in_one_line(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    text, told = LONG[name]
+    (tmp_path / "train.py").write_text(text)
+    ran = run("check")
+    assert ran.code == 2
+    assert told in ran.err
+    assert ran.err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Tells code that is nested too deeply to be parsed, without parsing it.
+"""Tells code that is nested too deeply or too long to be parsed, without parsing it.
 
 Parsers call themselves for what is nested, and a process that runs out of stack is gone without a word.
 """
@@ -6,12 +6,19 @@ Parsers call themselves for what is nested, and a process that runs out of stack
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 # Python itself reads no more brackets than these within each other.
 BRACKETS = 200
 # So much may stand between two commas, texts aside: `a.b.c` and `1 + 1 + 1` are deep, too.
 CHARACTERS = 4_000
 ELIFS = 1_000
+# So much of a file is looked at, and so many words and signs of code are parsed: each takes microseconds, and half a
+# kilobyte of memory.
+LONGEST = 8 * 1024 * 1024
+TOKENS = 640_000
+# libcst takes several times as long.
+TOKENS_OF_LIBCST = 80_000
 
 # Texts that are not closed end with the line or with the file, so that no search begins twice; a group tells them.
 _TEXTS = r"""
@@ -34,6 +41,15 @@ _PIECE = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _ELIF = re.compile(r"\belif\b")
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def too_long(text: str, most: int = TOKENS) -> bool:
+    """True for more code than is parsed; texts and comments are not counted up to a length."""
+    if len(text) <= most or len(text) > LONGEST:
+        return len(text) > LONGEST
+    tokens = _TOKEN.finditer(TEXT.sub(" ", text))
+    return next(islice(tokens, most, None), None) is not None
 
 
 def too_deep(text: str) -> int:

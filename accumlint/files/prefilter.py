@@ -102,6 +102,10 @@ def trains(text: str) -> bool:
 
     True for what Python cannot read: libcst may know better, or say what is wrong.
     """
+    from accumlint.files.nesting import LONGEST
+
+    if len(text) > LONGEST:
+        return True
     if _is_silent(text):
         return False
     module = tree(text)

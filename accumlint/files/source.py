@@ -39,7 +39,7 @@ class UnreadableSource(Exception):
         self.line = line
 
 
-class TooDeep(UnreadableSource):
+class TooMuch(UnreadableSource):
     """No parser may be asked about the source: it could end the process."""
 
 
@@ -117,16 +117,18 @@ def parsed(text: str) -> ast.Module:
     """Python's own syntax tree of a program. Whoever asks next for the same text is given the same tree.
 
     Raises:
-        TooDeep: for a text that is nested too deeply for any parser.
+        TooMuch: for a text that is too long, or nested too deeply, for any parser.
         UnreadableSource: for a text that this Python cannot read.
     """
     import ast
     import warnings
 
-    from accumlint.files.nesting import too_deep
+    from accumlint.files.nesting import too_deep, too_long
 
+    if too_long(text):
+        raise TooMuch("too long to be read", 0)
     if line := too_deep(text):
-        raise TooDeep("nested too deeply to be read", line)
+        raise TooMuch("nested too deeply to be read", line)
 
     try:
         with warnings.catch_warnings():

@@ -85,14 +85,23 @@ def _down_to(node: ast.AST, source: Source) -> Iterator[ast.AST]:
     wanted = source.place(node)
     current: ast.AST = source.tree
     while current is not node:
-        inside = [c for c in _below(current) if c is node or wanted.is_within(source.place(c))]
+        inside = [
+            c
+            for c in _below(current)
+            # The lines are asked first: working out a place takes longer, and a module may have many statements.
+            if c is node
+            or (
+                c.lineno <= wanted.line <= (c.end_lineno or c.lineno)
+                and wanted.is_within(source.place(c))
+            )
+        ]
         if not inside:
             return
         current = node if node in inside else inside[0]
         yield current
 
 
-def _below(node: ast.AST) -> Iterator[ast.AST]:
+def _below(node: ast.AST) -> Iterator[ast.stmt | ast.expr]:
     """The nearest statements and expressions below a node."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.expr):

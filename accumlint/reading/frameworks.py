@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import names
@@ -226,6 +227,7 @@ def is_chance(called: str) -> bool:
     return bool(_CHANCE.search(called.lower()))
 
 
+@lru_cache(maxsize=4096)
 def is_harmless(callee: str) -> bool:
     """True when a call of that dotted name cannot change gradients or take a step, as far as its name tells."""
     last = callee.rpartition(".")[2].strip("()")

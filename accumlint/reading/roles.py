@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
@@ -118,8 +119,8 @@ class _Inference:
         for name, region in each:
             for callee in region.callees:
                 callers.setdefault(callee, []).append(name)
-        backward = _closed(callers, (*self.far_backward, *(n for n, r in each if r.backward)))
-        step = _closed(callers, (*self.far_step, *(n for n, r in each if r.step)))
+        backward = closed(callers, (*self.far_backward, *(n for n, r in each if r.backward)))
+        step = closed(callers, (*self.far_step, *(n for n, r in each if r.step)))
         for region in self.every_region():
             region.backward = region.backward or bool(region.callees & backward)
             region.step = region.step or bool(region.callees & step)
@@ -135,12 +136,12 @@ class _Inference:
 
     def by_methods(self) -> None:
         """The roles that methods tell."""
+        called = {call.callee for call in self.noted.asked}
         for key, asked in self.noted.does.items():
             for name in asked & ASKED.keys():
                 self.noted.tell(key, ASKED[name])
             cleared = bool(asked & {"zero_grad", "param_groups"})
-            driven = any(call.callee == key for call in self.noted.asked)
-            if driven and asked >= {"backward(…)", "step"} and "prepare" not in asked:
+            if key in called and asked >= {"backward(…)", "step"} and "prepare" not in asked:
                 self.noted.tell(key, "model")
             elif "backward(…)" in asked and asked & {"prepare", "accumulate"}:
                 self.noted.tell(key, "accelerator")
@@ -235,7 +236,11 @@ class _Inference:
         calls = [c for c in self.noted.asked if c.targets & reach or LOSS in c.targets]
         made = [(c.callee, c.targets) for c in calls]
         made += [m for m in self.noted.methods if "model" in self.noted.facts.get(m[0], ())]
-        outer = {c.callee for c in calls if len(c.args) > 1 and _is_predicted(c, made)}
+        makers: dict[Key, set[Key]] = {}
+        for by, targets in made:
+            for key in (by, *targets):
+                makers.setdefault(key, set()).add(by)
+        outer = {c.callee for c in calls if len(c.args) > 1 and _is_predicted(c, makers)}
         inner = {c.callee for c in calls} - outer
         trained = {
             k
@@ -243,8 +248,8 @@ class _Inference:
             if self.noted.does.get(k, set()) & LIKE_A_MODEL
             or "model" in self.noted.facts.get(k, ())
         }
-        scopes = [scope for scope, _ in inner]
-        alone = trained or {key for key in inner if scopes.count(key[0]) == 1}
+        scopes = Counter(scope for scope, _ in inner)
+        alone = trained or {key for key in inner if scopes[key[0]] == 1}
         for key in alone:
             if not self.noted.facts.get(key):
                 self.noted.tell(key, "model")
@@ -260,20 +265,17 @@ class _Inference:
 
     def loaders(self, reach: frozenset[Key]) -> None:
         """What is gone through, item by item, on the way to losses."""
+        reaching = {loop.region for loop in self.noted.loops if loop.items & reach}
         for loop in self.noted.loops:
             region = loop.region
             if not loop.items & reach or not region.backward or not region.step or region.loops:
                 continue
-            if any(
-                other.items & reach for other in self.noted.loops if other.region in loop.around
-            ):
+            if not reaching.isdisjoint(loop.around):
                 # Which of two loops brings the micro-batches is not known: names decide.
                 continue
             for source in loop.sources:
-                if (
-                    not self.noted.facts.get(source)
-                    and source not in self.noted.cut.keys() | self.noted.shown
-                ):
+                known = self.noted.facts.get(source) or source in self.noted.cut
+                if not known and source not in self.noted.shown:
                     self.noted.tell(source, "loader")
         for source, items in self.noted.fetched.items():
             if items & reach and not self.noted.facts.get(source):
@@ -338,14 +340,14 @@ class _Inference:
                 found.setdefault(tail(name), set()).update(told)
         roles = {name: told.pop() for name, told in found.items() if len(told) == 1}
         roles = {name: role for name, role in roles.items() if role != "steps"}
-        for name in [n for n, role in roles.items() if role in _PASSING_ROLES]:
-            scopes = [s for s, bound in self.noted.bound.items() if s is not None and name in bound]
-            if any(not self.noted.facts.get((s, name)) for s in scopes):
-                del roles[name]
+        for scope, bound in self.noted.bound.items():
+            for name in bound if scope is not None else ():
+                if roles.get(name) in _PASSING_ROLES and not self.noted.facts.get((scope, name)):
+                    del roles[name]
         return {name: role for name, role in roles.items() if name not in ("self", "cls")}
 
 
-def _closed(callers: Mapping[str, Sequence[str]], names_: Iterable[str]) -> set[str]:
+def closed(callers: Mapping[str, Sequence[str]], names_: Iterable[str]) -> set[str]:
     """Some functions, with those that call them, and so on."""
     found = set(names_)
     waiting = list(found)
@@ -357,8 +359,10 @@ def _closed(callers: Mapping[str, Sequence[str]], names_: Iterable[str]) -> set[
     return found
 
 
-def _is_predicted(call: Asked, made: list[tuple[Key, frozenset[Key]]]) -> bool:
-    """True for a call whose first argument another callee gave."""
-    others = [(by, targets) for by, targets in made if by != call.callee]
-    results = {key for _, targets in others for key in targets - call.targets}
-    return not call.args[0].isdisjoint(results | {by for by, _ in others})
+def _is_predicted(call: Asked, makers: Mapping[Key, Set[Key]]) -> bool:
+    """True for a call whose first argument another callee gave, or is."""
+    return any(
+        key in others or (others and key not in call.targets)
+        for key in call.args[0]
+        if (others := makers.get(key, NO_KEYS) - {call.callee})
+    )

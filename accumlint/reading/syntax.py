@@ -9,6 +9,7 @@ from functools import cached_property
 
 from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
+from accumlint.files import nesting
 from accumlint.files import source as text
 
 
@@ -33,13 +34,14 @@ class Source:
         """
         try:
             return text.parsed(self.text)
-        except text.TooDeep:
+        except text.TooMuch:
             raise
         except text.UnreadableSource:
             from accumlint.reading import concrete_syntax
 
             # The code may be for a newer Python than the one that runs here.
-            older = concrete_syntax.older(self.text)
+            too_long = nesting.too_long(self.text, nesting.TOKENS_OF_LIBCST)
+            older = None if too_long else concrete_syntax.older(self.text)
             if older is None:
                 raise
             return text.parsed(older)

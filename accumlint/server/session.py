@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -143,10 +144,15 @@ class Session(LanguageServer):
         path = to_fs_path(uri) or uri
         book = self.workspace.get_notebook_document(notebook_uri=uri)
         if book is None:
-            return script(uri, path, self.workspace.get_text_document(uri).source)
+            return script(uri, path, self._text(uri))
         code = [cell.document for cell in book.cells if cell.kind == types.NotebookCellKind.Code]
-        texts = [(cell, self.workspace.get_text_document(cell).source) for cell in code]
+        texts = [(cell, self._text(cell)) for cell in code]
         return notebook(uri, path, texts)
+
+    def _text(self, uri: str) -> str:
+        """The text of an open document. pygls would read any other from the disk, a device as well."""
+        document = self.workspace.text_documents.get(unquote(uri))
+        return document.source if document else ""
 
     def _publish(self, opened: Opened, unread: Problem | None = None) -> None:
         """Sends the findings, and in front of them what kept the text from being read."""

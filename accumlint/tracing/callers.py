@@ -16,6 +16,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.neighbours import importers
 from accumlint.reading.program import Program
 from accumlint.reading.project import Module, Project
+from accumlint.reading.roles import closed
 from accumlint.tracing import exploration as alone
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import CALLERS, STEPS_OF_CALLER, Budget
@@ -117,11 +118,11 @@ def _given(program: Program, found: Exploration) -> Set[object]:
 
 def _has_loop(program: Program) -> bool:
     """True where a loop of the file goes backward, by itself or by way of the file's functions."""
-    calls = {f.name: {name.rpartition(".")[2] for name in f.calls} for f in program.functions}
-    going, size = {"backward", "manual_backward"}, 0
-    while size < len(going):
-        size = len(going)
-        going |= {name for name, called in calls.items() if going & called}
+    callers: dict[str, list[str]] = {}
+    for function in program.functions:
+        for name in function.calls:
+            callers.setdefault(name.rpartition(".")[2], []).append(function.name)
+    going = closed(callers, ("backward", "manual_backward"))
     return any(
         isinstance(inner, p.Call) and p.dotted(inner.func).rpartition(".")[2] in going
         for loop in (*program.of(p.For), *program.of(p.While))

@@ -100,6 +100,11 @@ def explore(
     hooked = driven(program, project)
     if not hooked and not by_calls and not prefilter.may_loop(program.text):
         return Exploration((), (), "", {})
+    # Working out what the names of a file are takes about a step for each of its nodes.
+    budget.spend(len(program.nodes))
+    if budget.is_over():
+        unread = tuple((node, budget.stopped) for node in _backwards(program))
+        return Exploration((), unread, budget.stopped, {}, steps=budget.spent)
     ending: set[p.Function | None] = {d.function for d in hooked if d.hook.goes_backward}
     own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
@@ -445,11 +450,13 @@ class _Paths:
         hollow = {name for name, method in owner.methods.items() if _is_hollow(method)}
         missing = self.borders.graph.left_to_heirs(machine.invoking.lineage(owner))
         for cls in self.program.classes.values() if hollow or missing else ():
+            if function.name in cls.methods:
+                continue
             _, *above = machine.invoking.lineage(cls)
             given = hollow & cls.methods.keys() or any(
                 missing & c.methods.keys() for c in (cls, *above)
             )
-            if owner in above and given and function.name not in cls.methods:
+            if owner in above and given:
                 return cls
         return owner
 

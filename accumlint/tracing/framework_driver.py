@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, key
-from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Loop
@@ -57,7 +56,8 @@ def repeat(
         machine.state.epoch += loop.loader and number == 0
         machine.state.last.append(loop.loader and number + 1 == epoch)
         loop.index += 1
-        machine.symbols.update(dict.fromkeys(_iterations(machine.program), number + 1))
+        iterations = machine.elsewhere.borders.graph.iterations
+        machine.symbols.update(dict.fromkeys(iterations, number + 1))
         kwargs = trainer.given(number) if trainer else _given(machine, function, number, numbered)
         value = machine.invoking.invoke(closure, [], kwargs, receiver, function)
         if trainer is not None:
@@ -135,11 +135,6 @@ def _end_epoch(machine: Machine, closure: Closure, receiver: Value, length: int)
             machine.invoking.invoke(hook, [], {"**": None}, receiver, hook.function)
     stamp = machine.stamp(closure.function, closure.function.name)
     machine.emit(t.EpochEnd(*stamp, machine.state.ledger.pending(), length))
-
-
-def _iterations(program: Program) -> tuple[str, ...]:
-    """The texts under which a framework counts its calls (`engine.state.iteration`)."""
-    return tuple({p.dotted(n) for n in program.of(p.Attr) if n.name == "iteration"})
 
 
 def _is_data(name: str) -> bool:

@@ -19,6 +19,7 @@ class CallGraph:
         self._asked: dict[p.Function, frozenset[str]] = {}
         self._raised: dict[p.Function, Sequence[str]] = {}
         self._left: dict[p.Class, frozenset[str]] = {}
+        self._leading: dict[tuple[p.Stmt, ...], Sequence[p.Node]] = {}
 
     def functions(self, callee: str) -> Sequence[p.Function]:
         """The functions of the program that a call may mean, by what `key` tells of them."""
@@ -39,6 +40,13 @@ class CallGraph:
                     found.add(caller)
                     wanted.append(key(caller))
         return found
+
+    def loops_and_calls(self, body: tuple[p.Stmt, ...]) -> Sequence[p.Node]:
+        """The loops and calls among some statements; what stands in functions of their own is left out."""
+        if body not in self._leading:
+            nodes = p.walk(body, into_functions=False)
+            self._leading[body] = [n for n in nodes if isinstance(n, p.For | p.While | p.Call)]
+        return self._leading[body]
 
     def raised(self, method: p.Function) -> Sequence[str]:
         """The attributes that a method adds something to."""
@@ -65,6 +73,11 @@ class CallGraph:
                 asked - {m.name for m in methods} - {k.removeprefix("self.") for k in kept}
             )
         return self._left[lineage[0]]
+
+    @cached_property
+    def iterations(self) -> tuple[str, ...]:
+        """The texts under which a framework counts its calls (`engine.state.iteration`)."""
+        return tuple({p.dotted(n) for n in self.program.of(p.Attr) if n.name == "iteration"})
 
     @cached_property
     def _functions(self) -> Mapping[str, Sequence[p.Function]]:

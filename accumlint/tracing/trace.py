@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from fractions import Fraction
 from functools import cached_property
@@ -421,13 +421,11 @@ class Window:
         return tuple(dict.fromkeys(n for b in self.backwards for n in b.microbatches))
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
-        if kind not in self._by_kind:
-            self._by_kind[kind] = tuple(e for e in self.between if isinstance(e, kind))
-        return cast("tuple[E, ...]", self._by_kind[kind])
+        return cast("tuple[E, ...]", self._by_kind.get(kind, ()))
 
     @cached_property
-    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
-        return {}
+    def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
+        return _by_kind(self.between)
 
     def weight(self, microbatch: int) -> Fraction | None:
         """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
@@ -485,6 +483,14 @@ E = TypeVar("E", bound=Event)
 _index = attrgetter("index")
 
 
+def _by_kind(events: Iterable[Event]) -> Mapping[type[Event], tuple[Event, ...]]:
+    """Events by their kind: rules ask for each of them, of every window."""
+    found: dict[type[Event], list[Event]] = {}
+    for event in events:
+        found.setdefault(type(event), []).append(event)
+    return {kind: tuple(of_kind) for kind, of_kind in found.items()}
+
+
 @frozen
 class Run:
     """One execution: `steps` is the accumulation steps tried, `length` the loader's; `literal` the window that the
@@ -508,9 +514,7 @@ class Run:
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""
-        if kind not in self._by_kind:
-            self._by_kind[kind] = tuple(e for e in self.events if isinstance(e, kind))
-        return cast("tuple[E, ...]", self._by_kind[kind])
+        return cast("tuple[E, ...]", self._by_kind.get(kind, ()))
 
     def between(self, kind: type[E], after: int, before: int) -> tuple[E, ...]:
         """The events of a kind after one index and before another, both left out."""
@@ -519,9 +523,8 @@ class Run:
         return events[first:end]
 
     @cached_property
-    def _by_kind(self) -> dict[type[Event], tuple[Event, ...]]:
-        # Every rule asks for the same few kinds.
-        return {}
+    def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
+        return _by_kind(self.events)
 
     @cached_property
     def optimizers(self) -> tuple[Thing, ...]:
@@ -546,7 +549,14 @@ class Run:
         return bisect_left(self.events, index, key=_index)
 
     def windows_of(self, optimizer: Thing) -> tuple[Window, ...]:
-        return tuple(w for w in self.windows if w.step.optimizer is optimizer)
+        return self._windows_of.get(optimizer, ())
+
+    @cached_property
+    def _windows_of(self) -> Mapping[Thing, tuple[Window, ...]]:
+        found: dict[Thing, list[Window]] = {}
+        for window in self.windows:
+            found.setdefault(window.step.optimizer, []).append(window)
+        return {optimizer: tuple(windows) for optimizer, windows in found.items()}
 
     def steady(self, optimizer: Thing) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import BinaryIO, cast
+
 import click
 
 from accumlint.cli import options
@@ -18,7 +21,9 @@ def command(configs: options.Configs, isolated: bool) -> None:
     asked = options.settled(configs, isolated)
     packs.require(typed(asked))
     try:
+        from accumlint.server.messages import Bounded
         from accumlint.server.session import session
     except ImportError:
         raise Misuse("the server needs pygls: pip install 'pygls>=2,<3'") from None
-    session(asked).start_io()
+    # pygls asks for no more of a stream than these two methods.
+    session(asked).start_io(cast("BinaryIO", Bounded(sys.stdin.buffer)))

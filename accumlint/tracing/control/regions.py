@@ -27,12 +27,14 @@ class Region:
 
 
 def regions(
-    program: Program, slice_: Relevance, sites: Iterable[p.Node], budget: Budget
+    program: Program, slice_: Relevance, sites: Sequence[p.Node], budget: Budget
 ) -> Iterator[Region]:
     """The regions around some backwards, those with the same start and no guard on which they differ in one.
 
     Those that the budget does not reach are left out.
     """
+    if not sites:
+        return
     found: list[Region] = []
     calls = _Calls(program, slice_)
     for site in sites:

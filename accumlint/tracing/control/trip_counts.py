@@ -88,7 +88,8 @@ class Rounds:
     def _training_loops(
         self, body: tuple[p.Stmt, ...], seen: set[str], around: Set[p.Function] = frozenset()
     ) -> Iterator[p.For | p.While]:
-        for inner in p.walk(body, into_functions=False):
+        graph = self.machine.elsewhere.borders.graph
+        for inner in graph.loops_and_calls(body):
             if isinstance(inner, p.For | p.While) and inner in self._relevance.backwards:
                 yield inner
             if isinstance(inner, p.Call):
@@ -97,7 +98,7 @@ class Rounds:
                     seen.add(callee)
                     elsewhere = self.machine.elsewhere
                     others = (f for f in elsewhere.functions if key(f) == callee)
-                    for function in (*elsewhere.borders.graph.functions(callee), *others):
+                    for function in (*graph.functions(callee), *others):
                         if function not in around:
                             self.machine.budget.spend(STEPS_OF_WALK)
                             yield from self._training_loops(function.body, seen, around)
