@@ -142,14 +142,13 @@ def test_what_weighs_its_targets_and_has_different_numbers_wants_a_reference() -
 # Losses that are no plain sum of what their targets lose: their size shows beside a window of one micro-batch only, so
 # that the loop has to take its accumulation steps as an argument.
 SHAPED = {
-    "focal", "root of the mean square", "weights of samples", "weights that sum to 1", "weights from the network",
+    "min-SNR", "focal", "root of the mean square", "weights of samples", "weights that sum to 1", "weights from the network",
     "a smooth maximum",
 }  # fmt: skip
 # Right loops that nothing refutes, with the reason.
 OPEN = {
     "half of it": "may be an intended weight of the loss",
     "distillation": "may be an intended weight of the loss",
-    "min-SNR": "the loop did not run",
 }
 LOOP = """\
 import torch
