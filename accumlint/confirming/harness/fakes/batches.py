@@ -40,7 +40,9 @@ _NUMBERS = re.compile(
     r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
 )
 # What a loss multiplies its targets with.
-_WEIGHTS = re.compile(r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$")
+_WEIGHTS = re.compile(
+    r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
+)
 # A mask to pick elements by.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
