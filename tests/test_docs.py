@@ -101,6 +101,13 @@ def commands(text: str) -> Iterator[list[str]]:
                 yield words[1:]
 
 
+def test_commands_within_sentences_exist() -> None:
+    for file in DOCS:
+        for inline in re.findall(r"(?<!`)`accumlint ([^`]+)`(?!`)", file.read_text("utf-8")):
+            for words in commands(f"accumlint {inline}"):
+                understood(words)
+
+
 def understood(words: list[str]) -> None:
     """Fails where a command has no such name or option."""
     if not words or words[0] in ("--version", "--help"):

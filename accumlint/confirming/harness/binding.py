@@ -78,6 +78,10 @@ class Binding(Entering):
         """A count that nobody keeps here: how many micro-batches there have been, less those that the guard adds."""
         return max(self.data.fetched - ahead, 0) if isinstance(value, Stub) else value
 
+    def written(self, size: float) -> float:
+        """The size of a window that the source writes as a number: one where nothing is to accumulate."""
+        return 1 if self.steps_ == 1 else size
+
     def missing(self, bound: Pattern, failure: Exception) -> Any:
         """Fakes for the names of a statement that failed.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
-from accumlint.confirming.factors import SHARE, dot, norm
+from accumlint.confirming.factors import SHARE, dot, norm, products
 from accumlint.confirming.measurement import Part, own_weight, windows
 from accumlint.confirming.result import Update
 from accumlint.confirming.symptoms.answers import (
@@ -96,7 +96,7 @@ def _meant(
         answer = alone(evidence)
     except Undecided:
         return _by_constants(off, evidence, numbered=False)
-    return None if answer.shows else answer
+    return _named(answer, evidence)
 
 
 def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
@@ -137,6 +137,24 @@ def alone(evidence: Evidence, key: str = "equal") -> Answer:
 
     That holds whatever the loss is, with weights that its targets have on purpose too.
     """
+    answer = _alone(evidence, key)
+    steps = evidence.get(key).steps
+    if answer.shows and steps in evidence.numbers and _divides(evidence, "equal one", steps):
+        # Code of another file may divide by the same number, and there it stays what it is.
+        raise Undecided(
+            f"{answer.sentence}, but one that is alone is divided by {steps} all the same"
+        )
+    return answer
+
+
+def _divides(evidence: Evidence, key: str, number: int) -> bool:
+    """Whether the losses of a pass are divided by a number on their way to what goes backward."""
+    made = windows(evidence.raw[key]["notes"]["events"])
+    factors = [own for window in made for part in window.parts.values() for own in part.factors]
+    return any(abs(x * number - 1) < 1e-6 for own in factors for x in products(own))
+
+
+def _alone(evidence: Evidence, key: str) -> Answer:
     steps = evidence.get(key).steps
     if is_shaped(evidence, key):
         first, other = (_brought(evidence, name) for name in (key, "equal one"))
@@ -144,20 +162,20 @@ def alone(evidence: Evidence, key: str = "equal") -> Answer:
             raise Undecided("a micro-batch alone is not comparable with the same one in a window")
         size = norm(other) ** 2
         ratio = dot(first, other) / size * steps
-        return _as_alone(ratio, evidence)
+        return _as_alone(ratio, steps, evidence)
     apart = _weighed(evidence, "equal one")
     shares = [w * steps / apart[m] for m, w in _weighed(evidence, key).items() if apart.get(m)]
     if not shares:
         raise Undecided("no micro-batch is seen both in a window and alone")
-    return _as_alone(max(shares, key=lambda share: abs(share - 1)), evidence)
+    return _as_alone(max(shares, key=lambda share: abs(share - 1)), steps, evidence)
 
 
-def _as_alone(ratio: float, evidence: Evidence) -> Answer:
+def _as_alone(ratio: float, steps: int, evidence: Evidence) -> Answer:
     shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
     sentence = (
-        f"a micro-batch weighs {ratio:.4g} times its share of what it weighs in a window of its own"
+        f"in a window of {steps}, a micro-batch weighs {ratio:.4g} times 1/{steps} of what it weighs alone"
         if shows
-        else "every micro-batch weighs its share of what it weighs in a window of its own"
+        else f"in a window of {steps}, every micro-batch weighs 1/{steps} of what it weighs alone"
     )
     return Answer(shows, abs(ratio - 1), sentence, {"share": ratio})
 
@@ -194,12 +212,14 @@ def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
     if worst.direction > evidence.high:
         # What is lost or comes too often is seen whatever the loss is.
         return None
-    answer = alone(evidence)
+    return _named(alone(evidence), evidence)
+
+
+def _named(answer: Answer, evidence: Evidence) -> Answer:
+    """What a micro-batch weighs in a window of its own, with the name of the factor."""
     steps = evidence.get("equal").steps
-    ratio = float(answer.figures["share"])
-    name = "K" if abs(ratio - steps) < 1e-6 * steps else ""
-    figures = {**answer.figures, "factor": name or "none"}
-    return replace(answer, figures=figures)
+    name = "K" if abs(float(answer.figures["share"]) - steps) < 1e-6 * steps else ""
+    return replace(answer, figures={**answer.figures, "factor": name or "none"})
 
 
 def _weighed(evidence: Evidence, key: str) -> dict[int, float]:

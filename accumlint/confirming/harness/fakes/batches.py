@@ -39,6 +39,10 @@ _CHANCE = re.compile(r"^p_mask$|(^|_)(chances?|prob(abilit(y|ies))?s?)$")
 _NUMBERS = re.compile(
     r"^(old|behaviou?r)(_|$)|log_?p(rob)?s?(_|$)|(^|_)(advantages?|returns?|rewards?)$"
 )
+# What a loss multiplies its targets with.
+_WEIGHTS = re.compile(
+    r"^weights?$|(^|_)(sample|example|instance|row|loss|snr)_?weights?$|(^|_)snrs?$"
+)
 # A mask to pick elements by.
 _PICKING = re.compile(r"^valid($|_(pixel|position|place|row)s?$)")
 _WHOLE = {"batch", "batch_data", "data_batch", "minibatch"}
@@ -308,6 +312,8 @@ class Batch(Plain, dict[Any, Any]):
             return torch.full_like(self.mask, 0.5, dtype=self.data_.dtype)
         if _NUMBERS.search(low) and not TARGET.search(low):
             return self.numbers(low)
+        if _WEIGHTS.search(low):
+            return (10 * self.numbers(low)).abs() + 0.1
         if _MASK.search(low):
             return self.mask
         if _PICKING.search(low):

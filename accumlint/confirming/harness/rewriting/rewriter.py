@@ -55,6 +55,7 @@ from accumlint.confirming.harness.rewriting.syntax_shapes import (
     sets,
     writes,
 )
+from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of
 
 _DECORATORS = {
     "staticmethod", "classmethod", "property", "contextmanager", "contextlib.contextmanager", "dataclass",
@@ -90,7 +91,10 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
         for n in ast.walk(tree)
         if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
     }
+    size = size_of(tree)
     tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called, tree.body).visit(tree)
+    if size:
+        tree = Sized(size).visit(tree)
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     # Only a docstring may stand before a future import; nobody needs it here.
     tree.body.insert(0, future)
