@@ -304,13 +304,10 @@ class Things:
                     f"{base.text}.{name}(…)",
                     *[a for a in flat(args) if isinstance(a, Unknown) and not a.networks],
                 )
-            case _ if name in _QUIET_METHODS or (
-                name.startswith(_QUIET)
-                and not any(isinstance(a, Unknown) and a.tensor for a in args)
-            ):
-                return True, Unknown(f"{base.text}.{name}()")
-            case _ if any(isinstance(a, Unknown) and a.networks & base.networks for a in args):
-                # A loss of what the model has given already (`model.module.get_loss(outputs, targets)`).
+            case _ if name in _QUIET_METHODS or name.startswith(_QUIET):
+                if not any(isinstance(a, Unknown) and a.tensor for a in args):
+                    return True, Unknown(f"{base.text}.{name}()")
+                # A loss of what the model has given (`model.module.get_loss(outputs, targets)`).
                 return False, None
             case _:
                 given = [a for a in args if isinstance(a, Object) and a.role == "model"]
