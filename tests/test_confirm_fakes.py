@@ -15,7 +15,7 @@ from accumlint.confirming.harness.fakes.batches import Data  # noqa: E402 (it ne
 from accumlint.confirming.harness.fakes.fsdp import Reducing  # noqa: E402 (so does this)
 from accumlint.confirming.harness.fakes.networks import Model  # noqa: E402 (so does this)
 from accumlint.confirming.harness.rewriting.syntax_shapes import loose, other_words  # noqa: E402 (so does this)
-from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (and this)
+from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of  # noqa: E402 (it is needed beside those, which need torch)
 
 pytestmark = pytest.mark.torch
 

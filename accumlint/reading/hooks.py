@@ -14,7 +14,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.frameworks import TRAINER_SWITCHES
 from accumlint.reading.neighbours import importers
 from accumlint.reading.program import Program, Source
-from accumlint.reading.project import Module, Project
+from accumlint.reading.project import Module, Project, anything
 from accumlint.reading.trainer_methods import (
     goes_backward,
     takes_the_count,
@@ -189,7 +189,7 @@ def _class(path: str, source: Source, program: Program, project: Project) -> p.C
         if source is program.source:
             return program.classes.get(path)
         return _part(project.module(source.path), path)
-    found = project.find(path, source.path, _anything)
+    found = project.find(path, source.path, anything)
     return _part(found.module, found.name) if found is not None and not found.attributes else None
 
 
@@ -198,10 +198,6 @@ def _part(module: Module | None, name: str) -> p.Class | None:
         return None
     part = module.part(name)
     return part if isinstance(part, p.Class) else None
-
-
-def _anything(_module: Module, _name: str) -> bool:
-    return True
 
 
 def _is_of(hook: Hook, path: str) -> bool:

@@ -101,15 +101,13 @@ def ending_flags(
     Those that it hands on to a `known` function as such a parameter are, too.
     """
     found = set(_guarding(function, slice_))
-    called = [n for n in p.walk(function.body) if isinstance(n, p.Call)]
-    names_called = {p.dotted(call.func).rpartition(".")[2] for call in called}
-    for callee in known:
-        flags = _guarding(callee, slice_) if callee.name in names_called else frozenset[str]()
-        places = [param.name for param in callee.params if param.name not in ("self", "cls")]
-        for call in called if flags else ():
-            if p.dotted(call.func).rpartition(".")[2] == callee.name:
-                given = (call.keyword(f) or call.positional(places.index(f)) for f in flags)
-                found.update(p.dotted(value) for value in given if isinstance(value, p.Name))
+    for call in (n for n in p.walk(function.body) if isinstance(n, p.Call)):
+        name = p.dotted(call.func).rpartition(".")[2]
+        for callee in (f for f in known if f.name == name):
+            places = [param.name for param in callee.params if param.name not in ("self", "cls")]
+            for flag in _guarding(callee, slice_):
+                given = call.keyword(flag) or call.positional(places.index(flag))
+                found.update({given.id} if isinstance(given, p.Name) else ())
     return frozenset(found) & {param.name for param in function.params}
 
 

@@ -26,9 +26,6 @@ _ROUNDS = (
     "iter_id", "global_step",
 )  # fmt: skip
 
-# What a function that trains for one epoch calls the number of that epoch.
-_EPOCH = re.compile(r"^((cur|current|this|the)_)?(epoch|ep)(_?(num|number|id|idx|index|i))?$")
-
 _PUT_LATER = ("model", "optimizer", "scheduler", "criterion")
 
 
@@ -80,7 +77,7 @@ def epoch_arguments(binding: Binding, parameters: Iterable[str], number: int) ->
     return {
         name: number + (name in from_one)
         for name in parameters
-        if _EPOCH.search(name.lower()) and name not in binding.given and name not in binding.choices
+        if names.is_epoch(name) and name not in binding.given and name not in binding.choices
     }
 
 

@@ -95,8 +95,9 @@ def run(job: Any, binding: Binding) -> None:
         _microbatches(binding, function, skip, entry)
         return
     args, kwargs = calls.arguments(binding, function, skip)
-    for number in range(2 if entry["calls"] == "twice" else 1):
-        if entry["calls"] == "twice":
+    epochs = 2 if entry["calls"] == "twice" else 1
+    for number in range(epochs):
+        if epochs > 1:
             kwargs |= calls.epoch_arguments(binding, kwargs, number)
         made = function(*args, **kwargs)
         if inspect.isgenerator(made):
