@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -17,10 +18,12 @@ from accumlint.reading.ir import (
     render,
 )
 from accumlint.reading.program import Program
+from accumlint.reading.syntax import Source
 from accumlint.tracing.trace import Contribution, Entry
 
 # Torch's own wrapper, and helpers called after it (`create_ddp_model`); what only prepares for it makes no model.
-_WRAPS = re.compile(r"(^|_)(DistributedDataParallel|ddp)($|_)|^DDP$", re.IGNORECASE)
+_WRAPS = re.compile(r"(^|_)(\w*DistributedDataParallel|ddp)($|_)|^DDP$", re.IGNORECASE)
+_WRAPPED = re.compile(r"\w*DistributedDataParallel|DDP")
 _ELSEWHERE = ("apex.", "deepspeed.")
 
 
@@ -45,6 +48,31 @@ def wrapped_elsewhere(
             }:
                 return node
     return None
+
+
+def wrapped_in_project(
+    program: Program, contributions: list[Contribution]
+) -> tuple[Source, ast.AST] | None:
+    """Where another file of the project wraps a network with DDP: the trained one's name, or the only one there is."""
+    trained = {_last(c.forward.model.text if c.forward else c.network) for c in contributions}
+    if len(trained) != 1:
+        return None
+    found: dict[str, tuple[Source, ast.AST]] = {}
+    for source, tree in program.neighbours:
+        if any(map(_WRAPPED.fullmatch, source.identifiers)) and "apex" not in source.identifiers:
+            for name, node in _wrappings(tree):
+                found.setdefault(name, (source, node))
+    (name,) = trained
+    return found.get(name) or (next(iter(found.values())) if len(found) == 1 else None)
+
+
+def _wrappings(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """What is wrapped by torch's own class, by the last part of its name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            target = ast.unparse(node.targets[0])
+            if _WRAPPED.fullmatch(_last(ast.unparse(node.value.func))):
+                yield _last(target), node
 
 
 def wraps(program: Program, made: Expr, target: Expr) -> bool:

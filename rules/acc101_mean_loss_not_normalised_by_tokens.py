@@ -199,7 +199,9 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
         return of_what_is_told(evidence) or Confidence.POSSIBLE
     if told >= STRONG and leaves_labels_out(evidence):
         return Confidence.CERTAIN
-    if any(is_counted(c) or is_picked(c) for c in uneven):
+    # Whoever writes a label to ignore, other than the default, has data with it: the borders of a segmentation.
+    chosen = varies.startswith("`ignore_index") and "-100" not in varies and told >= 0
+    if chosen or any(is_counted(c) or is_picked(c) for c in uneven):
         return Confidence.LIKELY
     return Confidence.POSSIBLE
 

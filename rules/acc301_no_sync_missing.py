@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from accumlint.reading.ir import Attr, If, Node, render, walk
+from accumlint.reading.ir import Attr, If, render, walk
 from accumlint.reading.program import Program
+from accumlint.reading.syntax import Source
 from accumlint.rule import (
     Applicability,
     Claim,
@@ -23,7 +25,7 @@ from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag,
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
 from ._windows import sources
-from ._wrapping import wrapped_elsewhere
+from ._wrapping import wrapped_elsewhere, wrapped_in_project
 
 _SWITCHES = {"disable_allreduce", "disable_need_reduction"}
 # Who goes backward: what it is called, and what it wraps a model by.
@@ -145,13 +147,12 @@ class NoSyncMissing(Rule):
             # A GAN's discriminator receives the generator's gradients before its own.
             first = added[0].backward
             by_framework = reduced_by(trace.program, added)
-            if not by_framework and (wrapping := wrapped(trace, window, added)) is not None:
-                line = trace.program.place(wrapping).line
+            if not by_framework and (wrapping := wrapped(trace, window, added)):
                 yield self.at(
                     first,
                     f"every micro-batch of the window all-reduces its gradients, while "
                     f"`{window.step.subject}.step()` needs them reduced once (where the model is "
-                    f"wrapped as at line {line})",
+                    f"wrapped as at {wrapping})",
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
@@ -190,16 +191,19 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len({c.network for c in added}) > 1:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
-    if names(program, _WAITS) or not wrapping & program.words:
+    sources = (source for source, _ in program.neighbours)
+    if names(program.source, _WAITS) or not (
+        wrapping & program.words or any(wrapping & source.identifiers for source in sources)
+    ):
         return ""
     # What is called past the wrapper is never reduced at all (ACC305).
     past = any(c.forward is not None and c.forward.bypassed for c in added)
     return "" if past else maker
 
 
-def names(program: Program, pattern: re.Pattern[str]) -> bool:
+def names(source: Source, pattern: re.Pattern[str]) -> bool:
     """True where a file's code names something like this."""
-    return any(map(pattern.search, program.source.identifiers))
+    return any(map(pattern.search, source.identifiers))
 
 
 def waits(trace: Trace, window: Window) -> bool:
@@ -215,21 +219,27 @@ def hides_model(run: Run) -> bool:
     return bool(run.stopped) or not all(_LOOKS_ON.search(callee) for callee in received)
 
 
-def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> Node | None:
-    """Where DDP wraps the model that the trace saw unwrapped, in a file that never tells it to wait."""
+def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> str:
+    """Where DDP wraps the model that the trace saw unwrapped, in files that never tell it to wait; "" for nowhere."""
+    program = trace.program
     if any(c.wrapper or c.synced is not None for c in added) or window.of(Reduce):
-        return None
+        return ""
     if not {b.via for b in window.backwards} <= _OWN_BACKWARDS:
-        return None
-    if names(trace.program, _WAITS_IN_DDP):
-        return None
-    wrapping = wrapped_elsewhere(trace.program, trace.entry, added)
+        return ""
+    if names(program.source, _WAITS_IN_DDP):
+        return ""
+    wrapping = wrapped_elsewhere(program, trace.entry, added)
     if wrapping is None:
-        return None
+        found = wrapped_in_project(program, added)
+        if found is None or names(found[0], _WAITS_IN_DDP):
+            return ""
+        source, node = found
+        return f"line {source.place(node).line} of {Path(source.path).name}"
     # What this path has decided is told by the path on which the model is wrapped.
     decided = {text for text, _ in trace.assumptions}
-    above = trace.program.above(wrapping)
-    return None if any(isinstance(n, If) and render(n.test) in decided for n in above) else wrapping
+    if any(isinstance(n, If) and render(n.test) in decided for n in program.above(wrapping)):
+        return ""
+    return f"line {program.place(wrapping).line}"
 
 
 def switches(program: Program) -> bool:

@@ -65,12 +65,17 @@ class Program:
     @cached_property
     def evidence(self) -> tuple[Evidence, ...]:
         """What tells whether the losses of micro-batches are means over as many targets, here and in the project."""
-        found = gathered([(self.source, self.source.tree), *self.read_neighbours(self)])
+        found = gathered([(self.source, self.source.tree), *self.neighbours])
         known = {self.source.path, *(source.path for source in self.others)}
         for source in {e.source.path: e.source for e in found}.values():
             if source.path not in known:
                 self.others.append(source)
         return joined(found, *(caller.evidence for caller in self.callers))
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[Source, ast.AST], ...]:
+        """The definitions of other files that this one leads to, and the files that import it."""
+        return tuple(self.read_neighbours(self))
 
     @cached_property
     def roles(self) -> Roles:

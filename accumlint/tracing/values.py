@@ -66,12 +66,16 @@ class Counted:
 
 @frozen(slots=True)
 class Term:
-    """`factor` times an unknown, times further unknown factors as written, among them powers of the number of ranks."""
+    """`factor` times an unknown, times further unknown factors as written, among them powers of the number of ranks.
+
+    `of_steps`: the accumulation steps are in the factor, as a number that the code does not write.
+    """
 
     atom: Unknown
     factor: Fraction | None
     symbols: tuple[str, ...]
     ranks: int = 0
+    of_steps: bool = False
 
 
 # Longer lists, texts and sums are none that a loop is built from.

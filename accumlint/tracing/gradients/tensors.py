@@ -84,7 +84,12 @@ def combined(text: str, terms: tuple[Term, ...], *sources: Unknown, node: p.Node
 
 
 def scaled(
-    value: Unknown, factor: Fraction | None, symbol: str, node: p.Node | None, ranks: int = 0
+    value: Unknown,
+    factor: Fraction | None,
+    symbol: str,
+    node: p.Node | None,
+    ranks: int = 0,
+    of_steps: bool = False,
 ) -> Unknown:
     """`value` times a known factor (None: not followed) and an unknown one (`symbol`, "" for none).
 
@@ -96,6 +101,7 @@ def scaled(
             None if x.factor is None or factor is None else x.factor * factor,
             (*x.symbols, symbol) if symbol else x.symbols,
             x.ranks + ranks,
+            x.of_steps or of_steps,
         )
         for x in value.linear
     )
@@ -314,9 +320,19 @@ class Tensors:
             return True
         if not value.loss or not value.networks:
             return False
-        steps = self.machine.scenario.steps
-        own = {Fraction(steps), Fraction(1, steps), Fraction(1, steps**2)}
-        return not blind or any(x.factor is None or x.factor in own for x in value.linear)
+        return not blind or any(x.factor is None or x.of_steps for x in value.linear)
+
+    def _is_of_steps(self, by: Number, node: p.Node) -> bool:
+        """True for the accumulation steps, or one over them, where the code writes no number."""
+        match node:
+            case p.Binary(left=left, right=right):
+                written = isinstance(left, p.Const) or isinstance(right, p.Const)
+            case p.Augment(value=value):
+                written = isinstance(value, p.Const)
+            case _:
+                written = False
+        steps = Fraction(self.machine.scenario.steps)
+        return not written and fraction(by) in (steps, 1 / steps)
 
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         sign = Fraction(1 if op == "+" else -1)
@@ -362,7 +378,7 @@ class Tensors:
         if not isinstance(value, Unknown):
             return derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
-            found = scaled(value, fraction(by), "", node)
+            found = scaled(value, fraction(by), "", node, of_steps=self._is_of_steps(by, node))
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, by)
                 return Unknown(f"{value.text} * {by}", terms=found.terms, ranks=ranks)
@@ -398,7 +414,8 @@ class Tensors:
             self.read(value, False, node)
         if isinstance(by, Number):
             factor = fraction(by)
-            found = scaled(value, Fraction(1) / factor if factor else None, "", node)
+            inverse = Fraction(1) / factor if factor else None
+            found = scaled(value, inverse, "", node, of_steps=self._is_of_steps(by, node))
             if not value.tensor and not value.loss:
                 ranks = _multiple(value.ranks, 1 / factor if factor else 0)
                 return Unknown(f"{value.text} / {by}", terms=found.terms, ranks=ranks)
@@ -465,6 +482,7 @@ class Tensors:
                     if "mask" not in s and f"* {s[2:]}" not in masks and s != t.OVER_RANKS
                 ),
                 x.ranks,
+                x.of_steps,
             )
             for x in value.linear
         )
