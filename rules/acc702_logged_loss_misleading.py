@@ -135,7 +135,7 @@ def times_steps(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
         shown = {part.microbatch for part in event.shares}
         # What never goes backward, as in an evaluation, may be divided by a length that grows like the steps.
         one = len(shown) == 1 and shown <= backwarded
-        factors = [part.factor for part in event.shares if part.factor and is_whole(part)]
+        factors = [part.factor for part in event.shares if part.factor and is_whole(run, part)]
         if not one or len(factors) != len(event.shares):
             yield ()
         else:
@@ -155,7 +155,7 @@ def is_a_share(run: Run, report: Report) -> bool:
     share = Fraction(1, run.literal or run.steps)
     return share < 1 and all(
         len({part.microbatch for part in event.shares}) == 1
-        and all(part.factor in (share, -share) and is_whole(part) for part in event.shares)
+        and all(part.factor in (share, -share) and is_whole(run, part) for part in event.shares)
         for event in same(run, report)
     )
 
@@ -170,7 +170,7 @@ def is_average(run: Run, report: Report) -> bool:
     totals = [sum((part.factor or 0 for part in e.shares), Fraction(0)) for e in events]
     equal = all(len({part.factor for part in e.shares}) == 1 for e in events)
     several = any(len({part.microbatch for part in e.shares}) > 1 for e in events)
-    whole = all(is_whole(part) and part.microbatch for e in events for part in e.shares)
+    whole = all(is_whole(run, part) and part.microbatch for e in events for part in e.shares)
     near = all(abs(total * steps - 1) <= Fraction(1, 3) for total in totals)
     return steps > 1 and several and equal and whole and near
 
@@ -193,7 +193,7 @@ def of_parts(run: Run, report: Report) -> Iterator[tuple[Fraction, ...]]:
     for event in same(run, report):
         by_microbatch: dict[int, list[Fraction]] = {}
         for part in event.shares:
-            if part.factor and is_whole(part):
+            if part.factor and is_whole(run, part):
                 by_microbatch.setdefault(part.microbatch, []).append(part.factor)
         parts = {tuple(sorted(factors)) for factors in by_microbatch.values()}
         several = len(by_microbatch) > 1 and 0 not in by_microbatch
@@ -219,9 +219,12 @@ def is_divided_again(run: Run, report: Report) -> bool:
     )
 
 
-def is_whole(part: Share) -> bool:
-    """True where no other factor is on the loss; weights of its elements are none."""
-    return all(symbol.startswith(ELEMENTS) for symbol in part.symbols)
+def is_whole(run: Run, part: Share) -> bool:
+    """True where no factor is on the loss that does not go backward; weights of its elements are none."""
+    if all(symbol.startswith(ELEMENTS) for symbol in part.symbols):
+        return True
+    trained = {c.symbols for backward in run.of(Backward) for c in backward.contributions}
+    return tuple(sorted(part.symbols)) in trained
 
 
 def is_summed_over_ranks(run: Run, report: Report) -> bool:

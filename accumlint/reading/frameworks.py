@@ -75,6 +75,11 @@ REPORTS = frozenset(
     {"print", "log", "info", "add_scalar", "add_scalars", "set_postfix", "set_postfix_str", "set_description", "write",
      "log_metric", "log_metrics", "log_dict", "report_scalar", "pbar"}
 )  # fmt: skip
+# Methods and helpers of a project that do, by their whole name: `log_train`, `record_curve`, `print_rank_0`.
+_REPORT = re.compile(
+    r"(print|record|report)(_\w+)?|(wandb|tb|writer|logger|master|rank0)_(log|print|info)"
+    r"|log_(train\w*|step|scalars?|values?|loss|losses|stats|iter\w*|epoch|batch|data|info|message|results?|wandb)"
+)
 # Running averages of weights by their class.
 AVERAGES = frozenset(
     {"AveragedModel", "EMAModel", "ModelEma", "ModelEmaV2", "ModelEmaV3", "ExponentialMovingAverage", "EMA", "ModelEMA"}
@@ -225,6 +230,12 @@ _CHANCE = re.compile(r"log_?(prob|ps?(?=_|$)|its)")
 def is_chance(called: str) -> bool:
     """True for a function that works out the logarithms of a model's chances (`get_per_token_logps(model, …)`)."""
     return bool(_CHANCE.search(called.lower()))
+
+
+@lru_cache(maxsize=4096)
+def is_report(name: str) -> bool:
+    """True for the last name of a call that shows a number to somebody."""
+    return name in REPORTS or _REPORT.fullmatch(name) is not None
 
 
 @lru_cache(maxsize=4096)

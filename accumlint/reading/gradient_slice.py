@@ -439,7 +439,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                 base = usage.unwrapped(func.base) if isinstance(func, p.Attr) else None
                 receiver = usage.last_name(base) if base is not None else ""
                 fact.step |= last in _STEP_NAMES
-                if last in frameworks.REPORTS and (
+                if frameworks.is_report(last) and (
                     (shows := _shows_loss(node, facts.roles)) or _says_loss(node)
                 ):
                     fact.report |= shows

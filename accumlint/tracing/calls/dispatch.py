@@ -43,8 +43,8 @@ class Calling:
         called = p.dotted(node.func)
         receiver, _, last = called.rpartition(".")
         # A logarithm is no entry in a log.
-        shows = last in frameworks.REPORTS and node.args and receiver not in _OF_NUMBERS
-        if shows and self.machine.losses.report(node):
+        shows = frameworks.is_report(last) and node.args and receiver not in _OF_NUMBERS
+        if shows and self.machine.losses.report(node) and last in frameworks.REPORTS:
             return None
         return self._call(node)
 
