@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
@@ -96,12 +97,14 @@ class Engines:
         return self.machine.speaks_of_steps() or not clears
 
     def _of_deepspeed(self) -> bool:
-        """True where the program names DeepSpeed."""
+        """True where the program, or a file beside it, names DeepSpeed."""
         if self._deepspeed is None:
+            program = self.machine.program
+            near = (source for source, _ in program.neighbours)
             self._deepspeed = any(
-                "deepspeed" in (n.id if isinstance(n, p.Name) else n.name).lower()
-                for n in self.machine.program.nodes
-                if isinstance(n, p.Name | p.Attr)
+                "deepspeed" in word.lower()
+                for source in chain((program.source,), near)
+                for word in source.identifiers
             )
         return self._deepspeed
 
