@@ -17,8 +17,7 @@ from accumlint.reading.ir import (
     dotted,
     render,
 )
-from accumlint.reading.program import Program
-from accumlint.reading.syntax import Source
+from accumlint.reading.program import Program, Spot
 from accumlint.tracing.trace import Contribution, Entry
 
 # Torch's own wrapper, and helpers called after it (`create_ddp_model`); what only prepares for it makes no model.
@@ -50,18 +49,16 @@ def wrapped_elsewhere(
     return None
 
 
-def wrapped_in_project(
-    program: Program, contributions: list[Contribution]
-) -> tuple[Source, ast.AST] | None:
+def wrapped_in_project(program: Program, contributions: list[Contribution]) -> Spot | None:
     """Where another file of the project wraps a network with DDP: the trained one's name, or the only one there is."""
     trained = {_last(c.forward.model.text if c.forward else c.network) for c in contributions}
     if len(trained) != 1:
         return None
-    found: dict[str, tuple[Source, ast.AST]] = {}
+    found: dict[str, Spot] = {}
     for source, tree in program.neighbours:
         if any(map(_WRAPPED.fullmatch, source.identifiers)) and "apex" not in source.identifiers:
             for name, node in _wrappings(tree):
-                found.setdefault(name, (source, node))
+                found.setdefault(name, Spot(source, source.place(node)))
     (name,) = trained
     return found.get(name) or (next(iter(found.values())) if len(found) == 1 else None)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from accumlint.reading.ir import Attr, If, render, walk
 from accumlint.reading.program import Program
-from accumlint.reading.syntax import Source
 from accumlint.rule import (
     Applicability,
     Claim,
@@ -192,7 +191,7 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
     sources = (source for source, _ in program.neighbours)
-    if names(program.source, _WAITS) or not (
+    if names(program.source.identifiers, _WAITS) or not (
         wrapping & program.words or any(wrapping & source.identifiers for source in sources)
     ):
         return ""
@@ -201,9 +200,9 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     return "" if past else maker
 
 
-def names(source: Source, pattern: re.Pattern[str]) -> bool:
+def names(identifiers: frozenset[str], pattern: re.Pattern[str]) -> bool:
     """True where a file's code names something like this."""
-    return any(map(pattern.search, source.identifiers))
+    return any(map(pattern.search, identifiers))
 
 
 def waits(trace: Trace, window: Window) -> bool:
@@ -226,15 +225,14 @@ def wrapped(trace: Trace, window: Window, added: list[Contribution]) -> str:
         return ""
     if not {b.via for b in window.backwards} <= _OWN_BACKWARDS:
         return ""
-    if names(program.source, _WAITS_IN_DDP):
+    if names(program.source.identifiers, _WAITS_IN_DDP):
         return ""
     wrapping = wrapped_elsewhere(program, trace.entry, added)
     if wrapping is None:
-        found = wrapped_in_project(program, added)
-        if found is None or names(found[0], _WAITS_IN_DDP):
+        spot = wrapped_in_project(program, added)
+        if spot is None or names(spot.source.identifiers, _WAITS_IN_DDP):
             return ""
-        source, node = found
-        return f"line {source.place(node).line} of {Path(source.path).name}"
+        return f"line {spot.place.line} of {Path(spot.source.path).name}"
     # What this path has decided is told by the path on which the model is wrapped.
     decided = {text for text, _ in trace.assumptions}
     if any(isinstance(n, If) and render(n.test) in decided for n in program.above(wrapping)):

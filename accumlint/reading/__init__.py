@@ -23,6 +23,7 @@ def read(text: str, path: str, project: Project) -> Program:
         module.source,
         module.body,
         read_import=project.imported,
+        read_stars=project.starred,
         read_neighbours=lambda program: neighbours(program, project),
         keep=lambda: project.keep(module),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import field
 from functools import cached_property
 from typing import TypeVar, cast
@@ -56,6 +56,9 @@ class Program:
     callers: list[Program] = field(default_factory=list["Program"], repr=False)
     read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
         default=lambda _, __: (), repr=False
+    )
+    read_stars: Callable[[Program, list[str], Set[str]], Mapping[str, str]] = field(
+        default=lambda _, __, ___: {}, repr=False
     )
     read_neighbours: Callable[[Program], Iterable[tuple[Source, ast.AST]]] = field(
         default=lambda _: (), repr=False
@@ -212,5 +215,13 @@ class Program:
 
     @cached_property
     def imports(self) -> Mapping[str, str]:
-        """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole."""
-        return {name: path for node in self.of(Import) for name, path in node.names}
+        """Every imported name of the file and the dotted path it stands for; `*path` for a module imported whole.
+
+        Names that such a module of the project has, and that the file uses and does not define, are among them.
+        """
+        found = {name: path for node in self.of(Import) for name, path in node.names}
+        stars = [path for name, path in found.items() if name[0] == "*"]
+        if not stars:
+            return found
+        wanted = self.words - found.keys() - self.definitions.keys()
+        return {**self.read_stars(self, stars, wanted), **found}

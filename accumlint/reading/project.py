@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -266,6 +266,28 @@ class Project:
         path = program.imports.get(name)
         definition = self.find(path, program.path, anything) if path else None
         return tuple(_parts(definition)) if definition is not None and definition.name else ()
+
+    def starred(self, program: Program, stars: list[str], wanted: Set[str]) -> dict[str, str]:
+        """The names of `wanted` that modules imported whole give a program, with the dotted path of each."""
+        found: dict[str, str] = {}
+        waiting, looks = [(star, program.path, star) for star in reversed(stars)], 0
+        while waiting and looks < _MOST_LOOKS:
+            path, importer, shown = waiting.pop()
+            looks += 1
+            definition = self.find(path, importer, anything)
+            if definition is None or definition.name:
+                continue
+            module = definition.module
+            dot = "" if shown.endswith(".") else "."
+            for name in wanted & (module.outline.blocks.keys() | module.outline.imports.keys()):
+                found[name] = f"{shown}{dot}{name}"
+                further = module.outline.imports.get(name, "")
+                if name not in module.outline.blocks and further[0] != ".":
+                    # What another library gives is known by its path there.
+                    if self.find(further, module.path, anything) is None:
+                        found[name] = further
+            waiting += [(star, module.path, shown) for star in module.outline.stars]
+        return found
 
     # What a definition is good for, by what it calls
 
