@@ -48,7 +48,7 @@ def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast
         return
     for module in importers(program.path, project):
         yield module.source, module.source.tree
-        imports = module.outline.imports
+        imports = project.imports_of(module)
         paths = used(module.source.tree, imports).union(imports.values())
         yield from _led_to(_imported(paths, module.path, project), seen, project, 1)
 
@@ -72,7 +72,7 @@ def _led_to(
             block = module.outline.blocks[name]
             yield module.source, block.tree
             if further > 1:
-                paths = used(block.tree, module.outline.imports)
+                paths = used(block.tree, project.imports_of(module))
                 beyond += _imported(paths, module.path, project)
     if beyond:
         yield from _led_to(beyond, seen, project, further - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 from functools import cached_property
 from typing import TypeVar, cast
@@ -57,7 +57,7 @@ class Program:
     read_import: Callable[[Program, str], tuple[Stmt, ...]] = field(
         default=lambda _, __: (), repr=False
     )
-    read_stars: Callable[[Program, list[str], Set[str]], Mapping[str, str]] = field(
+    read_stars: Callable[[str, Sequence[str], Set[str]], Mapping[str, str]] = field(
         default=lambda _, __, ___: {}, repr=False
     )
     read_neighbours: Callable[[Program], Iterable[tuple[Source, ast.AST]]] = field(
@@ -224,4 +224,4 @@ class Program:
         if not stars:
             return found
         wanted = self.words - found.keys() - self.definitions.keys()
-        return {**self.read_stars(self, stars, wanted), **found}
+        return {**self.read_stars(self.path, stars, wanted), **found}

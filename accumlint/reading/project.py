@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -183,9 +183,8 @@ class Excerpt:
                 if key(function) in self.relevance.reaching_backward:
                     return True
                 strong = key(function) in self.relevance.reaching_strong
-                called = self.definition.calls
-                # A name may hide it (`update_parameters_and_lr`), but what steps and clears takes an optimizer's step.
-                steps = "step" in called and bool(called & names.CLEARS)
+                # A name may hide it (`update`, `update_parameters_and_lr`).
+                steps = key(function) in self.relevance.reaching_step
                 reduces = self.definition.reduces_gradients
                 return strong and (steps or reduces or not frameworks.is_harmless(name))
             case p.Class(name=name, methods=methods):
@@ -267,10 +266,23 @@ class Project:
         definition = self.find(path, program.path, anything) if path else None
         return tuple(_parts(definition)) if definition is not None and definition.name else ()
 
-    def starred(self, program: Program, stars: list[str], wanted: Set[str]) -> dict[str, str]:
-        """The names of `wanted` that modules imported whole give a program, with the dotted path of each."""
+    def imports_of(self, module: Module) -> Mapping[str, str]:
+        """The imported names of a module, and those that it uses of modules imported whole, with their dotted paths."""
+        outline = module.outline
+        if not outline.stars:
+            return outline.imports
+
+        def all_of_them() -> Mapping[str, str]:
+            used = frozenset[str]().union(*(block.names for block in outline.blocks.values()))
+            wanted = used - outline.blocks.keys() - outline.imports.keys()
+            return {**self.starred(module.path, outline.stars, wanted), **outline.imports}
+
+        return self.memory.once(("imports", module.path), all_of_them, outline.imports)
+
+    def starred(self, importer: str, stars: Sequence[str], wanted: Set[str]) -> dict[str, str]:
+        """The names of `wanted` that modules imported whole give a file, with the dotted path of each."""
         found: dict[str, str] = {}
-        waiting, looks = [(star, program.path, star) for star in reversed(stars)], 0
+        waiting, looks = [(star, importer, star) for star in reversed(stars)], 0
         while waiting and looks < _MOST_LOOKS:
             path, importer, shown = waiting.pop()
             looks += 1
@@ -318,8 +330,9 @@ class Project:
     def _beyond(self, definition: Definition, worth: Worth | None = None) -> Iterator[Definition]:
         """The definitions in other files that one leads to, those that are `worth` it."""
         module = definition.module
-        for name in sorted(definition.names & module.outline.imports.keys()):
-            other = self.find(module.outline.imports[name], module.path, worth)
+        imports = self.imports_of(module)
+        for name in sorted(definition.names & imports.keys()):
+            other = self.find(imports[name], module.path, worth)
             if other is not None:
                 yield other
 
@@ -377,7 +390,7 @@ class Project:
         reach, beyond = NOWHERE, ()
         if further:
             used = definition.names
-            imports = {n: path for n, path in module.outline.imports.items() if n in used}
+            imports = {n: path for n, path in self.imports_of(module).items() if n in used}
             reach, beyond = self.reach(imports, module.source, further - 1)
         own = relevance(body, reach, frozenset({definition.name}))
         return Excerpt(definition, body, joined(own, beyond), beyond)

@@ -176,8 +176,9 @@ class Elsewhere:
         outline = home.module.outline
         if name in outline.blocks:
             return (self._top_level(home, name),)
-        if name in outline.imports:
-            return (Library(outline.imports[name], home.source.path),)
+        imports = self.borders.project.imports_of(home.module)
+        if name in imports:
+            return (Library(imports[name], home.source.path),)
         return None
 
     def _top_level(self, home: Home, name: str) -> Value:
@@ -248,7 +249,7 @@ class Elsewhere:
             if last in outline.blocks:
                 part = home.module.part(last)
                 return part if isinstance(part, p.Class) else None
-            imports = outline.imports
+            imports = self.borders.project.imports_of(home.module)
         top, _, rest = name.partition(".")
         if top not in imports:
             return None
