@@ -13,6 +13,7 @@ from typing import Any
 from accumlint.confirming import next_steps
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
+from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
 from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
@@ -258,7 +259,8 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         and not evidence.passes["equal"].updates
     ):
         # A loss without a gradient has lost it before.
-        why = _because(first) if "does not require grad" in raised["message"] else ""
+        lost = "does not require grad" in raised["message"]
+        why = _because(first) if lost or any(f["inside"] for f in first["failed"]) else ""
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
@@ -286,7 +288,7 @@ def _refusal(refused: Mapping[str, Any]) -> str:
 def _because(first: Mapping[str, Any]) -> str:
     """What has failed and may be why a loop did not train."""
     failure = deciding(first["failed"])
-    return f" (line {failure['line']}: {failure['reason']})" if failure else ""
+    return f" (line {failure['line']}: {failure['reason'].rstrip('.')})" if failure else ""
 
 
 def _raised(raised: Mapping[str, Any]) -> str:
@@ -304,7 +306,10 @@ def _undecided(
     """An undecided finding, with what would decide it."""
     made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
     # Of what ended before any update, the reason tells all.
-    passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
+    passes = tuple(
+        p for p in made.passes
+        if any(u.reference for u in p.updates) or (p.moments and not p.updates and p.raised is None)
+    )  # fmt: skip
     setup = next_steps.setup(plan, launched, evidence, reason)
     advice = next_steps.advice(plan, launched, evidence, reason)
     return replace(made, passes=passes, setup=setup, advice=advice)
@@ -317,7 +322,18 @@ def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
         Symptom.PARTIAL: "trailing", Symptom.STUCK: "overflow", Symptom.SKIPPED: "overflow",
     }.get(symptom, "equal")  # fmt: skip
     order = dict.fromkeys((first, "equal", "ragged", "trailing", "overflow"))
-    return tuple(evidence.passes[key] for key in order if key in evidence.passes)
+    return tuple(_weighed(evidence.passes[key]) for key in order if key in evidence.passes)
+
+
+def _weighed(done: Pass) -> Pass:
+    """A pass with weights as they are applied: what divides gradients instead of losses divides them too."""
+    updates = (
+        replace(u, weights=(u.scale,) * len(u.weights))
+        if u.direction <= TELLING and not u.clips and max(u.weights) - min(u.weights) <= TELLING * max(u.weights)
+        else u
+        for u in done.updates
+    )  # fmt: skip
+    return replace(done, updates=tuple(updates))
 
 
 def _confirmation(

@@ -109,6 +109,11 @@ def _feeds(name: str, value: Any) -> bool:
     """Whether an object gives micro-batches: by its name, or as a list of what holds tensors."""
     if names.role_of(name.rpartition(".")[2]) == "loader":
         return True
+    return are_batches(value)
+
+
+def are_batches(value: object) -> bool:
+    """True for a list of what holds tensors, as micro-batches do."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(items) and all(map(_is_data, items))
 

@@ -172,8 +172,10 @@ def _alone(evidence: Evidence, key: str) -> Answer:
 
 def _as_alone(ratio: float, steps: int, evidence: Evidence) -> Answer:
     shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
+    whole = abs(ratio - steps) < 1e-6 * steps
+    much = "as much as it weighs alone" if whole else f"{ratio / steps:.3g} of what it weighs alone"
     sentence = (
-        f"in a window of {steps}, a micro-batch weighs {ratio:.4g} times 1/{steps} of what it weighs alone"
+        f"in a window of {steps}, a micro-batch weighs {much}, instead of 1/{steps} of that"
         if shows
         else f"in a window of {steps}, every micro-batch weighs 1/{steps} of what it weighs alone"
     )
@@ -258,7 +260,7 @@ _CLIPPING = 1e-5
 
 def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
     if u.error <= max(low, evidence.low):
-        return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
+        return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
     if u.direction < evidence.low and u.factor:
         return f"update {u.number} applies {u.factor} times the large batch's gradient"
     if u.direction < evidence.low:
@@ -388,7 +390,7 @@ def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
     sentence = (
         f"update {worst.number} points away from the large batch's gradient, by {worst.direction:.2g} of it"
         if shows
-        else f"every update points where the large batch's gradient does (direction error {worst.direction:.1e})"
+        else f"every update points where the large batch's gradient does (direction error {worst.direction:.2g})"
     )
     return Answer(shows, worst.direction, sentence, {"direction error": worst.direction})
 

@@ -9,8 +9,9 @@ from itertools import pairwise
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.result import Pass, Update
-from accumlint.confirming.symptoms.answers import Answer, listed, updates_of
+from accumlint.confirming.symptoms.answers import Answer, updates_of
 from accumlint.confirming.symptoms.gradients import gradient
+from accumlint.results.diagram import ranges
 
 
 def reductions(evidence: Evidence, key: str = "equal") -> Answer:
@@ -76,7 +77,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
             "no epoch leaves micro-batches that are dropped or leak into other windows",
             {"left": 0},
         )
-    names, one = listed(found.left), len(found.left) == 1
+    names, one = ranges(found.left), len(found.left) == 1
     went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
     fate = f"and no update of that epoch applies {'it' if one else 'them'}"
     if leaked:

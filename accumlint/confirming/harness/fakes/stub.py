@@ -52,7 +52,7 @@ class Answers:
 
 
 UNKNOWN = object()
-_LOSSES = re.compile(r"loss")
+_LOSSES = re.compile(r"loss|^returned$")
 _CHANCES = re.compile(r"log_?p(rob)?s?($|_)|logps?($|_)")
 _BOOSTER = re.compile(r"(^|[._])[bB]ooster(\(\))?$")
 # What it gives back, in this order.
@@ -345,7 +345,7 @@ class Stub:
                 self._answers.touched(self._text)
             return other
         if isinstance(other, int | float) and not isinstance(other, bool):
-            # A loss stays one, whatever divides it.
+            # A loss stays one, whatever divides it; so does what a function that failed would have returned.
             return self if _LOSSES.search(self._text.rpartition(".")[2].lower()) else other
         return self
 
