@@ -277,6 +277,8 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
     if key == "equal" and (sized := _sized(updates, evidence)):
         return sized
+    if key == "equal" and (against := _against_one(updates, evidence)):
+        return against
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
@@ -291,6 +293,25 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
         "scale": off.scale, "factor": off.factor or "none", "direction error": off.direction, "update": off.number,
     }  # fmt: skip
     return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
+
+
+def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
+    """Where a weight of the loss is as large as a division would be: what a micro-batch weighs against one alone.
+
+    Raises:
+        Undecided: where the source has the number of steps, which that weight may be made of.
+    """
+    steps = evidence.get("equal").steps
+    one = evidence.passes.get("equal one")
+    apart = [u.scale * steps for u in one.updates if len(u.microbatches) == 1] if one else []
+    if steps == 1 or not apart or any(abs(x - 1) > evidence.low for x in apart):
+        return None
+    if steps in evidence.numbers:
+        raise Undecided(
+            f"the loss of a micro-batch alone is multiplied by 1/{steps}, which may be its weight or stand for the"
+            f" division by {steps} accumulation steps"
+        )
+    return _named(_as_alone(furthest(updates).scale * steps, steps, evidence), evidence)
 
 
 def _beside(evidence: Evidence) -> Answer | None:
