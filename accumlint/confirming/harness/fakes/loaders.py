@@ -51,7 +51,7 @@ class Loader(DataLoader[Any]):
                 self.endless_ = None
 
     def __getitem__(self, key: Any) -> Any:
-        """A part of the data by its name, or from one place to another, is the data; by its place, it is a micro-batch."""
+        """A part of the data by its name, or several places, is the data; by its place, it is a micro-batch."""
         if isinstance(key, str | slice):
             return self
         return self.data_.fetch().use()
