@@ -276,6 +276,8 @@ def _update(
         world,
         sum(found.targets),
         scaled,
+        # A clip adds to the norm that it divides by.
+        near=1e-4 if found.clips else 1e-6,
         share=_share(windows),
     )
     return replace(found, factor=factor)

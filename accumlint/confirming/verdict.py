@@ -329,7 +329,7 @@ def _weighed(done: Pass) -> Pass:
     """A pass with weights as they are applied: what divides gradients instead of losses divides them too."""
     updates = (
         replace(u, weights=(u.scale,) * len(u.weights))
-        if u.direction <= TELLING and not u.clips and max(u.weights) - min(u.weights) <= TELLING * max(u.weights)
+        if (u.error <= TELLING or (u.direction <= TELLING and not u.clips)) and max(u.weights) - min(u.weights) <= TELLING * max(u.weights)
         else u
         for u in done.updates
     )  # fmt: skip

@@ -244,7 +244,8 @@ class Binding(Entering):
         pieces, before = self.data.pieces, self.recorder.epoch
         for item in iterable:
             self.turn(True)
-            if not epoch and holds_batch(item):
+            # What is only evaluated ends no epoch.
+            if not epoch and holds_batch(item) and torch.is_grad_enabled():
                 epoch = True
                 self.recorder.epoch += 1
             if isinstance(item, Batch):

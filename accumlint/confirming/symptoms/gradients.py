@@ -258,13 +258,16 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
 _CLIPPING = 1e-5
 
 
+_SIGNS = {"K": "accumulation steps", "W": "ranks", "N": "targets"}
+
+
 def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
     if u.error <= max(low, evidence.low):
         return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
-    if u.direction < evidence.low and u.factor:
-        return f"update {u.number} applies {u.factor} times the large batch's gradient"
     if u.direction < evidence.low:
-        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient"
+        told = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
+        named = f" ({u.factor}{'; ' if told else ''}{told})" if u.factor else ""
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{named}"
     if u.applied < 1e-12:
         return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
     return (
@@ -453,7 +456,7 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
     worst = max(updates, key=lambda u: u.spread)
     shows = decide(worst.spread, evidence, "the spread over ranks")
     sentence = (
-        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} of the large batch's"
+        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} times the large batch's"
         if shows
         else "all ranks apply the same gradient"
     )
