@@ -16,7 +16,7 @@ from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expe
 from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
-from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
+from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
 from accumlint.confirming.symptoms.answers import Answer, Question
 from accumlint.confirming.symptoms.catalogue import QUESTIONS
 from accumlint.confirming.symptoms.gradients import alone, clipped_whole, divided
@@ -327,13 +327,13 @@ def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
 
 def _weighed(done: Pass) -> Pass:
     """A pass with weights as they are applied: what divides gradients instead of losses divides them too."""
-    updates = (
-        replace(u, weights=(u.scale,) * len(u.weights))
-        if (u.error <= TELLING or (u.direction <= TELLING and not u.clips)) and max(u.weights) - min(u.weights) <= TELLING * max(u.weights)
-        else u
-        for u in done.updates
-    )  # fmt: skip
-    return replace(done, updates=tuple(updates))
+
+    def weights(u: Update) -> tuple[float, ...]:
+        plain = u.error <= TELLING or (u.direction <= TELLING and not u.clips)
+        alike = plain and max(u.weights) <= (1 + TELLING) * min(u.weights)
+        return (u.scale,) * len(u.weights) if alike else u.weights
+
+    return replace(done, updates=tuple(replace(u, weights=weights(u)) for u in done.updates))
 
 
 def _confirmation(
