@@ -16,7 +16,7 @@ from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expe
 from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
-from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Update, Verdict
+from accumlint.confirming.result import Confirmation, Control, Pass, Update, Verdict
 from accumlint.confirming.symptoms.answers import Answer, Question
 from accumlint.confirming.symptoms.catalogue import QUESTIONS
 from accumlint.confirming.symptoms.gradients import alone, clipped_whole, divided
@@ -405,6 +405,3 @@ def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
         if answer.shows:
             hedge = "if numbers of targets differ: " if symptom is Symptom.WEIGHTS else ""
             yield hedge + answer.sentence
-
-
-__all__ = ["Regime", "judged"]

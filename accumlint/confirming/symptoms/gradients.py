@@ -24,7 +24,7 @@ from accumlint.confirming.symptoms.answers import (
 
 def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
-    if key == "equal" and evidence.has("trailing"):
+    if key == "equal" and "trailing" in evidence.passes:
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if is_empty(u))]
     if evidence.made_up:
@@ -319,7 +319,7 @@ def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None
 
 def _beside(evidence: Evidence) -> Answer | None:
     """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
-    if not evidence.has("equal one"):
+    if "equal one" not in evidence.passes:
         return None
     first, apart = (_first(evidence, key) for key in ("equal", "equal one"))
     several, alone = _shares(first), _shares(apart)
@@ -392,7 +392,7 @@ def _differ(evidence: Evidence) -> bool:
 
 
 def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
-    if not evidence.has(key):
+    if key not in evidence.passes:
         raise Undecided("nothing was clipped")
     found = evidence.get(key)
     if not any(u.clips for u in found.updates):
@@ -421,7 +421,7 @@ def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
 
 def raises(evidence: Evidence, key: str = "equal") -> Answer:
     for name in (key, f"{key} pressure", f"{key} growing"):
-        if not evidence.has(name):
+        if name not in evidence.passes:
             continue
         raised = evidence.get(name).raised
         if raised is not None:
@@ -439,7 +439,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
     answer = gradient(evidence, key)
     if answer.shows:
         return answer
-    if evidence.has(f"{key} growing"):
+    if f"{key} growing" in evidence.passes:
         growing = gradient(evidence, f"{key} growing")
         if growing.shows:
             return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
@@ -448,7 +448,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
 
 def spread(evidence: Evidence, key: str = "equal") -> Answer:
     updates = updates_of(evidence.get(key))
-    if key == "equal" and evidence.has("trailing"):
+    if key == "equal" and "trailing" in evidence.passes:
         # A partial window may be the one that nobody synchronises.
         updates = [*updates, *worth(evidence.get("trailing"))]
     if evidence.get(key).ranks < 2:

@@ -202,12 +202,12 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
 
 def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     answer = _stuck(evidence, key)
-    if key == "overflow" and not answer.shows and evidence.has("overflow undefined"):
+    if key == "overflow" and not answer.shows and "overflow undefined" in evidence.passes:
         # A guard may ask for what is no number, and let pass what is infinite.
         other = _stuck(evidence, "overflow undefined")
         sentence = other.sentence.replace("an overflow", "a gradient that is no number", 1)
         answer = replace(other, sentence=sentence) if other.shows else answer
-    if answer.shows or key != "overflow" or not evidence.has("overflow large"):
+    if answer.shows or key != "overflow" or "overflow large" not in evidence.passes:
         return answer
     # A guard may let an overflow pass, and stop at a gradient that is too large.
     found = evidence.get("overflow large")
