@@ -125,4 +125,5 @@ def _is_data(item: Any) -> bool:
         held = [*cast("dict[Any, Any]", item).values()]
     elif isinstance(item, tuple | list):
         held = [*cast("list[Any]", item)]
-    return any(isinstance(part, torch.Tensor) for part in held)
+    # The named parameters of a network are no micro-batches.
+    return any(isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter) for x in held)
