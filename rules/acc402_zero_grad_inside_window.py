@@ -102,10 +102,15 @@ class ZeroGradInsideWindow(Rule):
                     and wiped & sources(window)
                     and not by_hand
                 ):
+                    applied = (
+                        "only the last micro-batch"
+                        if kept == 1
+                        else f"{kept} of {seen} micro-batches"
+                    )
                     yield self.at(
                         clear,
                         f"the gradients of `{clear.subject}` are cleared inside the window: "
-                        f"`{window.step.subject}.step()` applies {kept} of {seen} micro-batches",
+                        f"`{window.step.subject}.step()` applies {applied}",
                         window=window,
                         fixes=clear_after_step(trace, window, clear),
                     )

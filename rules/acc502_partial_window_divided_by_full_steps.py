@@ -118,11 +118,11 @@ class PartialWindowDividedByFullSteps(Rule):
 
 def is_mean(trace: Trace, steady: Window) -> bool:
     """True for a full window that applies the mean of its micro-batches, each loss in it by a weight of its own."""
-    return steady.total == 1 or (
-        len(steady.totals) > 1
-        and None not in steady.totals.values()
-        and divisions(trace, steady) == 1
-    )
+    count = divisions(trace, steady)
+    if steady.total == 1:
+        # The weight of a loss may be as small as a division would make it.
+        return count != 0
+    return len(steady.totals) > 1 and None not in steady.totals.values() and count == 1
 
 
 def is_part(window: Window, steady: Window, part: Fraction) -> bool:

@@ -80,7 +80,7 @@ class GradNormLoggedWrong(Rule):
     name = "grad-norm-logged-wrong"
     severity = Severity.INFO
     claim = Claim.LOG
-    unmeasured = "what is shown is not watched"
+    unmeasured = "no run tells what a figure that is shown is meant to be"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -77,7 +77,7 @@ class LoggedLossMisleading(Rule):
     name = "logged-loss-misleading"
     severity = Severity.INFO
     claim = Claim.LOG
-    unmeasured = "what is shown is not watched"
+    unmeasured = "no run tells what a figure that is shown is meant to be"
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

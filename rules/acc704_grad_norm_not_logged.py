@@ -69,7 +69,7 @@ class GradNormNotLogged(Rule):
     name = "grad-norm-not-logged"
     severity = Severity.INFO
     claim = Claim.LOG
-    unmeasured = "what is not shown is not watched"
+    unmeasured = "no run tells what is not shown"
     opt_in = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -123,7 +123,7 @@ class EffectiveBatchSizeNotRecorded(Rule):
     name = "effective-batch-size-not-recorded"
     severity = Severity.INFO
     claim = Claim.LOG
-    unmeasured = "what is not shown is not watched"
+    unmeasured = "no run tells what is not shown"
     opt_in = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -116,7 +116,7 @@ class AccumulationNotEquivalent(Rule):
     code = "ACC706"
     name = "accumulation-not-equivalent"
     severity = Severity.INFO
-    unmeasured = "the large batch that it is about would have to be run as one"
+    unmeasured = "the large batch would have to be run as one"
     opt_in = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:

@@ -97,6 +97,34 @@ def test_a_file_that_this_python_cannot_parse_says_which_line(
     assert (found.verdict, found.setup, found.advice) == (Verdict.UNDECIDED, "", "")
 
 
+COUNTED = """\
+import torch.nn.functional as F
+
+
+def train(model, loader, optimizer, accumulation_steps):
+    for step, (ids, labels) in enumerate(loader):
+        labels = labels.masked_fill(ids == 0, -100)
+        loss = F.cross_entropy(model(ids).flatten(0, 1), labels.flatten(), ignore_index=-100)
+        (loss / accumulation_steps).backward()
+        if (step + 1) % accumulation_steps == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_weights_are_told_as_they_are_applied(tmp_path: Path) -> None:
+    """The fix sums the losses and divides the gradients."""
+    file = tmp_path / "train.py"
+    file.write_text(COUNTED)
+    target = Target(file.name, str(file), Settings(tmp_path, select=("ACC101",)))
+    plans, _ = gathered([Asked(target)], Wish(), mend=True)
+    found, fixed = confirm(plans, Options(), lambda _: None)
+    assert (found.verdict, fixed.verdict) == (Verdict.CONFIRMED, Verdict.REFUTED)
+    weights = [weight for update in fixed.passes[0].updates for weight in update.weights]
+    assert weights == pytest.approx([1.0] * len(weights))
+    assert min(found.passes[0].updates[0].weights) < 0.9
+
+
 KNOTTED = """\
 import torch
 import torch.nn.functional as F

@@ -64,6 +64,13 @@ FILES = [
             )
         ],
     ),
+    # Windows of which a clear leaves one micro-batch are windows of several.
+    (
+        LOOP.replace("loss.backward()", "optimizer.zero_grad()\n    loss.backward()").replace(
+            "% 4", "% accumulation_steps"
+        ),
+        [(7, "whole", ())],
+    ),
     # A method of the file's is no backward pass: the one in it is.
     (
         "\nclass Trainer:\n    def backward(self, loss):\n        loss.backward()\n\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from unittest import mock
+
 import pytest
 
 pytest.importorskip("torch")
@@ -10,7 +13,8 @@ import torch
 
 from accumlint.confirming.harness.fakes.batches import Data
 from accumlint.confirming.harness.fakes.optimizers import Optimizer
-from accumlint.confirming.harness.fakes.stub import UNKNOWN
+from accumlint.confirming.harness.fakes.steps_number import Steps
+from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE, setting
 
 pytestmark = pytest.mark.torch
@@ -35,6 +39,13 @@ COMPUTED = {
     "loss_mask": False,
     "eval_loss": False,
 }
+
+
+def test_what_a_failed_function_would_have_returned_is_no_number_whatever_divides_it() -> None:
+    answers = mock.Mock()
+    for text in ("returned", "focal_loss()"):
+        assert isinstance(operator.truediv(Stub(text, answers), Steps(4)), Stub)
+    assert operator.truediv(Stub("args.size", answers), 2) == 2
 
 
 @pytest.mark.parametrize("name", SETTINGS)

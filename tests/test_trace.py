@@ -184,6 +184,13 @@ def test_optimizers_that_take_turns_have_rows_of_their_own(run: Run) -> None:
     assert not any(step["differs"] for step in loop["steps"])
 
 
+def test_steps_that_a_file_sets_are_told_beside_those_that_are_run(
+    run: Run, tmp_path: Path
+) -> None:
+    write(tmp_path, "ACCUM = 8\n" + TAIL.replace("4", "ACCUM"))
+    assert "4 accumulation steps in the place of 8, loaders of 10" in run("trace", "train.py").out
+
+
 def test_a_long_window_fits_into_a_terminal(run: Run, tmp_path: Path) -> None:
     write(tmp_path, LONG)
     out = run("trace", "train.py").out

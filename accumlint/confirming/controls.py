@@ -50,7 +50,7 @@ def control(
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
         return counted(evidence, shows)
     for key, what in (_MENDED if shows else _BROKEN).items():
-        if not evidence.has(key) or ("pressure" in key) != (symptom is Symptom.CLIPPED):
+        if key not in evidence.passes or ("pressure" in key) != (symptom is Symptom.CLIPPED):
             continue
         try:
             answer = question(evidence, key)

@@ -104,9 +104,6 @@ class Evidence:
             if other and len(other.updates) > len(found.updates):
                 self.passes[name] = self.passes.pop(key)
 
-    def has(self, key: str) -> bool:
-        return key in self.passes
-
     def refused(self, inside: bool) -> list[Mapping[str, Any]]:
         """What the guard refused, in the windows or before them, on any rank."""
         every = (

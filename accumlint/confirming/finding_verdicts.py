@@ -24,10 +24,13 @@ class Case:
     @property
     def outcome(self) -> str:
         """The verdict in words: "confirmed", "confirmed, gone in the fixed text"."""
+        verdict = self.found.verdict
         if self.fixed is None:
-            fixed = self.found.arm == "fixed"
-            return f"{self.found.verdict.value}{' in the fixed text' if fixed else ''}"
-        return f"{self.found.verdict.value}, {_AFTER[self.fixed.verdict]} in the fixed text"
+            return f"{verdict.value}{' in the fixed text' if self.found.arm == 'fixed' else ''}"
+        after = self.fixed.verdict
+        if verdict is Verdict.CONFIRMED:
+            return f"confirmed, {_AFTER[after]} in the fixed text"
+        return f"{verdict.value}{' in both texts' if after is verdict else f', {after.value} in the fixed text'}"
 
 
 _AFTER = {
@@ -58,7 +61,8 @@ def tally(run: Sequence[Case]) -> str:
     """The verdicts of a run: "3 confirmed, 1 refuted; 2 of 3 gone in the fixed text"."""
     verdicts = Counter(case.found.verdict for case in run)
     counted = ", ".join(f"{verdicts[v]} {v.value}" for v in Verdict if verdicts[v])
-    fixed = [case.fixed.verdict for case in run if case.fixed]
+    shown = (case for case in run if case.found.verdict is Verdict.CONFIRMED)
+    fixed = [case.fixed.verdict for case in shown if case.fixed]
     gone = f"; {fixed.count(Verdict.REFUTED)} of {len(fixed)} gone in the fixed text"
     return f"{counted or 'nothing to confirm'}{gone if fixed else ''}"
 

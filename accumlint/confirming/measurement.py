@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 
 from accumlint.common.frozen import frozen
 from accumlint.confirming.factors import SHARE, divided, dot, factor_of, norm, products
@@ -17,8 +17,6 @@ from accumlint.confirming.result import Moment, Pass, Raised, Regime, Total, Upd
 
 Vector = list[float]
 Notes = Mapping[str, Any]
-# The micro-batches of an update, their targets, and what one weighs against the large batch.
-Weighed: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]"
 # Clipping in torch divides by the norm plus this.
 _CLIP_EPSILON = 1e-6
 # An update that lacks a micro-batch is further off.
@@ -48,15 +46,6 @@ class Part:
     shaped: bool = False
     # The accumulation steps that the loop was told, 1 for none.
     steps: int = 1
-
-
-@frozen
-class Counted:
-    """What happened between two updates, by how often."""
-
-    reductions: int
-    clips: int
-    schedules: int
 
 
 @dataclass
@@ -263,44 +252,30 @@ def _update(
     known = [*vectors, *(p.gradient for w in windows for p in w.parts.values())]
     if len(set(map(len, known))) > 1:
         raise Unmeasurable("the ranks know different parameters")
-    first = windows[0]
-    counted = Counted(first.reductions, first.clips, first.schedules)
-    weighed = _weights(windows, world)
+    first, own = windows[0], vectors[0]
+    microbatches, targets, weights = _weights(windows, world)
     due = first.step.get("due") or reference(windows, weighted)
-    found = compared(number, first.step, vectors, due, weighed, counted)
-    scaled = next((p.scale for p in first.parts.values()), 1.0)
-    factor = factor_of(
-        found.scale,
-        # A loop that writes its own number of steps has windows of that many.
-        len(found.microbatches) if len(found.microbatches) > 1 else steps,
-        world,
-        sum(found.targets),
-        scaled,
-        share=_share(windows),
-    )
-    return replace(found, factor=factor)
-
-
-def compared(
-    number: int,
-    step: Notes,
-    vectors: Sequence[Vector],
-    due: Vector,
-    weighed: Weighed,
-    counted: Counted,
-) -> Update:
-    """An update beside the large batch's: what each rank applied at a `step`, and what was `due`; no factor named."""
-    size, own = norm(due), vectors[0]
+    size = norm(due)
     scale = dot(own, due) / size**2 if size else 0.0
     rest = norm([a - scale * b for a, b in zip(own, due, strict=True)])
     applied = norm(own)
     error = max(norm([a - b for a, b in zip(v, due, strict=True)]) for v in vectors)
     spread = max(norm([a - b for a, b in zip(v, own, strict=True)]) for v in vectors)
-    microbatches, targets, weights = weighed
+    factor = factor_of(
+        scale,
+        # A loop that writes its own number of steps has windows of that many.
+        len(microbatches) if len(microbatches) > 1 else steps,
+        world,
+        sum(targets),
+        next((p.scale for p in first.parts.values()), 1.0),
+        # A clip adds to the norm that it divides by.
+        near=1e-4 if first.clips else 1e-6,
+        share=_share(windows),
+    )
     return Update(
         number=number,
-        optimizer=str(step["optimizer"]),
-        epoch=step["epoch"],
+        optimizer=str(first.step["optimizer"]),
+        epoch=first.step["epoch"],
         microbatches=microbatches,
         targets=targets,
         weights=weights,
@@ -310,11 +285,11 @@ def compared(
         direction=rest / size / max(abs(scale), 1e-300) if size and scale else 1.0,
         cosine=dot(own, due) / (applied * size) if applied and size else 0.0,
         scale=scale,
-        factor="",
+        factor=factor,
         spread=spread / size if size else math.nan,
-        reductions=counted.reductions,
-        clips=counted.clips,
-        schedules=counted.schedules,
+        reductions=first.reductions,
+        clips=first.clips,
+        schedules=first.schedules,
     )
 
 
@@ -402,7 +377,9 @@ def own_weight(windows: Sequence[Window]) -> float:
     return 1.0 if name else weight / size
 
 
-def _weights(windows: Sequence[Window], world: int) -> Weighed:
+def _weights(
+    windows: Sequence[Window], world: int
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
     """The micro-batches of an update, their targets on all ranks, and what one weighs against the large batch."""
     leading = next((p.term for p in windows[0].parts.values()), None)
     by_microbatch: dict[int, list[Part]] = {}

@@ -36,8 +36,10 @@ ENDED = {
 
 def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided) -> str:
     """What else decides a finding than a set-up file; "" where nothing that is run does."""
+    if plan.rule.unmeasured:
+        return f"`accumlint rule {plan.report.code}` says what to look for in the code"
     if plan.job is None:
-        return "" if plan.rule.unmeasured or plan.reason.startswith("Python") else _by_script(plan)
+        return "" if plan.reason.startswith("Python") else _by_script(plan)
     if launched.fault:
         return ""
     hints = [ENDED[launched.how]] if launched.how in ENDED else []

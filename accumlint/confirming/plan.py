@@ -253,7 +253,7 @@ def _plan(
         choices=_choices(trace, entry.get("owner") or "") if trace else {},
         kind=run_hints.kind(text),
         ignored=run_hints.ignored(program),
-        pads=run_hints.pads(program),
+        pads=run_hints.pads(program) or run_hints.ignored(program) == 0,
         cuts=run_hints.cuts(program),
         totals=totals,
         averages=tuple(

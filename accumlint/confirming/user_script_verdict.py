@@ -43,4 +43,4 @@ def _open(plan: Plan, run: Judged, failure: str) -> str:
         return failure
     if plan.rule.observed is None:
         return plan.rule.unmeasured or "no run of a script is asked this question"
-    return f"{count(run.updates, 'update')} of the script did not answer the question"
+    return f"{count(run.updates, 'update')} of the script did not answer the question; `--windows` watches more"

@@ -13,9 +13,10 @@ from typing import Any
 from accumlint.confirming import next_steps
 from accumlint.confirming.controls import control as controlled
 from accumlint.confirming.evidence import Evidence, Undecided, deciding, is_expected
+from accumlint.confirming.finding_verdicts import TELLING
 from accumlint.confirming.launch import Launched
 from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
-from accumlint.confirming.result import Confirmation, Control, Pass, Regime, Verdict
+from accumlint.confirming.result import Confirmation, Control, Pass, Update, Verdict
 from accumlint.confirming.symptoms.answers import Answer, Question
 from accumlint.confirming.symptoms.catalogue import QUESTIONS
 from accumlint.confirming.symptoms.gradients import alone, clipped_whole, divided
@@ -258,7 +259,8 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         and not evidence.passes["equal"].updates
     ):
         # A loss without a gradient has lost it before.
-        why = _because(first) if "does not require grad" in raised["message"] else ""
+        lost = "does not require grad" in raised["message"]
+        why = _because(first) if lost or any(f["inside"] for f in first["failed"]) else ""
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
@@ -286,7 +288,7 @@ def _refusal(refused: Mapping[str, Any]) -> str:
 def _because(first: Mapping[str, Any]) -> str:
     """What has failed and may be why a loop did not train."""
     failure = deciding(first["failed"])
-    return f" (line {failure['line']}: {failure['reason']})" if failure else ""
+    return f" (line {failure['line']}: {failure['reason'].rstrip('.')})" if failure else ""
 
 
 def _raised(raised: Mapping[str, Any]) -> str:
@@ -304,7 +306,10 @@ def _undecided(
     """An undecided finding, with what would decide it."""
     made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
     # Of what ended before any update, the reason tells all.
-    passes = tuple(p for p in made.passes if p.updates or (p.moments and p.raised is None))
+    passes = tuple(
+        p for p in made.passes
+        if any(u.reference for u in p.updates) or (p.moments and not p.updates and p.raised is None)
+    )  # fmt: skip
     setup = next_steps.setup(plan, launched, evidence, reason)
     advice = next_steps.advice(plan, launched, evidence, reason)
     return replace(made, passes=passes, setup=setup, advice=advice)
@@ -317,7 +322,18 @@ def _shown(symptom: Symptom, evidence: Evidence) -> tuple[Pass, ...]:
         Symptom.PARTIAL: "trailing", Symptom.STUCK: "overflow", Symptom.SKIPPED: "overflow",
     }.get(symptom, "equal")  # fmt: skip
     order = dict.fromkeys((first, "equal", "ragged", "trailing", "overflow"))
-    return tuple(evidence.passes[key] for key in order if key in evidence.passes)
+    return tuple(_weighed(evidence.passes[key]) for key in order if key in evidence.passes)
+
+
+def _weighed(done: Pass) -> Pass:
+    """A pass with weights as they are applied: what divides gradients instead of losses divides them too."""
+
+    def weights(u: Update) -> tuple[float, ...]:
+        plain = u.error <= TELLING or (u.direction <= TELLING and not u.clips)
+        alike = plain and max(u.weights) <= (1 + TELLING) * min(u.weights)
+        return (u.scale,) * len(u.weights) if alike else u.weights
+
+    return replace(done, updates=tuple(replace(u, weights=weights(u)) for u in done.updates))
 
 
 def _confirmation(
@@ -389,6 +405,3 @@ def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
         if answer.shows:
             hedge = "if numbers of targets differ: " if symptom is Symptom.WEIGHTS else ""
             yield hedge + answer.sentence
-
-
-__all__ = ["Regime", "judged"]

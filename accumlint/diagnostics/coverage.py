@@ -102,7 +102,7 @@ def _around(run: Run, program: Program) -> Iterator[str]:
         yield f"`{call.callee}()` {where} receives {received} and could not be followed"
     if not run.windows:
         yield "no optimizer step is reached"
-    elif max(len(w.microbatches) for w in run.windows) <= 1 and (
+    elif max(len(w.backwarded) for w in run.windows) <= 1 and (
         steps := next(filter(names.is_steps, sorted(program.words)), "")
     ):
         yield f"every window has one micro-batch, although the file names `{steps}`"

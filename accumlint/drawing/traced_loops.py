@@ -16,6 +16,8 @@ from accumlint.files.source import UndecodableSource
 from accumlint.inputs import document as texts
 from accumlint.inputs.discovery import Target
 from accumlint.inputs.document import Text
+from accumlint.reading.ir import Const
+from accumlint.reading.names import is_steps
 from accumlint.results.diagram import Found, Loop
 from accumlint.results.report import Mark
 
@@ -189,14 +191,16 @@ def illustrate(finding: Finding, program: Program, text: Text, target: Target) -
 
 
 def _setting(trace: Trace) -> str:
-    """What a loop was run with: "4 accumulation steps, loaders of 10 micro-batches"."""
+    """What a loop was run with: "4 accumulation steps in the place of 8, loaders of 10 micro-batches"."""
     run = trace.main
-    if run.asked or run.literal is None:
-        steps = f"{run.steps} accumulation steps" if run.asked else ""
-    else:
-        steps = ""
     loader = f"loaders of {run.length} micro-batches"
-    return ", ".join(part for part in (steps, loader) if part)
+    if not run.asked:
+        return loader
+    assigned = trace.program.assigned.items()
+    written = {v.value for n, made in assigned if is_steps(n) for v in made if isinstance(v, Const)}
+    own = next((n for n in written if type(n) is int and n > 1), run.steps)
+    place = f" in the place of {own}" if own != run.steps and len(written) == 1 else ""
+    return f"{run.steps} accumulation steps{place}, {loader}"
 
 
 def asked(shown: Shown, target: Target, line: int) -> Sequence[Sequence[Loop]]:

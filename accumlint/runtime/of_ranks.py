@@ -51,7 +51,7 @@ def _apart(found: Windows) -> Iterator[Answer]:
         message=f"{what}: the ranks apply different gradients",
         applied=f"step at line {window.step.event['line']} applies gradients that are {window.step.spread:.2g} apart",
         expected=(
-            f"the same on all {len(found.story.ranks)} ranks; seen in {len(apart)} of {len(windows)} steps, "
+            f"all {len(found.story.ranks)} ranks are to apply the same; seen in {len(apart)} of {len(windows)} steps, "
             f"{control(found)}"
         ),
     )  # fmt: skip
@@ -112,7 +112,7 @@ def _reductions(found: Windows) -> Iterator[Answer]:
             else f"gradients are reduced over the ranks {most} times per update"
         ),
         applied=f"{most} all-reduces in a window of {found.usual} micro-batches",
-        expected=f"1; seen in {len(steady)} windows, control: DDP's own flag at each forward",
+        expected=f"one is due; seen in {len(steady)} windows, control: DDP's own flag at each forward",
     )  # fmt: skip
 
 

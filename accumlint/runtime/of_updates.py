@@ -62,7 +62,7 @@ def _schedules(found: Windows) -> Iterator[Answer]:
         Observed.SCHEDULED_EACH_TIME, True, "", (spot(event), *_backwards(found)),
         message=f"{event['name']} moves {usual} times per update",
         applied=f"{usual} steps of the schedule in a window of {found.usual} micro-batches",
-        expected=f"1; seen in {len(groups)} windows, control: each call was seen",
+        expected=f"one step is due; seen in {len(groups)} windows, control: each call was seen",
         confidence="certain" if event["length"] else "likely",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ def _averages(found: Windows) -> Iterator[Answer]:
             Observed.AVERAGED_EACH_TIME, True, "", (spot(event), *_backwards(found)),
             message=f"{event['name']} moves {usual} times per update: its decay is applied as often",
             applied=f"{usual} updates of the average in a window of {found.usual} micro-batches",
-            expected=f"1; seen in {len(groups)} windows, control: each call was seen",
+            expected=f"one update is due; seen in {len(groups)} windows, control: each call was seen",
         )  # fmt: skip
 
 

@@ -193,6 +193,10 @@ def _sizes(found: Windows) -> Iterator[Answer]:
             f"all {len(sizes)} windows have {usual} micro-batches",
             first.step.event,
         )
+        if found.story.of("epoch"):
+            yield right(
+                Observed.PARTIAL_DIVIDED, f"no window is partial, of {len(sizes)}", first.step.event
+            )
     for window in found.windows:
         if _is_partial(found, window) and is_near(window.total, found.total * window.size / usual):
             yield Answer(

@@ -93,7 +93,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         elif top in framework_contracts.PACKAGES:
             self.binding.tell(top, "what it promises about the gradient")
             module.__dict__.update(self.promised)
-        else:
+        elif _asked_by_the_user(self.binding.recorder.settings.file):
             self.binding.tell(top, "a package made of stubs")
         return module
 

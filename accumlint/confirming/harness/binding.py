@@ -165,10 +165,6 @@ class Binding(Entering):
         self.tell(text, "the first word that it is compared with")
         return True
 
-    def truth(self, value: Any) -> bool:
-        """What a guard comes to."""
-        return bool(value)
-
     def unknown(self, text: str, failure: Exception) -> bool:
         """What a guard that failed is taken for."""
         self.missing((), failure)
@@ -244,7 +240,8 @@ class Binding(Entering):
         pieces, before = self.data.pieces, self.recorder.epoch
         for item in iterable:
             self.turn(True)
-            if not epoch and holds_batch(item):
+            # What is only evaluated ends no epoch.
+            if not epoch and holds_batch(item) and torch.is_grad_enabled():
                 epoch = True
                 self.recorder.epoch += 1
             if isinstance(item, Batch):
@@ -313,10 +310,6 @@ class Binding(Entering):
     def lasts(self, value: Any, count: Any, bound: Any) -> Any:
         """Whether a training loop goes on, by its test: as long as it is wanted, where its bound is unknown."""
         return value or isinstance(count, Stub) or isinstance(bound, Stub)
-
-    def chosen(self, text: str, value: bool) -> bool:
-        """A flag as it was decided on the path of the finding."""
-        return value
 
     def clipping(self, text: str, clip: Callable[[], Any]) -> Any:
         """A clip of the user's own, by the text of what is called: in its place, torch's, at the run's threshold."""

@@ -109,6 +109,11 @@ def _feeds(name: str, value: Any) -> bool:
     """Whether an object gives micro-batches: by its name, or as a list of what holds tensors."""
     if names.role_of(name.rpartition(".")[2]) == "loader":
         return True
+    return are_batches(value)
+
+
+def are_batches(value: object) -> bool:
+    """True for a list of what holds tensors, as micro-batches do."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(items) and all(map(_is_data, items))
 
@@ -120,4 +125,5 @@ def _is_data(item: Any) -> bool:
         held = [*cast("dict[Any, Any]", item).values()]
     elif isinstance(item, tuple | list):
         held = [*cast("list[Any]", item)]
-    return any(isinstance(part, torch.Tensor) for part in held)
+    # The named parameters of a network are no micro-batches.
+    return any(isinstance(x, torch.Tensor) and not isinstance(x, nn.Parameter) for x in held)

@@ -24,7 +24,7 @@ from accumlint.confirming.harness.fakes.role_stubs import Things
 from accumlint.confirming.harness.fakes.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.harness.fakes.usual_settings import setting
 from accumlint.confirming.harness.rewriting.slicing import Pattern, flat
-from accumlint.confirming.harness.setup_objects import wraps
+from accumlint.confirming.harness.setup_objects import are_batches, wraps
 from accumlint.confirming.harness.value_inspection import (
     is_settings,
     is_thing,
@@ -88,6 +88,9 @@ class Entering(Things):
             return value if wraps(value, own) else own
         if isinstance(value, Batch):
             return value.use()
+        if are_batches(value) and (bound in self.fakes or not self.data.fetched):
+            # What is listed later may be pieces of a micro-batch.
+            return self.loader(bound)
         if value is None and (
             self.choices.get(f"{bound} is None") == "false"
             or (self.way.scaled and self.roles.get(bound) == "scaler")

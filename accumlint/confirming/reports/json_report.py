@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 from accumlint.confirming.finding_verdicts import cases
 from accumlint.confirming.result import Confirmation, Moment, Pass, Raised, Total, Update
@@ -58,7 +60,7 @@ def _pass(done: Pass) -> dict[str, object]:
         "left": done.left,
         "scales": [_finite(scale) for scale in done.scales],
         "updates": [_update(update) for update in done.updates],
-        "totals": [_total(total) for total in done.totals],
+        "totals": [*map(_figures, done.totals)],
         "moments": [_moment(moment) for moment in done.moments],
     }
 
@@ -68,40 +70,17 @@ def _raised(raised: Raised) -> dict[str, object]:
 
 
 def _update(update: Update) -> dict[str, object]:
-    return {
-        "number": update.number,
-        "optimizer": update.optimizer,
-        "epoch": update.epoch,
-        "microbatches": update.microbatches,
-        "targets": update.targets,
-        "weights": [_finite(weight) for weight in update.weights],
-        "applied": _finite(update.applied),
-        "reference": _finite(update.reference),
-        "error": _finite(update.error),
-        "direction": _finite(update.direction),
-        "cosine": _finite(update.cosine),
-        "scale": _finite(update.scale),
-        "factor": update.factor or None,
-        "spread": _finite(update.spread),
-        "reductions": update.reductions,
-        "clips": update.clips,
-        "schedules": update.schedules,
-    }
+    weights = [_finite(weight) for weight in update.weights]
+    return {**_figures(update), "weights": weights, "factor": update.factor or None}
 
 
-def _total(total: Total) -> dict[str, object]:
-    return {
-        "name": total.name,
-        "update": total.update,
-        "epoch": total.epoch,
-        "value": _finite(total.value),
-        "nodes": total.nodes,
-    }
+def _figures(of: Update | Total) -> dict[str, object]:
+    return {name: _finite(value) for name, value in asdict(of).items()}
 
 
 def _moment(moment: Moment) -> dict[str, object]:
     return {"kind": moment.kind, "microbatch": moment.microbatch, "row": moment.line or None}
 
 
-def _finite(value: float | int | str) -> float | int | str | None:
+def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from accumlint.confirming.finding_verdicts import worst
 from accumlint.confirming.reports.text_columns import figure
-from accumlint.confirming.result import Confirmation, Pass, Regime
+from accumlint.confirming.result import Confirmation, Pass, Regime, Verdict
 from accumlint.results.diagram import ranges
 
 # Relative errors above it come from a reference near zero or from a gradient that overflows.
@@ -82,8 +82,11 @@ def controlled(one: Confirmation) -> str:
     """What was changed for the control and what it gave; "" without one."""
     if one.control is None:
         return ""
-    shows = "The defect shows then" if one.control.detected else "No defect shows then"
-    return f"{sentence(one.control.what)} {shows} ({figure(one.control.value)})."
+    told = sentence(one.control.what)
+    if one.control.detected is (one.verdict is Verdict.CONFIRMED):
+        # Nothing was changed: it tells that what was read can be read.
+        return told
+    return f"{told} {'The' if one.control.detected else 'No'} defect shows then."
 
 
 def grouped(fakes: Sequence[str]) -> list[str]:

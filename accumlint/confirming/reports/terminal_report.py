@@ -50,7 +50,7 @@ def _block(
     what = look.paint(f"{printable(found.code)} {printable(found.name)}", "bold")
     yield f"{where} {what}  {look.paint(case.outcome, _PAINTS[found.verdict])}"
     yield from _wrapped(sentence(found.reason), width)
-    if case.fixed:
+    if case.fixed and case.fixed.reason != found.reason:
         yield from _wrapped(f"Fixed: {sentence(case.fixed.reason)}", width)
 
     done = decisive(found)

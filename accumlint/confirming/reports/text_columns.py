@@ -111,7 +111,9 @@ def _columns(done: Pass) -> Iterator[Column]:
     yield Column("factor", tuple(factors), telling=any(factors))
     spread = any(not u.spread <= _ROUNDING for u in updates)
     yield real("spread", [u.spread for u in updates], spread)
-    yield whole("all-reduces", [u.reductions for u in updates], (1,) if done.ranks > 1 else (0, 1))
+    reductions = [u.reductions for u in updates]
+    # One rank alone has nothing to reduce, whatever wraps its model.
+    yield whole("all-reduces", reductions, (1,) if done.ranks > 1 else reductions)
     yield whole("clips", [u.clips for u in updates], (0, 1))
     yield whole("schedules", [u.schedules for u in updates], (0, 1))
 

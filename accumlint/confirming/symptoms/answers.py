@@ -69,7 +69,7 @@ def decide(value: float, evidence: Evidence, what: str) -> bool:
         Undecided: where it may be rounding.
     """
     if math.isnan(value) or evidence.low < value < evidence.high:
-        raise Undecided(f"{what} is {value:.1e}, between rounding and a real difference")
+        raise Undecided(f"{what} is {value:.2g}, between rounding and a real difference")
     return value >= evidence.high
 
 

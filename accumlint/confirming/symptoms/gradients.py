@@ -24,7 +24,7 @@ from accumlint.confirming.symptoms.answers import (
 
 def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
-    if key == "equal" and evidence.has("trailing"):
+    if key == "equal" and "trailing" in evidence.passes:
         # What is never reduced may be only a partial window.
         updates = [*updates, *(u for u in evidence.get("trailing").updates if is_empty(u))]
     if evidence.made_up:
@@ -172,8 +172,10 @@ def _alone(evidence: Evidence, key: str) -> Answer:
 
 def _as_alone(ratio: float, steps: int, evidence: Evidence) -> Answer:
     shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
+    whole = abs(ratio - steps) < 1e-6 * steps
+    much = "as much as it weighs alone" if whole else f"{ratio / steps:.3g} of what it weighs alone"
     sentence = (
-        f"in a window of {steps}, a micro-batch weighs {ratio:.4g} times 1/{steps} of what it weighs alone"
+        f"in a window of {steps}, a micro-batch weighs {much}, instead of 1/{steps} of that"
         if shows
         else f"in a window of {steps}, every micro-batch weighs 1/{steps} of what it weighs alone"
     )
@@ -256,13 +258,16 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
 _CLIPPING = 1e-5
 
 
+_SIGNS = {"K": "accumulation steps", "W": "ranks", "N": "targets"}
+
+
 def _said(u: Update, evidence: Evidence, low: float = 0.0) -> str:
     if u.error <= max(low, evidence.low):
-        return f"every update applies the large batch's gradient (relative error {u.error:.1e})"
-    if u.direction < evidence.low and u.factor:
-        return f"update {u.number} applies {u.factor} times the large batch's gradient"
+        return f"every update applies the large batch's gradient (relative error {u.error:.2g})"
     if u.direction < evidence.low:
-        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient"
+        told = ", ".join(f"{sign}: {what}" for sign, what in _SIGNS.items() if sign in u.factor)
+        named = f" ({u.factor}{'; ' if told else ''}{told})" if u.factor else ""
+        return f"update {u.number} applies {u.scale:.4g} times the large batch's gradient{named}"
     if u.applied < 1e-12:
         return f"update {u.number} applies nothing; the large batch's gradient has norm {u.reference:.3g}"
     return (
@@ -275,6 +280,8 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     updates = compared(updates_of(evidence.get(key)))
     if key == "equal" and (sized := _sized(updates, evidence)):
         return sized
+    if key == "equal" and (against := _against_one(updates, evidence)):
+        return against
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
@@ -291,9 +298,28 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     return Answer(shows, abs(off.scale - 1), _said(off, evidence), figures)
 
 
+def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
+    """Where a weight of the loss is as large as a division would be: what a micro-batch weighs against one alone.
+
+    Raises:
+        Undecided: where the source has the number of steps, which that weight may be made of.
+    """
+    steps = evidence.get("equal").steps
+    one = evidence.passes.get("equal one")
+    apart = [u.scale * steps for u in one.updates if len(u.microbatches) == 1] if one else []
+    if steps == 1 or not apart or any(abs(x - 1) > evidence.low for x in apart):
+        return None
+    if steps in evidence.numbers:
+        raise Undecided(
+            f"the loss of a micro-batch alone is multiplied by 1/{steps}, which may be its weight or stand for the"
+            f" division by {steps} accumulation steps"
+        )
+    return _named(_as_alone(furthest(updates).scale * steps, steps, evidence), evidence)
+
+
 def _beside(evidence: Evidence) -> Answer | None:
     """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
-    if not evidence.has("equal one"):
+    if "equal one" not in evidence.passes:
         return None
     first, apart = (_first(evidence, key) for key in ("equal", "equal one"))
     several, alone = _shares(first), _shares(apart)
@@ -366,7 +392,7 @@ def _differ(evidence: Evidence) -> bool:
 
 
 def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
-    if not evidence.has(key):
+    if key not in evidence.passes:
         raise Undecided("nothing was clipped")
     found = evidence.get(key)
     if not any(u.clips for u in found.updates):
@@ -388,14 +414,14 @@ def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
     sentence = (
         f"update {worst.number} points away from the large batch's gradient, by {worst.direction:.2g} of it"
         if shows
-        else f"every update points where the large batch's gradient does (direction error {worst.direction:.1e})"
+        else f"every update points where the large batch's gradient does (direction error {worst.direction:.2g})"
     )
     return Answer(shows, worst.direction, sentence, {"direction error": worst.direction})
 
 
 def raises(evidence: Evidence, key: str = "equal") -> Answer:
     for name in (key, f"{key} pressure", f"{key} growing"):
-        if not evidence.has(name):
+        if name not in evidence.passes:
             continue
         raised = evidence.get(name).raised
         if raised is not None:
@@ -413,7 +439,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
     answer = gradient(evidence, key)
     if answer.shows:
         return answer
-    if evidence.has(f"{key} growing"):
+    if f"{key} growing" in evidence.passes:
         growing = gradient(evidence, f"{key} growing")
         if growing.shows:
             return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
@@ -422,7 +448,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
 
 def spread(evidence: Evidence, key: str = "equal") -> Answer:
     updates = updates_of(evidence.get(key))
-    if key == "equal" and evidence.has("trailing"):
+    if key == "equal" and "trailing" in evidence.passes:
         # A partial window may be the one that nobody synchronises.
         updates = [*updates, *worth(evidence.get("trailing"))]
     if evidence.get(key).ranks < 2:
@@ -430,7 +456,7 @@ def spread(evidence: Evidence, key: str = "equal") -> Answer:
     worst = max(updates, key=lambda u: u.spread)
     shows = decide(worst.spread, evidence, "the spread over ranks")
     sentence = (
-        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} of the large batch's"
+        f"at update {worst.number} the ranks apply gradients that differ by {worst.spread:.2g} times the large batch's"
         if shows
         else "all ranks apply the same gradient"
     )

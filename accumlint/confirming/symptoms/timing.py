@@ -9,8 +9,9 @@ from itertools import pairwise
 
 from accumlint.confirming.evidence import Evidence, Undecided, is_expected
 from accumlint.confirming.result import Pass, Update
-from accumlint.confirming.symptoms.answers import Answer, listed, updates_of
+from accumlint.confirming.symptoms.answers import Answer, updates_of
 from accumlint.confirming.symptoms.gradients import gradient
+from accumlint.results.diagram import ranges
 
 
 def reductions(evidence: Evidence, key: str = "equal") -> Answer:
@@ -76,7 +77,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
             "no epoch leaves micro-batches that are dropped or leak into other windows",
             {"left": 0},
         )
-    names, one = listed(found.left), len(found.left) == 1
+    names, one = ranges(found.left), len(found.left) == 1
     went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
     fate = f"and no update of that epoch applies {'it' if one else 'them'}"
     if leaked:
@@ -201,12 +202,12 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
 
 def stuck(evidence: Evidence, key: str = "overflow") -> Answer:
     answer = _stuck(evidence, key)
-    if key == "overflow" and not answer.shows and evidence.has("overflow undefined"):
+    if key == "overflow" and not answer.shows and "overflow undefined" in evidence.passes:
         # A guard may ask for what is no number, and let pass what is infinite.
         other = _stuck(evidence, "overflow undefined")
         sentence = other.sentence.replace("an overflow", "a gradient that is no number", 1)
         answer = replace(other, sentence=sentence) if other.shows else answer
-    if answer.shows or key != "overflow" or not evidence.has("overflow large"):
+    if answer.shows or key != "overflow" or "overflow large" not in evidence.passes:
         return answer
     # A guard may let an overflow pass, and stop at a gradient that is too large.
     found = evidence.get("overflow large")

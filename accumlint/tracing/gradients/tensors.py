@@ -191,7 +191,9 @@ def mean_over(value: Unknown, over: Value, node: p.Node) -> Unknown:
     of_features = bool(dimensions) and all(isinstance(d, int) and d >= 2 for d in dimensions)
     if of_features and value.networks and value.reduction == "none":
         return replace(value, attributes={})
-    return reduced(value, "mean", node)
+    found = reduced(value, "mean", node)
+    found.rows = value.loss and over is not None and 0 not in dimensions
+    return found
 
 
 def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
@@ -217,7 +219,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
-        if reduction == "mean" and old.atom.reduction in known:
+        if reduction == "mean" and (old.atom.reduction in known or value.rows):
             return replace(old, atom=fresh, symbols=_of_elements(old))
         return replace(old, atom=fresh)
 

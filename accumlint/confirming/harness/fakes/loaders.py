@@ -51,8 +51,8 @@ class Loader(DataLoader[Any]):
                 self.endless_ = None
 
     def __getitem__(self, key: Any) -> Any:
-        """A part of the data by its name is the data; by its place, it is a micro-batch."""
-        if isinstance(key, str):
+        """A part of the data by its name, or several places, is the data; by its place, it is a micro-batch."""
+        if isinstance(key, str | slice):
             return self
         return self.data_.fetch().use()
 

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,36 +24,24 @@ from accumlint.reading import names
 from accumlint.reading.frameworks import WRAPPERS, WRAPPING_ITERABLES
 
 
+@dataclass
 class Answers:
     """What stubs ask: values for known names, choices for flags, and a place to say that a stub was computed with."""
 
-    def __init__(
-        self,
-        value: Callable[[str], Any],
-        choice: Callable[[str], bool],
-        touched: Callable[[str], None],
-        told: Callable[[str, str], None],
-        backward: Callable[[str], None],
-        trained: Callable[[str], Any],
-        handed: Callable[[str], None],
-        took: Callable[[str], None],
-        items: Callable[[str], Iterator[Any]],
-        windowed: Callable[[str], None],
-    ) -> None:
-        self.windowed = windowed
-        self.items = items
-        self.took = took
-        self.handed = handed
-        self.trained = trained
-        self.backward = backward
-        self.told = told
-        self.value = value
-        self.choice = choice
-        self.touched = touched
+    value: Callable[[str], Any]
+    choice: Callable[[str], bool]
+    touched: Callable[[str], None]
+    told: Callable[[str, str], None]
+    backward: Callable[[str], None]
+    trained: Callable[[str], Any]
+    handed: Callable[[str], None]
+    took: Callable[[str], None]
+    items: Callable[[str], Iterator[Any]]
+    windowed: Callable[[str], None]
 
 
 UNKNOWN = object()
-_LOSSES = re.compile(r"loss")
+_LOSSES = re.compile(r"loss|^returned$")
 _CHANCES = re.compile(r"log_?p(rob)?s?($|_)|logps?($|_)")
 _BOOSTER = re.compile(r"(^|[._])[bB]ooster(\(\))?$")
 # What it gives back, in this order.
@@ -345,7 +334,7 @@ class Stub:
                 self._answers.touched(self._text)
             return other
         if isinstance(other, int | float) and not isinstance(other, bool):
-            # A loss stays one, whatever divides it.
+            # A loss stays one, whatever divides it; so does what a function that failed would have returned.
             return self if _LOSSES.search(self._text.rpartition(".")[2].lower()) else other
         return self
 

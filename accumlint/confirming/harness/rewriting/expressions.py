@@ -37,13 +37,12 @@ class Expressions(ast.NodeTransformer):
         self.guide = guide
         self.clippers = clippers
         self.choices = {
-            normal(text): (text, choice) for text, choice in guide.choices.items() if choice != "…"
+            normal(text): choice for text, choice in guide.choices.items() if choice != "…"
         }
         for text, choice in guide.choices.items():
             other = negated(text)
             if other and choice in ("true", "false"):
-                turned = "false" if choice == "true" else "true"
-                self.choices.setdefault(normal(other), (other, turned))
+                self.choices.setdefault(normal(other), "false" if choice == "true" else "true")
 
     def testing(self, test: ast.expr) -> ast.expr:
         """A guard in which a bare name may be a flag that was decided."""
@@ -131,11 +130,9 @@ class Expressions(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def chosen(self, node: ast.expr) -> ast.expr:
-        text, choice = self.choices[normal(ast.unparse(node))]
+        choice = self.choices[normal(ast.unparse(node))]
         if choice in ("true", "false"):
-            return placed(
-                runtime("chosen", [ast.Constant(text), ast.Constant(choice == "true")]), node
-            )
+            return placed(ast.Constant(choice == "true"), node)
         try:
             literal = ast.literal_eval(choice)
         except (ValueError, SyntaxError):

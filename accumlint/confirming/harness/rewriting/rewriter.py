@@ -369,7 +369,9 @@ class _Rewriter(Expressions):
         """A guard whose failure is decided as if it were unknown."""
         self.temporary += 1
         name = f"__test_{self.temporary}"
-        tested = ast.Assign([ast.Name(name, ast.Store())], runtime("truth", [node.test]))
+        tested = ast.Assign(
+            [ast.Name(name, ast.Store())], ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), node.test))
+        )
         answer = runtime("unknown", [ast.Constant(text), failed()])
         mend = ast.Assign([ast.Name(name, ast.Store())], answer)
         node.test = loaded(name)
