@@ -141,7 +141,8 @@ class Naming:
             return self.machine.things.symbol(role, text, node)
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
-        if name in relevance.counters or names.is_start(name):
+        # What ends a range is no counter, though another function counts under its name.
+        if name in relevance.counters - relevance.bounds or names.is_start(name):
             return self._beginning(text)
         return Unknown(text, hint=hint)
 
