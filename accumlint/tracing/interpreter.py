@@ -16,7 +16,7 @@ from accumlint.reading.program import Program
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
-from accumlint.tracing.budget import Budget
+from accumlint.tracing.budget import LOOKS_OF_STEP, Budget
 from accumlint.tracing.calls.cross_file import Borders, Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
@@ -128,6 +128,7 @@ class Machine:
 
     def iteration(self) -> tuple[object, ...]:
         """What tells this pass through the innermost loops from any other."""
+        self.state.nodes += len(self.state.loops) // LOOKS_OF_STEP
         return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
 
     def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
