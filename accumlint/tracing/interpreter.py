@@ -33,7 +33,15 @@ from accumlint.tracing.gradients.tensors import Tensors
 from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
-from accumlint.tracing.state import MAX_EVENTS, MAX_NODES, MAX_TOLD, Loop, Scenario, State
+from accumlint.tracing.state import (
+    MAX_EVENTS,
+    MAX_LOOKED,
+    MAX_NODES,
+    MAX_TOLD,
+    Loop,
+    Scenario,
+    State,
+)
 from accumlint.tracing.values import (
     MOST,
     Batch,
@@ -119,7 +127,9 @@ class Machine:
         if self.elsewhere.hears(event):
             self.elsewhere.lead(event.node)
             self.state.events.append(event)
-            if len(self.state.events) > MAX_EVENTS or self.state.ledger.told > MAX_TOLD:
+            ledger = self.state.ledger
+            many = len(self.state.events) > MAX_EVENTS or ledger.told > MAX_TOLD
+            if many or ledger.looked > MAX_LOOKED:
                 raise Stopped("too many events")
 
     def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
