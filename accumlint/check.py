@@ -455,7 +455,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         return
     from accumlint import reading, tracing
     from accumlint.diagnostics import fix_selection, judge
-    from accumlint.tracing.budget import STEPS, Budget
+    from accumlint.tracing.budget import STEPS_WITH_FIXES, Budget
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
@@ -469,7 +469,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
     # A file that took long to follow takes as long to be followed again, once for each fix.
-    budget = Budget(STEPS - exploration.steps // 2)
+    budget = Budget(STEPS_WITH_FIXES - exploration.steps)
 
     def examine(text: str) -> fix_selection.Health | None:
         try:

@@ -21,7 +21,6 @@ from accumlint.reading.ir import (
     Node,
     While,
     dotted,
-    walk,
     walk_expr,
 )
 from accumlint.reading.names import is_count, is_score
@@ -187,10 +186,9 @@ def is_of_one_call(trace: Trace, add: Add) -> bool:
     function = program.function_around(add.node)
     if function is None or "." in add.total or function is trace.entry.function:
         return False
-    inside = set(walk(function.body))
-    if any(e.node in inside for e in trace.main.of(Step)):
+    if any(function in program.above(node) for node in {e.node for e in trace.main.of(Step)}):
         return False
-    begins = [v for v in program.assigned.get(add.total, ()) if v in inside]
+    begins = [v for v in program.assigned.get(add.total, ()) if function in program.above(v)]
     fresh = any(not isinstance(v, Const) and add.total not in names_in(v) for v in begins)
     return fresh or any(param.name == add.total for param in function.params)
 

@@ -20,12 +20,23 @@ from accumlint.reading.ir import (
     Node,
     While,
     dotted,
+    render,
     target_names,
     walk,
     walk_expr,
 )
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity, Symptom, safe
+from accumlint.rule import (
+    Applicability,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    Symptom,
+    safe,
+    unsafe,
+)
 from accumlint.tracing.trace import Accumulate, Clear, EpochEnd, Step, Trace, Window
 
 from ._boundaries import boundary_of, remainders
@@ -85,7 +96,7 @@ class WindowOffByOne(Rule):
     when the loop changes the window's size as it goes on.
 
     When the fix is not offered: where the boundary is decided by something other than a counter modulo the accumulation
-    steps.
+    steps. It is unsafe where the same remainder is asked for elsewhere, by an evaluation after the step, say.
 
     Measured (N = 4): relative error of the first update .77 with one micro-batch, .275 with N - 1,
     .305 with N + 1; after 6 windows the parameters are off by .135, .046 and .136 of the distance
@@ -182,15 +193,18 @@ def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:
     """Counts the micro-batch that is being worked on: one more than an index from 0, no more than a number from 1."""
     asked = boundary_of(program, step)
     for remainder in remainders(asked) if asked is not None else ():
+        # An evaluation that asks the same would no longer come right behind the step.
+        same = (n for n in program.of(Binary) if n.op == "%" and n is not remainder)
+        make = unsafe if any(render(n) == render(remainder) for n in same) else safe
         match remainder.left:
             case Binary(op="+", left=counter, right=Const(value=1)):
-                yield safe("Count from one", Replace(remainder.left, program.code(counter)))
+                yield make("Count from one", Replace(remainder.left, program.code(counter)))
             case Name() | Attr():
                 raised = f"({program.code(remainder.left)} + 1) % {program.code(remainder.right)}"
                 if asked is not None and leaves_zero_out(asked, remainder.left):
                     test = f"{raised} == 0"
-                    yield safe("Count the present micro-batch", Replace(asked, test))
-                yield safe("Count the present micro-batch", Replace(remainder, raised))
+                    yield make("Count the present micro-batch", Replace(asked, test))
+                yield make("Count the present micro-batch", Replace(remainder, raised))
             case _:
                 pass
 

@@ -8,10 +8,17 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
+import libcst as cst
 import pytest
 from conftest import Run
 
+from accumlint import reading, tracing
+from accumlint.check import check_bytes
+from accumlint.config import Settings
+from accumlint.editing import name_bindings, statement_moves
+from accumlint.inputs.discovery import Target
 from accumlint.reading import ir as p
+from accumlint.reading.project import Project
 from accumlint.tracing import budget
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.ledger import Ledger
@@ -91,6 +98,47 @@ def test_the_last_resort_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(budget.Budget.__init__, "__defaults__", (budget.STEPS, -1.0))
     ran = run("check")
     assert f"{budget.LATE}; what was known by then is reported; not read" in ran.err
+
+
+def test_what_a_run_looks_at_again_and_again_ends_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(one_loop(100))
+    monkeypatch.setattr("accumlint.tracing.interpreter.MAX_LOOKED", 50)
+    assert "the run has too many events" in run("check").err
+
+
+def test_generators_that_call_themselves_are_nested_as_deep_as_functions_may_be() -> None:
+    source = (
+        "def groups():\n    for x in groups():\n        yield x\n    yield 1\n"
+        f"for x in groups():\n    loss = model(x).mean()\n{STEP}"
+    )
+    program = reading.read(HEAD + source, "train.py", project := Project())
+    (_, found), *_ = tracing.explore(program, project).idle
+    assert found.stopped == "calls nested too deeply"
+
+
+def test_a_move_goes_through_what_it_passes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def goes(passed: int) -> int:
+        """How often a fix asks for the statements below one, with so many of them on the way."""
+        asked: list[object] = []
+
+        def units(node: cst.CSTNode) -> object:
+            asked.append(node)
+            return name_bindings.units(node)
+
+        monkeypatch.setattr(statement_moves, "units", units)
+        between = "".join(f"            a{i} = x + {i}\n" for i in range(passed))
+        source = (
+            f"{HEAD}def train(loader, steps):\n    for group in loader:\n        for x in group:\n"
+            f"            optimizer.zero_grad()\n{between}            loss = model(x).mean() / steps\n"
+            "            loss.backward()\n        optimizer.step()\n"
+        )
+        checked = check_bytes(source.encode(), Target("train.py", "/train.py", Settings(Path("/"))))
+        assert any(report.fix for report in checked.reports)
+        return len(asked)
+
+    assert goes(60) == goes(2) > 0
 
 
 def test_a_look_at_what_many_optimizers_own_takes_as_long_as_is_counted() -> None:

@@ -88,7 +88,7 @@ class Layout:
         waiting: list[cst.CSTNode] = [self.module]
         while waiting:
             node = waiting.pop()
-            for child in _below(node):
+            for child in below(node):
                 found[child] = node
                 waiting.append(child)
         return found
@@ -224,7 +224,7 @@ class Layout:
         return min(bisect_right(self.starts, offset) - 1, max(len(self.starts) - 2, 0))
 
 
-def _below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The nodes directly below but for white space; `children` visits everything as if to change it."""
     for name in node.__dataclass_fields__:
         held: object = getattr(node, name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import libcst as cst
 
 from accumlint.common.frozen import frozen
-from accumlint.editing.layout import Layout, Statement
+from accumlint.editing.layout import Layout, Statement, below
 from accumlint.reading import ir as p
 
 _GROWING = frozenset({"append", "extend", "insert", "add", "appendleft", "pop", "clear", "put"})
@@ -58,7 +58,7 @@ def units(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, tuple[cst.CSTNode, .
             return
         case _:
             pass
-    for child in node.children:
+    for child in below(node):
         if isinstance(
             child,
             cst.BaseStatement | cst.BaseSuite | cst.Else | cst.ExceptHandler | cst.Finally,
@@ -148,8 +148,8 @@ def _parts(node: cst.CSTNode, reads: set[str], writes: set[str]) -> Iterable[cst
         case cst.AugAssign(target=target, value=value):
             return (target, value, *_stored([target], writes))
         case cst.For(target=target, iter=iterable, body=body, orelse=orelse):
-            below = [iterable, body, *_stored([target], writes)]
-            return [*below, orelse] if orelse is not None else below
+            rest = (iterable, body, *_stored([target], writes))
+            return (*rest, orelse) if orelse is not None else rest
         case cst.NamedExpr(target=target, value=value):
             return (value, *_stored([target], writes))
         case cst.AsName(name=name):
@@ -172,7 +172,7 @@ def _parts(node: cst.CSTNode, reads: set[str], writes: set[str]) -> Iterable[cst
         case cst.Annotation():
             return ()
         case _:
-            return node.children
+            return below(node)
 
 
 def _stored(targets: Iterable[cst.CSTNode], writes: set[str]) -> tuple[cst.CSTNode, ...]:

@@ -187,30 +187,30 @@ def _commute(
 ) -> bool:
     """True when the names on the way do not tell where the statements stand."""
     moved = names_of(taken)
-    inside = set(taken)
+    inside = _below(*taken)
     place = layout.span(anchor)[1 if after else 0]
     own = layout.span(taken[-1 if layout.span(taken[0])[0] > place else 0])[0]
     low, high = min(own, place), max(own, place)
-    loops = [owner for owner, _ in outwards if isinstance(owner, cst.For | cst.While)]
+    repeating = _below(*(o for o, _ in outwards if isinstance(o, cst.For | cst.While)))
     entered = layout.block(anchor) if inwards else None
+    guarded = _below(entered) if entered is not None else _below()
     scope = layout.scope(anchor)
     for node, parts in units(scope.body if isinstance(scope, cst.FunctionDef) else scope):
-        if node in inside or any(node in _below(s) for s in inside):
+        if node in inside:
             continue
         names = names_of(parts)
         passed = low <= layout.span(node)[0] < high
-        repeated = any(node is loop or node in _below(loop) for loop in loops)
-        if (passed or repeated) and not moved.commutes_with(names):
+        if (passed or node in repeating) and not moved.commutes_with(names):
             return False
         # What is computed under a guard from now on must not be asked for outside of it.
         if entered is not None and Names(writes=moved.writes).disturbs(Names(reads=names.reads)):
-            if node not in _below(entered):
+            if node not in guarded:
                 return False
     return True
 
 
-def _below(node: cst.CSTNode) -> frozenset[cst.CSTNode]:
-    return frozenset(n for n, _ in units(node))
+def _below(*nodes: cst.CSTNode) -> frozenset[cst.CSTNode]:
+    return frozenset(n for node in nodes for n, _ in units(node))
 
 
 def _emptied(layout: Layout, unit: Statement) -> Statement | None:

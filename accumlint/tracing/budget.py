@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 
-# Expressions that are executed while a file's loops are followed, and an event for a few: about three seconds.
-STEPS = 320_000
+# Expressions that are executed while a file's loops are followed, and an event for a few: three seconds, or four.
+STEPS = 240_000
 STEPS_OF_EVENT = 8
+# What following a file and trying its fixes may take together.
+STEPS_WITH_FIXES = 300_000
 # What one file may take that uses the checked one.
 STEPS_OF_CALLER = STEPS // 2
 # A contribution that an event tells of.
 STEPS_OF_TOLD = 1
+# A node of the file of which has to be found out what it is used as, and whether it matters.
+STEPS_OF_NODE = 2
 # A function whose loops are looked for.
 STEPS_OF_WALK = 4
 # What beginning a run takes, and asking the rules about it.

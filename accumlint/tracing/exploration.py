@@ -20,6 +20,7 @@ from accumlint.tracing.budget import (
     LOOKS_OF_STEP,
     NODES_OF_RUN,
     STEPS_OF_EVENT,
+    STEPS_OF_NODE,
     STEPS_OF_RUN,
     STEPS_OF_TOLD,
     Budget,
@@ -100,8 +101,7 @@ def explore(
     hooked = driven(program, project)
     if not hooked and not by_calls and not prefilter.may_loop(program.text):
         return Exploration((), (), "", {})
-    # Working out what the names of a file are takes about a step for each of its nodes.
-    budget.spend(len(program.nodes))
+    budget.spend(STEPS_OF_NODE * len(program.nodes))
     if budget.is_over():
         unread = tuple((node, budget.stopped) for node in _backwards(program))
         return Exploration((), unread, budget.stopped, {}, steps=budget.spent)

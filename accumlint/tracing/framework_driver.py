@@ -101,9 +101,12 @@ def ending_flags(
     Those that it hands on to a `known` function as such a parameter are, too.
     """
     found = set(_guarding(function, slice_))
-    for call in (n for n in p.walk(function.body) if isinstance(n, p.Call)):
-        name = p.dotted(call.func).rpartition(".")[2]
-        for callee in (f for f in known if f.name == name):
+    calls: dict[str, list[p.Call]] = {}
+    for node in p.walk(function.body):
+        if isinstance(node, p.Call):
+            calls.setdefault(p.dotted(node.func).rpartition(".")[2], []).append(node)
+    for callee in (f for f in known if f.name in calls):
+        for call in calls[callee.name]:
             places = [param.name for param in callee.params if param.name not in ("self", "cls")]
             for flag in _guarding(callee, slice_):
                 given = call.keyword(flag) or call.positional(places.index(flag))

@@ -16,7 +16,7 @@ from accumlint.reading.program import Program
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
-from accumlint.tracing.budget import Budget
+from accumlint.tracing.budget import LOOKS_OF_STEP, Budget
 from accumlint.tracing.calls.cross_file import Borders, Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
@@ -33,7 +33,15 @@ from accumlint.tracing.gradients.tensors import Tensors
 from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
-from accumlint.tracing.state import MAX_EVENTS, MAX_NODES, MAX_TOLD, Loop, Scenario, State
+from accumlint.tracing.state import (
+    MAX_EVENTS,
+    MAX_LOOKED,
+    MAX_NODES,
+    MAX_TOLD,
+    Loop,
+    Scenario,
+    State,
+)
 from accumlint.tracing.values import (
     MOST,
     Batch,
@@ -119,7 +127,9 @@ class Machine:
         if self.elsewhere.hears(event):
             self.elsewhere.lead(event.node)
             self.state.events.append(event)
-            if len(self.state.events) > MAX_EVENTS or self.state.ledger.told > MAX_TOLD:
+            ledger = self.state.ledger
+            many = len(self.state.events) > MAX_EVENTS or ledger.told > MAX_TOLD
+            if many or ledger.looked > MAX_LOOKED:
                 raise Stopped("too many events")
 
     def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
@@ -128,6 +138,7 @@ class Machine:
 
     def iteration(self) -> tuple[object, ...]:
         """What tells this pass through the innermost loops from any other."""
+        self.state.nodes += len(self.state.loops) // LOOKS_OF_STEP
         return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
 
     def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:

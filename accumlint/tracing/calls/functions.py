@@ -231,6 +231,8 @@ class Invoking:
     ) -> None:
         """Runs a generator function, giving each yielded value to `body`."""
         machine = self.machine
+        if machine.state.depth >= MAX_DEPTH:
+            raise Stopped("calls nested too deeply")
         receiver = closure.receiver if isinstance(closure, Bound) else None
         inner = closure.closure if isinstance(closure, Bound) else closure
         frame = self.framed(inner, args, kwargs, receiver, node)

@@ -27,7 +27,7 @@ class Ledger:
         self.held: list[Held] = []
         self.met: set[str] = set()
         self.optimizers: list[Object] = []
-        # How many contributions were gone through, and how many were told in events.
+        # How many contributions and optimizers were gone through, and how many were told in events.
         self.looked = self.told = 0
         self._known: dict[str, frozenset[Object]] = {}
         self._known_at: tuple[int, tuple[frozenset[str], ...]] = 0, ()
@@ -42,7 +42,7 @@ class Ledger:
 
     def of(self, optimizer: Object) -> list[Held]:
         """What lies in the `.grad` of the optimizer's parameters."""
-        self.looked += len(self.held) + len(self.met)
+        self.looked += len(self.held)
         own = {network for network in self.met if self._owns(optimizer, network)}
         return [
             h
@@ -51,18 +51,19 @@ class Ledger:
         ]
 
     def _owns(self, optimizer: Object, network: str) -> bool:
+        self.looked += 1
         if network == "?" or network in optimizer.networks:
             return True
         if optimizer.networks & self.met:
             return False
         # None of its networks ever got a gradient: they go by other names, and are whatever nobody else owns.
+        self.looked += len(self.optimizers)
         return not any(network in o.networks for o in self.optimizers if o is not optimizer)
 
     def _owners(self) -> dict[str, frozenset[Object]]:
         """The optimizers that apply what lies in a network's `.grad`, worked out when that may have changed."""
         now = len(self.met), tuple(o.networks for o in self.optimizers)
         if now != self._known_at:
-            self.looked += len(self.met) * len(self.optimizers) ** 2
             self._known_at = now
             self._known = {
                 network: frozenset(o for o in self.optimizers if self._owns(o, network))
