@@ -108,11 +108,12 @@ class MeanLossNotNormalisedByTokens(Rule):
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
     speak for it; blocks of one length, rows drawn from a stream, one label for each row speak against it. Each piece
-    is listed with its place. The finding is `certain` when the mean itself is seen and the evidence is strong, `likely`
-    when the loss comes out of the model and has a target for every position, for a mean over what a mask picks, and
-    for a sum that is divided by another one over the micro-batch's own data. It is `possible` when a loss per position
-    is all that is known: `accumlint confirm --run` then measures how much the counts differ on the real data. Class
-    weights make the count differ by a little, and the finding a warning.
+    is listed with its place. The finding is `certain` when the mean itself is seen and the evidence is strong,
+    `likely` when the loss comes out of the model and has a target for every position, for a mean over what a mask
+    picks or an `ignore_index` other than the default leaves, and for a sum that is divided by another one over the
+    micro-batch's own data. It is `possible` when a loss per position is all that is known:
+    `accumlint confirm --run` then measures how much the counts differ on the real data. Class weights make the count
+    differ by a little, and the finding a warning.
 
     When the fix is not offered: unless one function holds all of a window whose only loss is `F.cross_entropy` with a
     plain backward (none through a GradScaler, Accelerate or Fabric), without class weights, and no name is `tokens`

@@ -100,7 +100,8 @@ class NoSyncMissing(Rule):
     with FSDP (where `no_sync` costs memory), as soon as the window uses `no_sync` or
     `require_backward_grad_sync` in any way, and when a call that could not be followed received the
     model. Under Accelerate and Fabric, with windows of the script's own, it is likely, since they
-    may run one process.
+    may run one process; where another file of the project wraps the model, it is likely and names
+    that place.
 
     When the fix is not offered: under Accelerate and Fabric, which have contexts of their own for it; with
     `static_graph=True`, where a first backward under `no_sync`
