@@ -36,12 +36,13 @@ class Rounds:
             for loop in state.loops
             if loop.node is not node and loop.node in relevance.backwards
         ]
-        if self.holds_loop(node):
+        if self.holds_loop(node) and not _clears_by_a_modulus(node, inside=False):
             # Several loaders within an epoch: an odd number of them, or no partial window would be left over.
             return 2 if self._over_data(node) and not around else 3
         if node in relevance.stepping or not around or _clears_by_a_modulus(node):
             return scenario.length
-        if state.asked and any(outer not in relevance.stepping for outer in around):
+        counted = any(_clears_by_a_modulus(outer, inside=False) for outer in around)
+        if counted or (state.asked and any(outer not in relevance.stepping for outer in around)):
             # The pieces of one micro-batch, in a loop over as many micro-batches as a window has.
             return 2
         # A loop inside another one, with the step after it, is a window.
@@ -115,12 +116,28 @@ class Rounds:
         return False
 
 
-def _clears_by_a_modulus(node: p.Node) -> bool:
-    """True for a loop that ends windows by itself, though nobody steps there."""
-    return isinstance(node, p.For | p.While) and any(
-        isinstance(n, p.If) and " % " in p.render(n.test) and clears(n.body)
-        for n in p.walk(node.body, into_functions=False)
+def _clears_by_a_modulus(node: p.Node, inside: bool = True) -> bool:
+    """True for a loop that ends windows by itself, though nobody steps there; `inside`: or a loop in it does."""
+    if not isinstance(node, p.For | p.While):
+        return False
+    nodes = p.walk(node.body, into_functions=False) if inside else _of_its_level(node.body)
+    return any(
+        isinstance(n, p.If)
+        and " % " in p.render(n.test)
+        # What skips the rest of the body between two boundaries says the same.
+        and (clears(n.body) or (not inside and isinstance(n.body[0], p.Jump)))
+        for n in nodes
     )
+
+
+def _of_its_level(body: tuple[p.Stmt, ...]) -> Iterator[p.Node]:
+    """The statements of a loop's body and of the guards in it, without those of inner loops."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, p.If):
+            yield from _of_its_level((*statement.body, *statement.orelse))
+        elif isinstance(statement, p.With):
+            yield from _of_its_level(statement.body)
 
 
 def _cuts(node: p.Node) -> bool:
