@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import numeric
 from accumlint.tracing.gradients.tensors import derived, detached, flat
-from accumlint.tracing.values import Key, Lazy, Library, Number, Object, Unknown, Value
+from accumlint.tracing.values import Counted, Key, Lazy, Library, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -193,7 +193,21 @@ def added_up(machine: Machine, value: Value, node: p.Node) -> Value:
         )
     if isinstance(total, Unknown) and total.batches and not total.networks and not total.loss:
         total.count = True
+        if _adds_lengths(node):
+            # As many boxes, words or points as the rows of this micro-batch hold together.
+            total.counted = Counted("some", ())
     return total
+
+
+def _adds_lengths(node: p.Node) -> bool:
+    """True for `sum(len(row) for row in rows)`."""
+    match node:
+        case p.Call(
+            args=[p.Argument(value=p.Comprehension(element=p.Call(func=p.Name(id="len"))))]
+        ):
+            return True
+        case _:
+            return False
 
 
 def text_of(value: Value) -> str:
