@@ -653,8 +653,7 @@ def _counters(facts: list[_Fact]) -> set[str]:
             case p.Augment(target=target, op="+", value=p.Const(value=int())):
                 found.add(usage.last_name(target))
             case p.Assign(
-                targets=[target],
-                value=p.Binary(op="+", left=left, right=p.Const(value=int())),
+                targets=[target], value=p.Binary(op="+", left=left, right=p.Const(value=int()))
             ) if p.dotted(target) == p.dotted(left):
                 found.add(usage.last_name(target))
             case _:

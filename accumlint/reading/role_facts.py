@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.role_notes import Asked, Loop, Notes, Region
-from accumlint.reading.role_scopes import (
-    NO_KEYS,
-    RETURNED,
-    Key,
-    called_as,
-    last_of,
-    tail,
-)
+from accumlint.reading.role_scopes import NO_KEYS, RETURNED, Key, called_as, last_of, tail
 
 _MADE: dict[str, str] = {
     **dict.fromkeys(frameworks.OPTIMIZERS, "optimizer"),

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.role_scopes import (
-    LOSS,
-    RETURNED,
-    Key,
-    Scopes,
-    last_of,
-)
+from accumlint.reading.role_scopes import LOSS, RETURNED, Key, Scopes, last_of
 
 
 @dataclass(eq=False, slots=True)

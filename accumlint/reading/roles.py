@@ -66,9 +66,7 @@ class Roles:
     def joined(self, other: Roles) -> Roles:
         """The roles of two parts of the same file."""
         return Roles(
-            {**other.told, **self.told},
-            self.windows | other.windows,
-            self.totals | other.totals,
+            {**other.told, **self.told}, self.windows | other.windows, self.totals | other.totals
         )
 
 
@@ -152,10 +150,7 @@ class _Inference:
         for scaler, stepped in self.noted.steps_given:
             if "scaler" in self.noted.facts.get(scaler, ()) or self.noted.does.get(
                 scaler, set()
-            ) & {
-                "scale",
-                "unscale_",
-            }:
+            ) & {"scale", "unscale_"}:
                 self.noted.tell(scaler, "scaler")
                 self.noted.tell(stepped, "optimizer")
 

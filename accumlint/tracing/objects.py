@@ -9,12 +9,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import derived, flat
-from accumlint.tracing.values import (
-    Lazy,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Lazy, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

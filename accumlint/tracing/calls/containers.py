@@ -39,10 +39,7 @@ def list_method(
 
 
 def dict_method(
-    base: dict[Key, Value],
-    name: str,
-    args: list[Value],
-    kwargs: dict[str, Value],
+    base: dict[Key, Value], name: str, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """What a method of a dict gives and does."""
     key = args[0] if args else None

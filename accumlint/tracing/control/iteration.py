@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import is_handy
 from accumlint.tracing.control.exits import Leave, PythonError
-from accumlint.tracing.values import (
-    Batch,
-    Bound,
-    Key,
-    Lazy,
-    Number,
-    Object,
-    Stream,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import derived, flat
-from accumlint.tracing.values import (
-    Context,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Context, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

@@ -12,15 +12,7 @@ from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
 from accumlint.tracing.gradients.tensors import derived, flat, own_counts
-from accumlint.tracing.values import (
-    Batch,
-    Bound,
-    Number,
-    Object,
-    Term,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Batch, Bound, Number, Object, Term, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

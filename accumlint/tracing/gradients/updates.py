@@ -13,14 +13,7 @@ from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients.tensors import fraction, scaled
-from accumlint.tracing.values import (
-    Bound,
-    Closure,
-    Number,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Bound, Closure, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
