@@ -19,11 +19,8 @@ _COMPARED: dict[type[ast.cmpop], str] = {
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 _UNARY: dict[type[ast.unaryop], str] = {
-    ast.Not: "not",
-    ast.USub: "-",
-    ast.UAdd: "+",
-    ast.Invert: "~",
-}
+    ast.Not: "not", ast.USub: "-", ast.UAdd: "+", ast.Invert: "~",
+}  # fmt: skip
 if sys.version_info >= (3, 11):
     _Try: TypeAlias = ast.Try | ast.TryStar
 else:

@@ -30,21 +30,12 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
-# A mask by its name; positions of masked tokens may be as many in every row.
 _UNBOUND = frozenset(
     {
-        "no_sync",
-        "backward",
-        "step",
-        "zero_grad",
-        "accumulate",
-        "clip_grad_norm_",
-        "scale",
-        "forward",
+        "no_sync", "backward", "step", "zero_grad", "accumulate", "clip_grad_norm_", "scale", "forward",
         "no_backward_sync",
     }
-)
-
+)  # fmt: skip
 _PLAIN_ATTRIBUTES = frozenset(
     {
         "config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids",
@@ -418,6 +409,7 @@ def _index_key(index: Value) -> object:
     return word(index)
 
 
+# A mask by its name; positions of masked tokens may be as many in every row.
 _MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 
 

@@ -17,7 +17,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.state import Decision
-from accumlint.tracing.values import Number, Object, Unknown, Value  # fmt: skip
+from accumlint.tracing.values import Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

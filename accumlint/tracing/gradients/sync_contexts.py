@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.values import Context, Native, Object, Unknown, Value  # fmt: skip
+from accumlint.tracing.values import Context, Native, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
