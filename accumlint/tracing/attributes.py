@@ -346,11 +346,7 @@ class Members:
             if starred is not None and len(values) >= wanted - 1:
                 after = wanted - starred - 1
                 middle = values[starred : len(values) - after]
-                return (
-                    [*values[:starred], middle, *values[len(values) - after :]]
-                    if after
-                    else [*values[:starred], middle]
-                )
+                return [*values[:starred], middle, *values[len(values) - after :]]
             if len(values) == wanted:
                 return values
             if len(values) == 1 and isinstance(values[0], Unknown):

@@ -116,10 +116,8 @@ class Syncing:
         if isinstance(value, Context):
             return value
         if isinstance(value, Object) and value.cls is not None:
-            enter, leave = (
-                self.machine.invoking.method_of(value, "__enter__"),
-                self.machine.invoking.method_of(value, "__exit__"),
-            )
+            method_of = self.machine.invoking.method_of
+            enter, leave = method_of(value, "__enter__"), method_of(value, "__exit__")
             if enter is not None or leave is not None:
                 return Context(
                     "plain",
