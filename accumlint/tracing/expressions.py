@@ -322,12 +322,9 @@ class Expressions:
             or isinstance(shown, p.Const | p.Unary)
         ):
             return None
-        if (
-            not isinstance(right, Unknown)
-            or right.tensor
-            or op not in _COMPARISONS
-            or not self.machine.state.loops
-        ):
+        if not isinstance(right, Unknown) or right.tensor or op not in _COMPARISONS:
+            return None
+        if not self.machine.state.loops:
             return None
         self.machine.guards.supposed = True
         if op in ("==", "!="):
@@ -374,11 +371,8 @@ class Expressions:
             return (left in right) == positive
         if isinstance(right, list | tuple) and isinstance(left, Unknown) and not left.tensor:
             literals = [x for x in right if isinstance(x, str)]
-            chosen = self.machine.chosen.get(left.text) or (
-                self.machine.guards.decisions[left.text].choice
-                if left.text in self.machine.guards.decisions
-                else None
-            )
+            decided = self.machine.guards.decisions.get(left.text)
+            chosen = self.machine.chosen.get(left.text) or (decided.choice if decided else None)
             if chosen is not None and literals:
                 return (chosen in literals) == positive
         text = (
@@ -526,10 +520,8 @@ class Expressions:
         return value
 
     def _lambda(self, node: p.Lambda) -> Value:
-        return Closure(
-            node.function,
-            self.machine.frame if self.machine.frame is not self.machine.home.frame else None,
-        )
+        frame = self.machine.frame
+        return Closure(node.function, frame if frame is not self.machine.home.frame else None)
 
     def _opaque(self, node: p.Node) -> Value:
         if isinstance(node, p.Star):
