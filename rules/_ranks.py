@@ -14,13 +14,9 @@ from accumlint.tracing.trace import (
 )
 
 _AVERAGING = {
-    "ddp": "DDP",
-    "fsdp": "FSDP",
-    "fsdp2": "FSDP",
-    "fabric": "Fabric",
-    "accelerate": "Accelerate",
+    "ddp": "DDP", "fsdp": "FSDP", "fsdp2": "FSDP", "fabric": "Fabric", "accelerate": "Accelerate",
     "deepspeed": "DeepSpeed",
-}
+}  # fmt: skip
 _OWN_AVERAGE = {
     "register_comm_hook", "set_gradient_divide_factor", "set_reduce_scatter_divide_factor",
     "set_force_sum_reduction_for_comms", "gradient_predivide_factor", "gradient_postdivide_factor", "disable_allreduce",

@@ -23,7 +23,7 @@ from accumlint.reading.ir import (
 from accumlint.reading.names import is_clip
 from accumlint.reading.program import Program
 
-from ._calls import receiver_of
+from ._calls import receiver_of, takes_nothing
 
 _HEALTH = re.compile(r"(^|[^a-z])(nans?|infs?|non_?finite|overflow)($|[^a-z])|is_?(nan|inf|finite)")
 _GRADIENTS = {"unscale_", *CLIPS}
@@ -98,12 +98,7 @@ def stepping(block: Iterable[Node]) -> set[str]:
 
 def is_update(node: Node) -> bool:
     """True for `scaler.update()`."""
-    return (
-        isinstance(node, Call)
-        and _method(node) == "update"
-        and not node.args
-        and bool(receiver_of(node))
-    )
+    return takes_nothing(node) and _method(node) == "update" and bool(receiver_of(node))
 
 
 def _method(node: Node) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from accumlint.reading.frameworks import SCHEDULERS
 from accumlint.reading.ir import (
@@ -40,8 +40,6 @@ from ._boundaries import loop_leading_to, remainders
 from ._definitions import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
-
-
 _LENGTH = re.compile(r"(max|total|num|train).*(step|iter|update)|^t_total$")
 _ROWS = re.compile(r"(per_device_|per_gpu_|micro_|train_|training_)*(batch_size|bs|bsz)")
 _COUNTS_DATA = re.compile(r"\blen\(|num_batches|epoch_len")
@@ -109,12 +107,7 @@ def _rows_of_loaders(program: Program) -> set[str]:
 
 def divides_by_rows(program: Program, scheduler: Thing) -> bool:
     """True for `images // (batch_size * world_size) * epochs`: rows by those of a micro-batch, and by nothing else."""
-    parts = [
-        part
-        for argument in arguments(scheduler)
-        for part in stands_for(program, argument, number=True)
-    ]
-    nodes = [node for part in parts for node in walk_expr(part)]
+    nodes = list(_nodes(program, arguments(scheduler)))
     divisors = [n.right for n in nodes if isinstance(n, Binary) and n.op in ("/", "//")]
     rows = _rows_of_loaders(program)
     return (
@@ -140,6 +133,13 @@ def _are_rows(program: Program, number: Expr, rows: set[str]) -> bool:
             return bool(made) and all(_are_rows(program, value, rows) for value in made)
         case _:
             return False
+
+
+def _nodes(program: Program, numbers: Iterable[Expr]) -> Iterator[Node]:
+    """All that some numbers are made of."""
+    for number in numbers:
+        for part in stands_for(program, number, number=True):
+            yield from walk_expr(part)
 
 
 def counts_data(length: str) -> bool:
@@ -175,11 +175,7 @@ def arguments(scheduler: Thing) -> tuple[Expr, ...]:
     if not isinstance(made, Call):
         return ()
     first = made.positional(0)
-    return tuple(
-        argument.value
-        for argument in made.args
-        if argument.value is not first and argument.keyword != "optimizer"
-    )
+    return tuple(a.value for a in made.args if a.value is not first and a.keyword != "optimizer")
 
 
 def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
@@ -194,8 +190,8 @@ def lengths(program: Program, scheduler: Thing) -> tuple[Expr, ...]:
         if isinstance(node, Attr | Name)
     }
     # `int(.1 * steps)` counts what `steps` counts.
-    parts = (p for node in read.values() for p in stands_for(program, node, number=True))
-    return (*given, *(n for p in parts for n in walk_expr(p) if isinstance(n, Attr | Name)))
+    nodes = _nodes(program, read.values())
+    return (*given, *(n for n in nodes if isinstance(n, Attr | Name)))
 
 
 def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
@@ -216,19 +212,13 @@ def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
 
 def is_stretched(program: Program, scheduler: Thing) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
-    parts = (
-        part
-        for argument in arguments(scheduler)
-        for part in stands_for(program, argument, number=True)
-    )
-    nodes = (node for part in parts for node in walk_expr(part))
+    nodes = _nodes(program, arguments(scheduler))
     return any(isinstance(n, Binary) and n.op == "*" and _by_steps(program, n) for n in nodes)
 
 
 def counts_microbatches(program: Program, argument: Expr) -> bool:
     """True for a number made of a loader's length, or multiplied by the accumulation steps, and divided by nothing."""
-    parts = stands_for(program, argument, number=True)
-    nodes = [node for part in parts for node in walk_expr(part)]
+    nodes = list(_nodes(program, [argument]))
     if _is_redefined(program, nodes):
         return False
     if isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument):
@@ -267,18 +257,17 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
     A prepared scheduler then moves as often as if there were one process.
     """
     prepares = program.calls.get("prepare", ())
-    for part in stands_for(program, argument, number=True):
-        for node in walk_expr(part):
-            if isinstance(node, Call) and _is_length(program, node):
-                loader = render(node.args[0].value)
-                line = program.place(node).line
-                if any(
-                    line < program.place(prepare).line
-                    and program.function_around(prepare) is program.function_around(node)
-                    and loader in (render(a.value) for a in prepare.args)
-                    for prepare in prepares
-                ):
-                    return True
+    for node in _nodes(program, [argument]):
+        if isinstance(node, Call) and _is_length(program, node):
+            loader = render(node.args[0].value)
+            line = program.place(node).line
+            if any(
+                line < program.place(prepare).line
+                and program.function_around(prepare) is program.function_around(node)
+                and loader in (render(a.value) for a in prepare.args)
+                for prepare in prepares
+            ):
+                return True
     return False
 
 
@@ -335,12 +324,7 @@ def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
     loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
     if loop is None:
         return False
-    raised = {
-        render(s.target)
-        for s in loop.body
-        if isinstance(s, Augment) and s.op == "+" and render(s.value) == "1"
-    }
-    ends = {render(end) for end in _ends(program, loop, raised)}
+    ends = {render(end) for end in _ends(program, loop, _raised(loop))}
     return any(
         render(argument.value) in ends
         for node in program.of(Assign)
@@ -365,9 +349,7 @@ def multiplies_the_end(program: Program, argument: Expr) -> bool:
 def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
     """The bounds, known by a name, that one of the counters runs up to in a loop, or is raised along with."""
     match loop:
-        case For(target=target, iterable=iterable) if render(target) in counters or _is_raised(
-            loop, counters
-        ):
+        case For(target=target, iterable=iterable) if counters & {render(target), *_raised(loop)}:
             parts = stands_for(program, iterable)
             calls = [n for part in parts for n in walk_expr(part) if isinstance(n, Call)]
             ranges = [c for c in calls if dotted(c.func).endswith("range")]
@@ -409,15 +391,10 @@ def _plain(counter: Expr) -> str:
     return render(counter.left) if isinstance(counter, Binary) and raised else render(counter)
 
 
-def _is_raised(loop: For, counters: set[str]) -> bool:
-    """True when each round of the loop raises one of the counters by one."""
-    return any(
-        isinstance(s, Augment)
-        and s.op == "+"
-        and render(s.value) == "1"
-        and render(s.target) in counters
-        for s in loop.body
-    )
+def _raised(loop: For | While) -> set[str]:
+    """What each round of the loop raises by one."""
+    added = (s for s in loop.body if isinstance(s, Augment) and s.op == "+")
+    return {render(s.target) for s in added if render(s.value) == "1"}
 
 
 def _by_rows(quotient: Binary) -> bool:

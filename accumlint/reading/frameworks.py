@@ -137,14 +137,8 @@ LOSSES = frozenset(
 COUNTED_LOSSES = frozenset({"cross_entropy", "nll_loss", "CrossEntropyLoss", "NLLLoss"})
 
 CLIPS = frozenset(
-    {
-        "clip_grad_norm_",
-        "clip_grad_norm",
-        "clip_grad_value_",
-        "clip_grad_value",
-        "clip_grads_with_norm_",
-    }
-)
+    {"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "clip_grad_value", "clip_grads_with_norm_"}
+)  # fmt: skip
 HELPER_CLIPS = frozenset(
     {"dispatch_clip_grad", "clip_gradients", "clip_grads", "clip_gradient", "adaptive_clip_grad"}
 )
@@ -158,21 +152,8 @@ PASSING = frozenset(
     }
 )  # fmt: skip
 DETACHING = frozenset(
-    {
-        "item",
-        "detach",
-        "detach_",
-        "numpy",
-        "tolist",
-        "argmax",
-        "size",
-        "numel",
-        "dim",
-        "data_ptr",
-        "eq",
-        "ne",
-    }
-)
+    {"item", "detach", "detach_", "numpy", "tolist", "argmax", "size", "numel", "dim", "data_ptr", "eq", "ne"}
+)  # fmt: skip
 WRAPPING_ITERABLES = frozenset(
     {
         "tqdm", "trange", "track", "log_every", "prefetch", "DataPrefetcher", "prefetcher", "MpDeviceLoader",
@@ -255,13 +236,8 @@ def optimizer_kind(path: str) -> str:
     last = path.rpartition(".")[2]
     if last in OPTIMIZERS or _OPTIMIZER_VARIANT.search(last):
         return last
-    if (
-        path.startswith(("torch.optim.", "optim."))
-        and last[:1].isupper()
-        and "lr_scheduler" not in path
-    ):
-        return last
-    return ""
+    of_torch = path.startswith(("torch.optim.", "optim.")) and "lr_scheduler" not in path
+    return last if of_torch and last[:1].isupper() else ""
 
 
 def is_scheduler(bases: Iterable[str]) -> bool:
@@ -275,12 +251,5 @@ TRAINER_SWITCHES = ("model_accepts_loss_kwargs", "loss_is_scaled_for_ga")
 
 # What makes a tensor to be filled later.
 ALLOCATING = frozenset(
-    {
-        "torch.zeros",
-        "torch.empty",
-        "torch.full",
-        "torch.ones",
-        "torch.zeros_like",
-        "torch.empty_like",
-    }
-)
+    {"torch.zeros", "torch.empty", "torch.full", "torch.ones", "torch.zeros_like", "torch.empty_like"}
+)  # fmt: skip

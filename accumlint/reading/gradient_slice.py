@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks, names, usage
 from accumlint.reading import ir as p
-from accumlint.reading.roles import Roles, infer
+from accumlint.reading.roles import Roles, closed, infer
 
 _STATEMENTS = (
     p.Assign, p.Augment, p.Do, p.If, p.For, p.While, p.With, p.Try, p.Return, p.Jump, p.Raise, p.Delete, p.Scope,
@@ -50,13 +51,9 @@ class Relevance:
     def joined(self, other: Relevance) -> Relevance:
         """Both slices as one; what names are used as stays this file's own."""
         return replace(
-            self,
-            kept=self.kept | other.kept,
-            eventful=self.eventful | other.eventful,
-            deciding=self.deciding | other.deciding,
+            self.executing(other),
             backwards=self.backwards | other.backwards,
             stepping=self.stepping | other.stepping,
-            reports=self.reports | other.reports,
             reaching=self.reaching | other.reaching,
             reaching_backward=self.reaching_backward | other.reaching_backward,
             reaching_strong=self.reaching_strong | other.reaching_strong,
@@ -105,19 +102,24 @@ class _Fact:
     parents: tuple[p.Node, ...]
     function: p.Function | None
     owner: str
-    reads: set[str]
-    writes: set[str]
-    calls: set[str]
-    callees: set[str]
-    mutates: bool
-    strong: bool
-    event: bool
-    backward: bool
-    step: bool
+    reads: set[str] = field(default_factory=set[str])
+    writes: set[str] = field(default_factory=set[str])
+    calls: set[str] = field(default_factory=set[str])
+    callees: set[str] = field(default_factory=set[str])
+    mutates: bool = False
+    strong: bool = False
+    event: bool = False
+    backward: bool = False
+    step: bool = False
     report: bool = False
     said: bool = False
     callee_reads: set[str] = field(default_factory=set[str])
     lambdas: list[p.Function] = field(default_factory=list[p.Function])
+
+    @property
+    def path(self) -> tuple[p.Node, ...]:
+        """The statement with all that it stands in."""
+        return (self.statement, *self.parents)
 
 
 _BACKWARD_NAMES = frozenset({"backward", "manual_backward", "train_batch", "backward_step"})
@@ -150,28 +152,15 @@ def relevance(
     facts = _Facts(roles)
     _collect(body, (), None, "", facts)
     _mark_reads_of_totals(facts)
-    reaching = _reaching(facts, lambda f: f.event, reach.event)
-    reaching_backward = _reaching(facts, lambda f: f.backward, reach.backward)
-    reaching_step = _reaching(facts, lambda f: f.step, reach.step)
-    reaching_strong = _reaching(facts, lambda f: f.strong, reach.strong)
-    eventful: set[p.Node] = set()
-    deciding: set[p.Node] = set()
-    backwards: set[p.Node] = set()
-    stepping: set[p.Node] = set()
-    for fact in facts:
-        if fact.event or fact.callees & reaching:
-            eventful.update((fact.statement, *fact.parents))
-        if fact.strong or fact.callees & reaching_strong:
-            deciding.update((fact.statement, *fact.parents))
-        if fact.backward or fact.callees & reaching_backward:
-            backwards.update((fact.statement, *fact.parents))
-        if fact.step or fact.callees & reaching_step:
-            stepping.update((fact.statement, *fact.parents))
+    reaching, eventful = _reaching(facts, lambda f: f.event, reach.event)
+    reaching_backward, backwards = _reaching(facts, lambda f: f.backward, reach.backward)
+    reaching_step, stepping = _reaching(facts, lambda f: f.step, reach.step)
+    reaching_strong, deciding = _reaching(facts, lambda f: f.strong, reach.strong)
     for fact in _driven(facts, driven):
-        eventful.update((fact.statement, *fact.parents))
-        deciding.update((fact.statement, *fact.parents))
+        eventful.update(fact.path)
+        deciding.update(fact.path)
         if fact.function in driven and isinstance(fact.statement, p.Return):
-            backwards.update((fact.statement, *fact.parents))
+            backwards.update(fact.path)
     reports: set[p.Node] = set()
     nodes = tuple(p.walk(body))
     for fact in facts:
@@ -183,7 +172,7 @@ def relevance(
             fact.reads -= fact.callee_reads
             fact.calls -= fact.callee_reads
             fact.callees.clear()
-            reports.update((fact.statement, *fact.parents))
+            reports.update(fact.path)
     kept = _kept(facts, eventful | reports, wanted)
     return Relevance(
         frozenset(kept),
@@ -268,21 +257,7 @@ def _collect(
                 continue
             _collect(statement.body, (), statement, statement.owner or owner, facts)
             continue
-        fact = _Fact(
-            statement,
-            parents,
-            function,
-            owner,
-            set(),
-            set(),
-            set(),
-            set(),
-            False,
-            False,
-            False,
-            False,
-            False,
-        )
+        fact = _Fact(statement, parents, function, owner)
         facts.append(fact)
         inner: list[tuple[p.Stmt, ...]] = []
         match statement:
@@ -459,7 +434,7 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                     if facts.roles.of(receiver) == "scaler":
                         fact.event = fact.strong = True
             case p.Comprehension(clauses=clauses) if any(
-                _is_of_scalers(c[1], facts.roles) for c in clauses
+                facts.roles.of(usage.last_name(c[1])) == "scaler" for c in clauses
             ):
                 # `[s.update() for s in scalers]`, whatever each of them is called.
                 fact.event = fact.strong = True
@@ -486,10 +461,6 @@ def _reduces_a_gradient(node: p.Call) -> bool:
     )
 
 
-def _is_of_scalers(iterable: p.Expr, roles: Roles) -> bool:
-    return roles.of(usage.last_name(iterable)) == "scaler"
-
-
 def _is_setting(node: p.Attr) -> bool:
     """True for `args.backward` and its like: a setting that is called as an event is."""
     return node.name in frameworks.STRONG and names.is_configuration(p.dotted(node))
@@ -497,10 +468,10 @@ def _is_setting(node: p.Attr) -> bool:
 
 def _reaching(
     facts: list[_Fact], holds: Callable[[_Fact], bool], imported: frozenset[str]
-) -> set[str]:
-    """The names of functions and classes that hold such a statement or call one that does."""
+) -> tuple[set[str], set[p.Node]]:
+    """The names of functions and classes that hold such a statement or call one that does; all that leads there."""
     callers: dict[str, set[str]] = {}
-    found: set[str] = set(imported)
+    found = set(imported)
     for fact in facts:
         names = _callable_names(fact)
         if not names:
@@ -509,13 +480,9 @@ def _reaching(
             callers.setdefault(callee, set()).update(names)
         if holds(fact):
             found |= names
-    waiting = list(found)
-    while waiting:
-        for caller in callers.get(waiting.pop(), ()):
-            if caller not in found:
-                found.add(caller)
-                waiting.append(caller)
-    return found
+    found = closed(callers, found)
+    leading = (fact.path for fact in facts if holds(fact) or fact.callees & found)
+    return found, set(chain.from_iterable(leading))
 
 
 def _callable_names(fact: _Fact) -> set[str]:
@@ -544,6 +511,8 @@ def called(func: p.Expr) -> str:
 
 _OWNERS = frozenset({"model", "optimizer", "scheduler", "scaler"})
 _MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
+# What an object does without being asked by name.
+_ASKED_OF_OBJECTS = ("forward", "__call__", "__iter__", "__init__", "__len__", "__enter__")
 
 
 def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> set[p.Node]:
@@ -553,11 +522,10 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
     returns: dict[str, list[_Fact]] = {}
     jumps: list[_Fact] = []
     callers: dict[str, list[_Fact]] = {}
+    by_statement = {fact.statement: fact for fact in facts}
     for fact in facts:
         for callee in fact.callees:
             callers.setdefault(callee, []).append(fact)
-    by_statement = {fact.statement: fact for fact in facts}
-    for fact in facts:
         for name in fact.writes:
             writers.setdefault(name, []).append(fact)
         if fact.function is not None and isinstance(fact.statement, p.Return | p.Do | p.Raise):
@@ -593,14 +561,7 @@ def _kept(facts: list[_Fact], eventful: set[p.Node], wanted: frozenset[str]) -> 
                 if isinstance(f.statement, p.Return) or _yields(f.statement) or _refuses(f)
             )
             if name in classes:
-                for method in (
-                    "forward",
-                    "__call__",
-                    "__iter__",
-                    "__init__",
-                    "__len__",
-                    "__enter__",
-                ):
+                for method in _ASKED_OF_OBJECTS:
                     waiting.extend(
                         f
                         for f in returns.get(method, ())
@@ -653,8 +614,7 @@ def _counters(facts: list[_Fact]) -> set[str]:
             case p.Augment(target=target, op="+", value=p.Const(value=int())):
                 found.add(usage.last_name(target))
             case p.Assign(
-                targets=[target],
-                value=p.Binary(op="+", left=left, right=p.Const(value=int())),
+                targets=[target], value=p.Binary(op="+", left=left, right=p.Const(value=int()))
             ) if p.dotted(target) == p.dotted(left):
                 found.add(usage.last_name(target))
             case _:

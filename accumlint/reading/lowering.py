@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from accumlint.reading import ir as p
+from accumlint.reading.outline import imported
 from accumlint.reading.syntax import Source
 
 _OPERATORS: dict[type[ast.operator], str] = {
@@ -19,11 +20,8 @@ _COMPARED: dict[type[ast.cmpop], str] = {
     ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 _UNARY: dict[type[ast.unaryop], str] = {
-    ast.Not: "not",
-    ast.USub: "-",
-    ast.UAdd: "+",
-    ast.Invert: "~",
-}
+    ast.Not: "not", ast.USub: "-", ast.UAdd: "+", ast.Invert: "~",
+}  # fmt: skip
 if sys.version_info >= (3, 11):
     _Try: TypeAlias = ast.Try | ast.TryStar
 else:
@@ -79,11 +77,10 @@ class _Lowering:
                 yield p.Scope(node, "global", tuple(names))
             case ast.Nonlocal(names=names):
                 yield p.Scope(node, "nonlocal", tuple(names))
-            case ast.Import(names=names):
-                yield p.Import(node, tuple(_imported(alias) for alias in names))
-            case ast.ImportFrom(names=names, module=module, level=level):
-                origin = "." * level + (module or "")
-                yield p.Import(node, tuple(_imported_from(origin, alias) for alias in names))
+            case ast.Import() | ast.ImportFrom():
+                # For a star no name that a program can write, so that several of them stand side by side.
+                names = tuple((bound or f"*{path}", path) for bound, path in imported(node))
+                yield p.Import(node, names)
             case ast.If(test=test, body=body, orelse=orelse):
                 yield p.If(node, self.expr(test), self.block(body), self.block(orelse))
             case ast.For() | ast.AsyncFor():
@@ -305,19 +302,6 @@ def _placed(part: ast.expr, text: ast.JoinedStr) -> ast.expr:
             if isinstance(node, ast.expr | ast.keyword | ast.arg):
                 ast.copy_location(node, text)
     return part
-
-
-def _imported(alias: ast.alias) -> tuple[str, str]:
-    top = alias.name.partition(".")[0]
-    return (alias.asname, alias.name) if alias.asname else (top, top)
-
-
-def _imported_from(origin: str, alias: ast.alias) -> tuple[str, str]:
-    if alias.name == "*":
-        # No name that a program can write, so that several of them stand side by side.
-        return f"*{origin}", origin
-    dot = "" if origin.endswith(".") else "."
-    return alias.asname or alias.name, f"{origin}{dot}{alias.name}"
 
 
 def _annotated(node: ast.expr | None) -> str:

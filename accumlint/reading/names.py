@@ -42,12 +42,7 @@ _ROLES: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"|^(G|D|net[GD]|model\w*|net_?\w{1,3}|unet_?\w*)$"
         ),
     ),
-    (
-        "loader",
-        re.compile(
-            r"loader|batches$|^train_(data|set|ds)$|dataset|datapipe|iterator$|prefetcher"
-        ),
-    ),
+    ("loader", re.compile(r"loader|batches$|^train_(data|set|ds)$|dataset|datapipe|iterator$|prefetcher")),
 )  # fmt: skip
 
 
@@ -141,8 +136,6 @@ def is_evaluation(name: str) -> bool:
 _CONFIGURATION = re.compile(
     r"(^|[._])(args?|cfg|config|conf|hparams?|hps|params|flags|settings|options|configs)(\(\))?[.\[]|pars\w*\(|config\w*[.\[(]"
 )
-
-
 _MADE = re.compile(r"^((?:\w+\.)*[A-Z]\w*)\(.*\)")
 
 

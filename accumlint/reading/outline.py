@@ -83,7 +83,7 @@ def outline(module: ast.Module) -> Outline:
     for statement in _top_level(module.body):
         match statement:
             case ast.Import() | ast.ImportFrom():
-                for bound, path in _imported(statement):
+                for bound, path in imported(statement):
                     if bound:
                         found.imports.setdefault(bound, path)
                     else:
@@ -93,13 +93,13 @@ def outline(module: ast.Module) -> Outline:
                     found.blocks[name] = Block(statement)
     for statement in _inside(module.body):
         # A function's own import binds its name there alone, and few names mean something else in their file.
-        for bound, path in _imported(statement):
+        for bound, path in imported(statement):
             if bound not in found.blocks:
                 found.imports.setdefault(bound, path)
     return Outline(found.blocks, found.imports, tuple(stars))
 
 
-def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+def imported(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
     """The names that a statement binds, with what they stand for; "" and the module for a star."""
     if isinstance(statement, ast.Import):
         for alias in statement.names:

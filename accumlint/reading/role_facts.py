@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.role_notes import Asked, Loop, Notes, Region
-from accumlint.reading.role_scopes import (
-    NO_KEYS,
-    RETURNED,
-    Key,
-    called_as,
-    last_of,
-    tail,
-)
+from accumlint.reading.role_scopes import NO_KEYS, RETURNED, Key, called_as, last_of, tail
 
 _MADE: dict[str, str] = {
     **dict.fromkeys(frameworks.OPTIMIZERS, "optimizer"),
@@ -302,15 +295,12 @@ class Facts(Notes):
         fetches = any(
             isinstance(n, p.Call) and last_of(n.func) == "next" for n in p.walk_expr(node)
         )
-        for _, iterable, _ in node.clauses if fetches and len(node.clauses) == 1 else ():
-            match iterable:
-                case p.Call(func=p.Name(id="range"), args=[count]):
-                    region = Region(fetches=True)
-                    self.loops.append(
-                        Loop((), NO_KEYS, region, tuple(self.stack), self.key(count.value))
-                    )
-                case _:
-                    pass
+        match node.clauses:
+            case [(_, p.Call(func=p.Name(id="range"), args=[count]), _)] if fetches:
+                region, steps = Region(fetches=True), self.key(count.value)
+                self.loops.append(Loop((), NO_KEYS, region, tuple(self.stack), steps))
+            case _:
+                pass
 
     def attribute(self, node: p.Attr) -> None:
         key = self.key(node.base)
@@ -321,13 +311,10 @@ class Facts(Notes):
             self.others.add(key)
         if name in _DOING:
             self.does.setdefault(key, set()).add(name)
-            if (
-                name == "zero_grad"
-                and isinstance(node.base, p.Attr)
-                and names.role_of(node.base.name) == "optimizer"
-            ):
+            held = node.base if name == "zero_grad" else None
+            if isinstance(held, p.Attr) and names.role_of(held.name) == "optimizer":
                 # What holds an optimizer that is cleared, and steps itself, steps it.
-                holder = self.key(node.base.base)
+                holder = self.key(held.base)
                 if holder is not None and holder[1] != "self":
                     self.does.setdefault(holder, set()).add(name)
 

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.role_scopes import (
-    LOSS,
-    RETURNED,
-    Key,
-    Scopes,
-    last_of,
-)
+from accumlint.reading.role_scopes import LOSS, RETURNED, Key, Scopes, last_of
 
 
 @dataclass(eq=False, slots=True)
@@ -119,16 +113,15 @@ class Notes(Scopes):
             if receiver is not None:
                 self.does.setdefault(receiver, set()).add("backward(…)")
             return
-        if not isinstance(func, p.Attr):
-            return
-        base = func.base
-        match base:
-            case p.Call(func=p.Attr(base=by, name="scale"), args=[given, *_]):
+        match func:
+            case p.Attr(base=p.Call(func=p.Attr(base=by, name="scale"), args=[given, *_])):
                 if (scaler := self.key(by)) is not None:
                     self.tell(scaler, "scaler")
                 self.lost(given.value)
-            case _:
+            case p.Attr(base=base):
                 self.lost(base)
+            case _:
+                pass
 
     def lost(self, expr: p.Expr) -> None:
         """Notes an expression that goes backward: what is in it, and what it is divided by."""
@@ -139,8 +132,7 @@ class Notes(Scopes):
                 break
         match expr:
             case p.Binary(op="/", left=left, right=right):
-                for size in self.named_sizes(right):
-                    self.modulo_of_loss(size)
+                self.divided(LOSS, right)
                 self.lost(left)
             case p.Binary(op="+", left=left, right=right):
                 self.lost(left)
@@ -176,9 +168,6 @@ class Notes(Scopes):
         elif isinstance(expr, p.Choice):
             yield from self.named_sizes(expr.body)
             yield from self.named_sizes(expr.orelse)
-
-    def modulo_of_loss(self, size: Key) -> None:
-        self.divisors.setdefault(LOSS, set()).add(size)
 
     def divided(self, key: Key, by: p.Expr) -> None:
         self.divisors.setdefault(key, set()).update(self.named_sizes(by))

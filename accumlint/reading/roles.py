@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import TypeVar
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
@@ -11,6 +12,8 @@ from accumlint.reading import names
 from accumlint.reading.role_facts import ASKED, Facts
 from accumlint.reading.role_notes import Asked, Region
 from accumlint.reading.role_scopes import LOSS, NO_KEYS, RETURNED, Key, tail
+
+T = TypeVar("T")
 
 # Roles of tensors and numbers, whose names are often used for something else in another function.
 _PASSING_ROLES = frozenset({"loss", "labels"})
@@ -66,9 +69,7 @@ class Roles:
     def joined(self, other: Roles) -> Roles:
         """The roles of two parts of the same file."""
         return Roles(
-            {**other.told, **self.told},
-            self.windows | other.windows,
-            self.totals | other.totals,
+            {**other.told, **self.told}, self.windows | other.windows, self.totals | other.totals
         )
 
 
@@ -152,10 +153,7 @@ class _Inference:
         for scaler, stepped in self.noted.steps_given:
             if "scaler" in self.noted.facts.get(scaler, ()) or self.noted.does.get(
                 scaler, set()
-            ) & {
-                "scale",
-                "unscale_",
-            }:
+            ) & {"scale", "unscale_"}:
                 self.noted.tell(scaler, "scaler")
                 self.noted.tell(stepped, "optimizer")
 
@@ -223,13 +221,7 @@ class _Inference:
         found = {
             key for key, told in self.noted.facts.items() if told == {"loss"}
         } | self.noted.backwarded
-        waiting = list(found)
-        while waiting:
-            for source in self.noted.flows.get(waiting.pop(), ()):
-                if source not in found:
-                    found.add(source)
-                    waiting.append(source)
-        return frozenset(found)
+        return frozenset(closed(self.noted.flows, found))
 
     def callees(self, reach: frozenset[Key]) -> None:
         """Models and criteria: what is called on the way to a loss."""
@@ -347,15 +339,15 @@ class _Inference:
         return {name: role for name, role in roles.items() if name not in ("self", "cls")}
 
 
-def closed(callers: Mapping[str, Sequence[str]], names_: Iterable[str]) -> set[str]:
-    """Some functions, with those that call them, and so on."""
-    found = set(names_)
+def closed(further: Mapping[T, Iterable[T]], first: Iterable[T]) -> set[T]:
+    """Some functions, with those that call them, and so on; the same of anything that leads to more of its kind."""
+    found = set(first)
     waiting = list(found)
     while waiting:
-        for caller in callers.get(waiting.pop(), ()):
-            if caller not in found:
-                found.add(caller)
-                waiting.append(caller)
+        for other in further.get(waiting.pop(), ()):
+            if other not in found:
+                found.add(other)
+                waiting.append(other)
     return found
 
 

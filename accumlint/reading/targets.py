@@ -113,9 +113,8 @@ def about_losses(evidence: Iterable[Evidence], *, of_model: bool) -> tuple[Evide
 
 def has_positions(evidence: Iterable[Evidence]) -> bool:
     """True where something shows that a loss has a target for every position of a row."""
-    return any(
-        e.row.kind is Kind.POSITION or e.key in _OF_POSITIONS | {"selected"} for e in evidence
-    )
+    shown = _OF_POSITIONS | {"selected"}
+    return any(e.row.kind is Kind.POSITION or e.key in shown for e in evidence)
 
 
 def leaves_labels_out(evidence: Iterable[Evidence]) -> bool:
@@ -246,11 +245,9 @@ def _keys(node: ast.AST, ignored: frozenset[str]) -> Iterator[str]:
             yield from _of_name(name)
         case ast.Constant(value=str(name)) | ast.arg(arg=name) if "rejected" in name:
             yield from _of_name(name) if name.isidentifier() else ()
-        case ast.ClassDef(name=name):
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
             yield from _of_name(name)
-        case ast.FunctionDef(name=name):
-            yield from _of_name(name)
-            yield from _of_losses(node)
+            yield from _of_losses(node) if isinstance(node, ast.FunctionDef) else ()
         case _:
             pass
 
@@ -274,11 +271,8 @@ def _of_call(
         yield "own value"
     yield from _CALLS.get(last, ())
     if last == "DataCollatorForLanguageModeling":
-        yield (
-            "random mask"
-            if "mlm_probability" in given or _is(given.get("mlm"), True)
-            else "collator"
-        )
+        masks = "mlm_probability" in given or _is(given.get("mlm"), True)
+        yield "random mask" if masks else "collator"
     if any("pad" in k and _text(v) in ignored for k, v in given.items()):
         yield "padded labels"
     values = {_text(v) for v in (*args, *given.values())} & ignored
@@ -296,13 +290,9 @@ def _of_call(
         yield "padded"
     if _is(given.get("truncation"), True):
         yield "truncated"
+    first = args[0] if args else None
     # `torch.randint(len(data) - block_size, (batch_size,))`
-    if (
-        last == "randint"
-        and args
-        and isinstance(args[0], ast.BinOp)
-        and "len(" in ast.unparse(args[0])
-    ):
+    if last == "randint" and isinstance(first, ast.BinOp) and "len(" in ast.unparse(first):
         yield "drawn"
 
 
@@ -378,11 +368,8 @@ def _fills(last: str, values: set[str]) -> bool:
 
 
 def _is(value: ast.expr | None, constant: bool | str) -> bool:
-    match value:
-        case ast.Constant(value=found):
-            return type(found) is type(constant) and found == constant
-        case _:
-            return False
+    held = value.value if isinstance(value, ast.Constant) else None
+    return type(held) is type(constant) and held == constant
 
 
 def _is_flattened(value: ast.expr) -> bool:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.ir import (
-    Argument,
-    Assign,
-    Attr,
-    Call,
-    Class,
-    Compare,
-    Const,
-    Expr,
-    Function,
-    Item,
-    Name,
-    Node,
-    Raise,
-    Return,
-    Sequence,
-    dotted,
-    walk,
-)
+from accumlint.reading import ir as p
 from accumlint.reading.names import is_steps
 
 # Trainers that divide in their own `training_step`, and nowhere else.
 _DIVIDING = frozenset({"Trainer", "Seq2SeqTrainer"})
 
 
-def goes_backward(cls: Class, name: str) -> bool:
+def goes_backward(cls: p.Class, name: str) -> bool:
     """True when a method of the class goes backward, by itself or by way of the class's other methods."""
     seen, waiting = {name}, [name]
     while waiting:
@@ -44,75 +26,77 @@ def goes_backward(cls: Class, name: str) -> bool:
     return False
 
 
-def undivided_backwards(function: Function, owner: Class | None) -> list[Call]:
+def undivided_backwards(function: p.Function, owner: p.Class | None) -> list[p.Call]:
     """The backward of a `training_step` that is given the Trainer's count, where nobody has divided its loss."""
     bases = {base.rpartition(".")[2] for base in function.bases}
     counted = any(param.name == "num_items_in_batch" for param in function.params)
     if function.name != "training_step" or not counted or not bases <= _DIVIDING or not bases:
         return []
     losses = owner.methods.get("compute_loss") if owner is not None else None
-    nodes = list(walk(function.body))
-    told = {id(n) for back in nodes if isinstance(back, Return) for n in walk((back,))}
+    nodes = list(p.walk(function.body))
+    told = {id(n) for back in nodes if isinstance(back, p.Return) for n in p.walk((back,))}
     read = {*_names(n for n in nodes if id(n) not in told)}
-    read |= {*_names(walk(losses.body))} if losses is not None else set()
+    read |= {*_names(p.walk(losses.body))} if losses is not None else set()
     asked = any(is_steps(name) for name in read) or "num_items_in_batch" in function.names_read
     found = [
-        n for n in nodes if isinstance(n, Call) and dotted(n.func) == "self.accelerator.backward"
+        n
+        for n in nodes
+        if isinstance(n, p.Call) and p.dotted(n.func) == "self.accelerator.backward"
     ]
     return [] if asked or len(found) != 1 or len(found[0].args) != 1 else found
 
 
-def _names(nodes: Iterable[Node]) -> Iterator[str]:
+def _names(nodes: Iterable[p.Node]) -> Iterator[str]:
     """The names and attributes among some nodes."""
     for node in nodes:
         match node:
-            case Name(id=name) | Attr(name=name):
+            case p.Name(id=name) | p.Attr(name=name):
                 yield name
             case _:
                 pass
 
 
-def has_no_labels(function: Function) -> bool:
+def has_no_labels(function: p.Function) -> bool:
     """True when all that is read from the batch are parts of a pair, or keys other than `labels`.
 
     What a helper reads besides is not asked, unless nothing else is read.
     """
     names = [param.name for param in function.params]
     batch = names[2] if len(names) > 2 else ""
-    keys: list[Expr] = []
+    keys: list[p.Expr] = []
     known = helped = 0
-    for node in walk(function.body):
+    for node in p.walk(function.body):
         match node:
-            case Assign(targets=[Sequence()], value=Name(id=name)) if name == batch:
+            case p.Assign(targets=[p.Sequence()], value=p.Name(id=name)) if name == batch:
                 return True
             case (
-                Item(base=Name(id=name), index=key)
-                | Call(
-                    func=Attr(base=Name(id=name), name="get" | "pop"),
-                    args=[Argument(value=key), *_],
+                p.Item(base=p.Name(id=name), index=key)
+                | p.Call(
+                    func=p.Attr(base=p.Name(id=name), name="get" | "pop"),
+                    args=[p.Argument(value=key), *_],
                 )
             ) if name == batch:
                 known += 1
                 keys.append(key)
-            case Call(func=Attr(base=Name(id=name), name="items" | "keys")) if name == batch:
+            case p.Call(func=p.Attr(base=p.Name(id=name), name="items" | "keys")) if name == batch:
                 known += 1
-            case Compare(left=key, rest=[("in" | "not in", Name(id=name))]) if name == batch:
+            case p.Compare(left=key, rest=[("in" | "not in", p.Name(id=name))]) if name == batch:
                 known += 1
-            case Call(func=Attr(base=Name(id="self")), args=args):
+            case p.Call(func=p.Attr(base=p.Name(id="self")), args=args):
                 helped += sum(
-                    isinstance(a.value, Name) and a.value.id == batch and not a.star for a in args
+                    isinstance(a.value, p.Name) and a.value.id == batch and not a.star for a in args
                 )
             case _:
                 pass
-    uses = sum(isinstance(n, Name) and n.id == batch for n in walk(function.body))
+    uses = sum(isinstance(n, p.Name) and n.id == batch for n in p.walk(function.body))
     return (
         known > 0
         and known + helped == uses
-        and all(isinstance(key, Const) and key.value != "labels" for key in keys)
+        and all(isinstance(key, p.Const) and key.value != "labels" for key in keys)
     )
 
 
-def takes_the_count(function: Function) -> bool:
+def takes_the_count(function: p.Function) -> bool:
     """True when the Trainer's count arrives by name or, in a method of its signature, among `**kwargs`."""
     names = {param.name for param in function.params}
     if "num_items_in_batch" in names:
@@ -120,11 +104,11 @@ def takes_the_count(function: Function) -> bool:
     return "return_outputs" in names and any(param.star == "**" for param in function.params)
 
 
-def uses_the_count(function: Function) -> bool:
+def uses_the_count(function: p.Function) -> bool:
     """True when the count, the keyword arguments or the accumulation steps are read, or nothing is computed."""
     rest = {param.name for param in function.params if param.star == "**"}
-    nodes = list(walk(function.body))
-    read = function.names_read | {node.name for node in nodes if isinstance(node, Attr)}
+    nodes = list(p.walk(function.body))
+    read = function.names_read | {node.name for node in nodes if isinstance(node, p.Attr)}
     steps = {"gradient_accumulation_steps", "current_gradient_accumulation_steps"}
-    abstract = any(isinstance(n, Raise) and "NotImplemented" in n.exception for n in nodes)
+    abstract = any(isinstance(n, p.Raise) and "NotImplemented" in n.exception for n in nodes)
     return abstract or bool(read & {"num_items_in_batch", *rest, *steps})

@@ -30,21 +30,12 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
-# A mask by its name; positions of masked tokens may be as many in every row.
 _UNBOUND = frozenset(
     {
-        "no_sync",
-        "backward",
-        "step",
-        "zero_grad",
-        "accumulate",
-        "clip_grad_norm_",
-        "scale",
-        "forward",
+        "no_sync", "backward", "step", "zero_grad", "accumulate", "clip_grad_norm_", "scale", "forward",
         "no_backward_sync",
     }
-)
-
+)  # fmt: skip
 _PLAIN_ATTRIBUTES = frozenset(
     {
         "config", "cfg", "training", "device", "dtype", "args", "hparams", "name", "shape", "device_ids",
@@ -355,11 +346,7 @@ class Members:
             if starred is not None and len(values) >= wanted - 1:
                 after = wanted - starred - 1
                 middle = values[starred : len(values) - after]
-                return (
-                    [*values[:starred], middle, *values[len(values) - after :]]
-                    if after
-                    else [*values[:starred], middle]
-                )
+                return [*values[:starred], middle, *values[len(values) - after :]]
             if len(values) == wanted:
                 return values
             if len(values) == 1 and isinstance(values[0], Unknown):
@@ -418,6 +405,7 @@ def _index_key(index: Value) -> object:
     return word(index)
 
 
+# A mask by its name; positions of masked tokens may be as many in every row.
 _MASK = re.compile(r"(mask|valid)(?!\w*(pos|ind|idx|len))")
 
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
@@ -59,7 +59,7 @@ class Expressions:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._kinds: dict[type, Callable[[p.Node], Value]] = {
+        self._kinds: dict[type, Callable[[Any], Value]] = {
             p.Const: self._const, p.Name: self._name, p.Attr: self._attr, p.Call: self._call, p.Binary: self._binary,
             p.Unary: self._unary, p.Bool: self._bool, p.Compare: self._compare, p.Choice: self._choice,
             p.Item: self._item, p.Sequence: self._sequence, p.Star: self._opaque, p.Table: self._table,
@@ -77,12 +77,10 @@ class Expressions:
             raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar
         return self._kinds[type(node)](node)
 
-    def _const(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Const)
+    def _const(self, node: p.Const) -> Value:
         return node.value
 
-    def _name(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Name)
+    def _name(self, node: p.Name) -> Value:
         return self.lookup(node.id, node)
 
     def lookup(self, name: str, node: p.Node) -> Value:
@@ -97,20 +95,17 @@ class Expressions:
             return names[name]
         return self.machine.naming.free(name, node)
 
-    def _attr(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Attr)
+    def _attr(self, node: p.Attr) -> Value:
         base = self.eval(node.base)
         found = self.machine.members.attribute(base, node.name, node)
         # A framework's object tells its own number.
         framework = isinstance(base, Object) and base.role
         return found if framework else self.machine.naming.size(found, p.dotted(node))
 
-    def _call(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Call)
+    def _call(self, node: p.Call) -> Value:
         return self.machine.calling.call(node)
 
-    def _binary(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Binary)
+    def _binary(self, node: p.Binary) -> Value:
         left, right = self.eval(node.left), self.eval(node.right)
         found = self.arithmetic(node.op, left, right, node)
         if found == 0 and node.op == "//" and left != 0 and "len(" in p.render(node.left):
@@ -160,8 +155,7 @@ class Expressions:
             return left * right if len(left) * right <= MOST else Unknown(p.shown(node))
         return Unknown(p.shown(node))
 
-    def _unary(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Unary)
+    def _unary(self, node: p.Unary) -> Value:
         if node.op == "not" and self.machine.guards.goal is not None:
             self.machine.guards.goal = not self.machine.guards.goal
         value = self.eval(node.operand)
@@ -183,8 +177,7 @@ class Expressions:
             return found
         return Unknown(p.render(node))
 
-    def _bool(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Bool)
+    def _bool(self, node: p.Bool) -> Value:
         goal = self.machine.guards.goal
         left = self.eval(node.left)
         self.machine.guards.goal = goal
@@ -218,8 +211,7 @@ class Expressions:
                 return False
         return right
 
-    def _compare(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Compare)
+    def _compare(self, node: p.Compare) -> Value:
         left = self.eval(node.left)
         chained: Value = True
         shown = node.left
@@ -330,12 +322,9 @@ class Expressions:
             or isinstance(shown, p.Const | p.Unary)
         ):
             return None
-        if (
-            not isinstance(right, Unknown)
-            or right.tensor
-            or op not in _COMPARISONS
-            or not self.machine.state.loops
-        ):
+        if not isinstance(right, Unknown) or right.tensor or op not in _COMPARISONS:
+            return None
+        if not self.machine.state.loops:
             return None
         self.machine.guards.supposed = True
         if op in ("==", "!="):
@@ -382,11 +371,8 @@ class Expressions:
             return (left in right) == positive
         if isinstance(right, list | tuple) and isinstance(left, Unknown) and not left.tensor:
             literals = [x for x in right if isinstance(x, str)]
-            chosen = self.machine.chosen.get(left.text) or (
-                self.machine.guards.decisions[left.text].choice
-                if left.text in self.machine.guards.decisions
-                else None
-            )
+            decided = self.machine.guards.decisions.get(left.text)
+            chosen = self.machine.chosen.get(left.text) or (decided.choice if decided else None)
             if chosen is not None and literals:
                 return (chosen in literals) == positive
         text = (
@@ -395,28 +381,24 @@ class Expressions:
         batches, networks = _data(left)
         return Unknown(text if positive else f"not {text}", batches, networks)
 
-    def _choice(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Choice)
+    def _choice(self, node: p.Choice) -> Value:
         test = self.eval(node.test)
         known = self.machine.guards.known_truth(test)
         if known is None:
             known = self.machine.guards.truth(test, node.test, node)
         return self.eval(node.body if known else node.orelse)
 
-    def _item(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Item)
+    def _item(self, node: p.Item) -> Value:
         found = self.machine.members.item(self.eval(node.base), self.eval(node.index), node)
         return self.machine.naming.size(found, p.dotted(node))
 
-    def _slice(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Slice)
+    def _slice(self, node: p.Slice) -> Value:
         bounds = [
             self.eval(b) if b is not None else None for b in (node.lower, node.upper, node.step)
         ]
         return slice(*bounds)
 
-    def _sequence(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Sequence)
+    def _sequence(self, node: p.Sequence) -> Value:
         found: list[Value] = []
         for item in node.items:
             if isinstance(item, p.Star):
@@ -425,8 +407,7 @@ class Expressions:
                 found.append(self.eval(item))
         return tuple(found) if node.kind == "tuple" else found
 
-    def _table(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Table)
+    def _table(self, node: p.Table) -> Value:
         found: dict[Key, Value] = {}
         for written, value in node.items:
             if written is None:
@@ -441,8 +422,7 @@ class Expressions:
                 self.eval(value)
         return found
 
-    def _comprehension(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Comprehension)
+    def _comprehension(self, node: p.Comprehension) -> Value:
         if node.kind == "generator" and (loader := self._loader_of(node)) is not None:
             return self._expression(node, loader)
         found: list[Value] = []
@@ -516,14 +496,12 @@ class Expressions:
         finally:
             self.machine.state.loops.pop()
 
-    def _text(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Text)
+    def _text(self, node: p.Text) -> Value:
         for part in node.parts:
             self.eval(part)
         return Unknown("text")
 
-    def _yield(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Yield)
+    def _yield(self, node: p.Yield) -> Value:
         frame: Frame | None = self.machine.frame
         while frame is not None and frame.on_yield is None:
             frame = frame.outer
@@ -536,18 +514,14 @@ class Expressions:
             frame.on_yield(value)
         return None
 
-    def _walrus(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Walrus)
+    def _walrus(self, node: p.Walrus) -> Value:
         value = self.eval(node.value)
         self.machine.bind(node.target, value, node)
         return value
 
-    def _lambda(self, node: p.Node) -> Value:
-        assert isinstance(node, p.Lambda)
-        return Closure(
-            node.function,
-            self.machine.frame if self.machine.frame is not self.machine.home.frame else None,
-        )
+    def _lambda(self, node: p.Lambda) -> Value:
+        frame = self.machine.frame
+        return Closure(node.function, frame if frame is not self.machine.home.frame else None)
 
     def _opaque(self, node: p.Node) -> Value:
         if isinstance(node, p.Star):

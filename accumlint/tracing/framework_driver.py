@@ -153,12 +153,8 @@ def _batch_number(machine: Machine, closure: Closure) -> str:
 
 # What only a whole run does.
 _SETTING_UP = (
-    "deepspeed.initialize",
-    "accelerator.prepare",
-    "Accelerator",
-    "fabric.launch",
-    "Fabric",
-)
+    "deepspeed.initialize", "accelerator.prepare", "Accelerator", "fabric.launch", "Fabric",
+)  # fmt: skip
 
 
 def runs_once(function: p.Function, machine: Machine) -> bool:

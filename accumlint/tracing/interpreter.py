@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
@@ -85,7 +86,7 @@ class Machine:
         self._spoken: bool | None = None
         # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
         self.handlers: list[str] = []
-        self._statements: dict[type, Callable[[p.Node], str | None]] = {
+        self._statements: dict[type, Callable[[Any], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
             p.Raise: self._raise, p.Delete: self._delete, p.Scope: self._scope, p.Import: self._import,
@@ -191,8 +192,7 @@ class Machine:
                 return signal
         return None
 
-    def _assign(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Assign)
+    def _assign(self, node: p.Assign) -> str | None:
         value = self.eval(node.value)
         for target in node.targets:
             self.bind(target, value, node)
@@ -234,8 +234,7 @@ class Machine:
         else:
             frame.names[name] = value
 
-    def _augment(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Augment)
+    def _augment(self, node: p.Augment) -> str | None:
         old = self.eval(node.target)
         value = self.eval(node.value)
         target = p.dotted(node.target)
@@ -254,13 +253,11 @@ class Machine:
         self.bind(node.target, new, node)
         return None
 
-    def _do(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Do)
+    def _do(self, node: p.Do) -> str | None:
         self.eval(node.value)
         return None
 
-    def _if(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.If)
+    def _if(self, node: p.If) -> str | None:
         self.guards.goal = self.guards.goal_of(node)
         self.guards.deciding = node
         self.guards.supposed = False
@@ -281,8 +278,7 @@ class Machine:
             self.state.step_guards[node] = shut and self.state.step_guards.get(node, True)
         return self.block(node.body if taken else node.orelse)
 
-    def _for(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.For)
+    def _for(self, node: p.For) -> str | None:
         iterable = self.eval(node.iterable)
         stream = self.stream(iterable, self._driver(node))
         training = node in self.relevance.backwards
@@ -332,8 +328,7 @@ class Machine:
             return driver
         return node
 
-    def _while(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.While)
+    def _while(self, node: p.While) -> str | None:
         loop = Loop(node, 0, False)
         self.state.loops.append(loop)
         limit = self.rounds.taken(node)
@@ -371,8 +366,7 @@ class Machine:
         values = [self.eval(node.test.left), self.eval(node.test.rest[0][1])]
         return any(isinstance(v, Unknown) for v in values)
 
-    def _with(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.With)
+    def _with(self, node: p.With) -> str | None:
         return self._entered(node, 0)
 
     def _entered(self, node: p.With, position: int) -> str | None:
@@ -405,8 +399,7 @@ class Machine:
             if context.leave is not None:
                 context.leave(expression)
 
-    def _try(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Try)
+    def _try(self, node: p.Try) -> str | None:
         try:
             failing = self._failing(node)
             if failing is not None:
@@ -469,23 +462,20 @@ class Machine:
             return body
         return None
 
-    def _return(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Return)
+    def _return(self, node: p.Return) -> str | None:
         self.returned = self.eval(node.value) if node.value is not None else None
         self.returned_at = node
         return "return"
 
-    def _jump(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Jump)
+    def _jump(self, node: p.Jump) -> str | None:
         return node.kind
 
-    def _raise(self, node: p.Node) -> str | None:
+    def _raise(self, node: p.Raise) -> str | None:
         """Raises where a handler waits, or where this path is about something that goes wrong; else goes on.
 
         A `raise` that is reached on any other path stands behind a condition that was misread; one that stands in a
         loop without any condition ends it.
         """
-        assert isinstance(node, p.Raise)
         kind = node.exception.strip("()") or "Exception"
         if self.handled(kind):
             raise PythonError(kind, node)
@@ -500,8 +490,7 @@ class Machine:
         """True where a handler waits for an exception."""
         return any(_catches(handler, kind) for handler in self.handlers)
 
-    def _delete(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Delete)
+    def _delete(self, node: p.Delete) -> str | None:
         for target in node.targets:
             if isinstance(target, p.Item) and isinstance(held := self.eval(target.base), list):
                 index = self.eval(target.index)
@@ -510,27 +499,23 @@ class Machine:
                         del held[index]
         return None
 
-    def _scope(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Scope)
+    def _scope(self, node: p.Scope) -> str | None:
         (self.frame.globals_ if node.kind == "global" else self.frame.nonlocals).update(node.names)
         return None
 
-    def _import(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Import)
+    def _import(self, node: p.Import) -> str | None:
         for name, path in node.names:
             self.store(name, self.naming.imported(path))
         return None
 
-    def _function(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Function)
+    def _function(self, node: p.Function) -> str | None:
         scope = self.frame if self.frame is not self.home.frame else None
         closure = Closure(node, scope, self.frame.owner)
         self.captured[node] = closure
         self.store(node.name, closure)
         return None
 
-    def _class(self, node: p.Node) -> str | None:
-        assert isinstance(node, p.Class)
+    def _class(self, node: p.Class) -> str | None:
         scope = self.frame if self.frame is not self.home.frame else None
         self.store(node.name, ClassValue(node, scope))
         return None

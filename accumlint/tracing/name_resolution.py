@@ -173,12 +173,8 @@ class Naming:
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
-            if (
-                computed
-                and not machine.state.asked
-                and machine.state.literal is None
-                and not machine.state.loops
-            ):
+            told = machine.state.asked or machine.state.literal is not None
+            if computed and not told and not machine.state.loops:
                 # The number comes from sizes that somebody may choose otherwise.
                 machine.state.asked = True
                 return machine.scenario.steps

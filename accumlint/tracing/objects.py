@@ -9,12 +9,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import derived, flat
-from accumlint.tracing.values import (
-    Lazy,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Lazy, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -25,25 +20,23 @@ _Handler: TypeAlias = Callable[
 ]
 
 _MODULES = frozenset(
-    {
-        "Module",
-        "LightningModule",
-        "PreTrainedModel",
-        "ModelMixin",
-        "Sequential",
-        "GPTPreTrainedModel",
-    }
-)
-# How the methods of a model begin that compute nothing, unless they are given data.
-_QUIET = (
-    "save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init",
+    {"Module", "LightningModule", "PreTrainedModel", "ModelMixin", "Sequential", "GPTPreTrainedModel"}
 )  # fmt: skip
+# How the methods of a model begin that compute nothing, unless they are given data.
+_QUIET = ("save", "load", "get_", "set_", "enable", "disable", "freeze", "unfreeze", "init")
+# What gives all that a model is made of.
+_PARAMETERS = frozenset(
+    {"parameters", "named_parameters", "get_parameters", "trainable_parameters", "parameters_list"}
+)
+# What gives a model back itself.
+_OF_ITSELF = frozenset(
+    {"train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "requires_grad_", "compile"}
+)
 _QUIET_METHODS = frozenset(
     {
-        "train", "eval", "to", "cuda", "cpu", "half", "float", "bfloat16", "state_dict", "load_state_dict",
-        "apply", "requires_grad_", "modules", "named_modules", "children", "named_children", "register_buffer",
-        "register_parameter", "gradient_checkpointing_enable", "enable_gradient_checkpointing",
-        "gradient_checkpointing_disable", "save_pretrained", "push_to_hub", "compile", "register_forward_hook",
+        "state_dict", "load_state_dict", "apply", "modules", "named_modules", "children", "named_children",
+        "register_buffer", "register_parameter", "gradient_checkpointing_enable", "enable_gradient_checkpointing",
+        "gradient_checkpointing_disable", "save_pretrained", "push_to_hub", "register_forward_hook",
         "register_comm_hook", "register_hook", "buffers", "named_buffers", "extra_repr", "share_memory", "double",
         "add_module", "set_attn_processor", "enable_xformers_memory_efficient_attention", "save_checkpoint",
         "load_checkpoint", "configure_optimizers", "enable_input_require_grads", "print_trainable_parameters",
@@ -164,9 +157,7 @@ class Things:
                 "is_main_process" | "is_local_main_process" | "is_global_zero",
             ):
                 return Unknown(f"{base.text}.{name}", hint=True)
-            case "accelerator", "optimizer_step_was_skipped":
-                return Unknown(names.skipped_step(base.text))
-            case "optimizer", "step_was_skipped":
+            case ("accelerator", "optimizer_step_was_skipped") | ("optimizer", "step_was_skipped"):
                 return Unknown(names.skipped_step(base.text))
             case "model" | "engine", "module":
                 if base.inner is not None:
@@ -197,19 +188,14 @@ class Things:
         return found
 
     def set_attribute(self, receiver: Object, name: str, value: Value) -> None:
-        if (
-            receiver.role == "accelerator"
-            and name == "gradient_accumulation_steps"
-            and isinstance(value, int)
-        ):
+        sets_steps = receiver.role == "accelerator" and name == "gradient_accumulation_steps"
+        if sets_steps and isinstance(value, int):
             receiver.steps = value
 
     def item(self, base: Object, index: Value, node: p.Item) -> Value:
         if base.role in ("optimizer", "scheduler", "model", "scaler", "criterion"):
             if isinstance(index, str):
                 return self.symbol(base.role, f"{base.text}[{index!r}]", node)
-            if isinstance(index, slice):
-                return base
             return base
         if isinstance(index, str):
             if f"[{index!r}]" in base.attributes:
@@ -241,79 +227,48 @@ class Things:
             case _ if names.is_clearing(name):
                 self.machine.updating.wipe(base, node)
                 return True, None
-            case (
-                "parameters"
-                | "named_parameters"
-                | "get_parameters"
-                | "trainable_parameters"
-                | "parameters_list"
-            ):
-                return True, Unknown(
-                    f"{base.text}.{name}()", networks=base.networks, parameters=True
-                )
+            case _ if name in _PARAMETERS:
+                text = f"{base.text}.{name}()"
+                return True, Unknown(text, networks=base.networks, parameters=True)
             case "no_sync":
                 return True, self.machine.syncing.no_sync(base, node)
             case "set_requires_gradient_sync":
-                self.machine.syncing.sync_flag(
-                    base, args[0] if args else kwargs.get("requires_gradient_sync"), node, base.text
-                )
+                on = args[0] if args else kwargs.get("requires_gradient_sync")
+                self.machine.syncing.sync_flag(base, on, node, base.text)
                 return True, None
             case "clip_grad_norm_" | "clip_grad_norm":
                 self.machine.updating.clip([base], "fsdp", node, base.text)
                 return True, Unknown("norm")
             case "backward" | "manual_backward":
-                self.machine.losses.backward(
-                    args[0] if args else None,
-                    "engine",
-                    node,
-                    kwargs,
-                    divided=self.machine.engines.dividing(base, args, node),
-                    subject=base.text,
-                )
+                loss = args[0] if args else None
+                divided = self.machine.engines.dividing(base, args, node)
+                self.machine.losses.backward(loss, "engine", node, kwargs, divided, base.text)
                 return True, None
             case "step" if not args:
                 # What takes something steps something else: a diffusion's noise, an exploration, an environment.
                 self.machine.engines.engine_step(base, node)
                 return True, None
-            case (
-                "train"
-                | "eval"
-                | "to"
-                | "cuda"
-                | "cpu"
-                | "half"
-                | "float"
-                | "bfloat16"
-                | "requires_grad_"
-                | "compile"
-            ):
+            case _ if name in _OF_ITSELF:
                 return True, base
             case "forward" | "__call__":
-                return True, self.machine.losses.forward(
-                    base,
-                    args,
-                    kwargs,
-                    node,
-                    self.machine.invoking.method_of(base.inner or base, "forward"),
-                )
+                own = self.machine.invoking.method_of(base.inner or base, "forward")
+                return True, self.machine.losses.forward(base, args, kwargs, node, own)
             case "items" | "values" | "keys":
                 # A dictionary of modules, whose name tells of one.
                 return True, Lazy("items" if name == "items" else "iter", [base])
             case "generate" | "sample" | "decode":
-                return True, derived(
-                    f"{base.text}.{name}(…)",
-                    *[a for a in flat(args) if isinstance(a, Unknown) and not a.networks],
-                )
+                given = [a for a in flat(args) if isinstance(a, Unknown) and not a.networks]
+                return True, derived(f"{base.text}.{name}(…)", *given)
             case _ if name in _QUIET_METHODS or name.startswith(_QUIET):
                 if not any(isinstance(a, Unknown) and a.tensor for a in args):
                     return True, Unknown(f"{base.text}.{name}()")
                 # A loss of what the model has given (`model.module.get_loss(outputs, targets)`).
                 return False, None
             case _:
-                given = [a for a in args if isinstance(a, Object) and a.role == "model"]
+                models = [a for a in args if isinstance(a, Object) and a.role == "model"]
                 by_name = base.thing is None or not base.thing.certain
                 # What reads like a model and gets one (`diffusion.training_losses(model, x, t)`) only calls it.
-                model = given[0] if given and by_name else base
+                model = models[0] if models and by_name else base
                 rest = [a for a in args if a is not model]
                 return True, self.machine.losses.forward(model, rest, kwargs, node, None)
 
@@ -335,14 +290,9 @@ class Things:
 
     def received(self, args: list[Value], kwargs: dict[str, Value]) -> set[str]:
         found: set[str] = set()
+        roles = ("model", "optimizer", "scaler", "engine", "scheduler")
         for value in flat([*args, *kwargs.values()]):
-            if isinstance(value, Object) and value.role in (
-                "model",
-                "optimizer",
-                "scaler",
-                "engine",
-                "scheduler",
-            ):
+            if isinstance(value, Object) and value.role in roles:
                 found.add(value.role)
             elif isinstance(value, Unknown) and value.loss and value.networks:
                 found.add("loss")

@@ -560,13 +560,11 @@ class Run:
 
     def steady(self, optimizer: Thing) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
-        if optimizer not in self._steady:
-            self._steady[optimizer] = self._steady_of(optimizer)
-        return self._steady[optimizer]
+        return self._steady.get(optimizer)
 
     @cached_property
-    def _steady(self) -> dict[Thing, Window | None]:
-        return {}
+    def _steady(self) -> Mapping[Thing, Window | None]:
+        return {optimizer: self._steady_of(optimizer) for optimizer in self.optimizers}
 
     def _steady_of(self, optimizer: Thing) -> Window | None:
         windows = self.windows_of(optimizer)
@@ -599,15 +597,12 @@ class Run:
             left = frozenset((c.microbatch, c.network) for c in end.pending)
             fate, by = "lost", None
             for event in self.events[end.index + 1 :]:
-                if isinstance(event, Clear) and any(
-                    (c.microbatch, c.network) in left for c in event.wiped
-                ):
-                    fate, by = "cleared", event
-                    break
-                if isinstance(event, Step) and any(
-                    (c.microbatch, c.network) in left for c in event.applied
-                ):
-                    fate, by = self._applied(event, left), event
+                if not isinstance(event, Clear | Step):
+                    continue
+                gone = event.wiped if isinstance(event, Clear) else event.applied
+                if any((c.microbatch, c.network) in left for c in gone):
+                    fate = "cleared" if isinstance(event, Clear) else self._applied(event, left)
+                    by = event
                     break
             yield Tail(end, end.pending, fate, by)
 

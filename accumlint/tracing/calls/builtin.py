@@ -84,22 +84,17 @@ def call_builtin(
         case "sum":
             return (added_up(machine, first, node),)
         case "isinstance":
-            wrapped = p.render(node) if isinstance(node, p.Call) else ""
-            if isinstance(first, Object) and any(
-                f in wrapped for f in ("DistributedDataParallel", "DDP")
-            ):
+            shown = p.render(node) if isinstance(node, p.Call) else name
+            if isinstance(first, Object) and ("DistributedDataParallel" in shown or "DDP" in shown):
                 return (first.wrapper == "ddp",)
-            if isinstance(first, Unknown) or (isinstance(first, Object) and first.cls is None):
-                shown = p.render(node) if isinstance(node, p.Call) else name
-                return (Unknown(shown),)
-            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
+            return (Unknown(shown),)
         case "hasattr":
             shown = p.render(node) if isinstance(node, p.Call) else name
-            if isinstance(first, Object) and isinstance(args[1] if len(args) > 1 else None, str):
-                attribute = args[1]
+            attribute = args[1] if len(args) > 1 else None
+            if isinstance(first, Object) and isinstance(attribute, str):
                 if first.cls is not None and (
                     attribute in first.attributes
-                    or machine.invoking.method_of(first, str(attribute)) is not None
+                    or machine.invoking.method_of(first, attribute) is not None
                 ):
                     return (True,)
                 if attribute == "no_sync" and first.role == "model":

@@ -19,14 +19,10 @@ def list_method(
         case "insert" if len(args) > 1:
             base.insert(args[0] if isinstance(args[0], int) else 0, args[1])
         case "pop":
-            if base:
-                index = (
-                    args[0]
-                    if args and isinstance(args[0], int) and abs(args[0]) < len(base)
-                    else -1
-                )
-                return base.pop(index)
-            return Unknown("pop()")
+            place = args[0] if args and isinstance(args[0], int) else -1
+            if not base:
+                return Unknown("pop()")
+            return base.pop(place if abs(place) < len(base) else -1)
         case "clear":
             base.clear()
         case "copy":
@@ -39,10 +35,7 @@ def list_method(
 
 
 def dict_method(
-    base: dict[Key, Value],
-    name: str,
-    args: list[Value],
-    kwargs: dict[str, Value],
+    base: dict[Key, Value], name: str, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """What a method of a dict gives and does."""
     key = args[0] if args else None
@@ -65,28 +58,18 @@ def dict_method(
             if args and isinstance(args[0], dict):
                 base.update(args[0])
             base.update({k: v for k, v in kwargs.items() if k != "**"})
-            return None
         case "copy":
             return dict(base)
         case _:
-            return None
+            pass
+    return None
 
 
 def string_method(base: str, name: str, args: list[Value]) -> Value:
     """What a method of a string gives."""
     match name, args:
-        case "lower", []:
-            return base.lower()
-        case "upper", []:
-            return base.upper()
-        case "title", []:
-            return base.title()
-        case "strip", []:
-            return base.strip()
-        case "lstrip", []:
-            return base.lstrip()
-        case "rstrip", []:
-            return base.rstrip()
+        case "lower" | "upper" | "title" | "strip" | "lstrip" | "rstrip", []:
+            return getattr(base, name)()
         case "startswith", [str() as start, *_]:
             return base.startswith(start)
         case "endswith", [str() as end, *_]:

@@ -40,19 +40,11 @@ MAX_NODES_OF_VALUE = 1_500
 MAX_NODES_OF_VALUES = 60_000
 _NOTHING = relevance(())
 _CLIPPING = (t.Clip, t.Rescale, t.Unscale, t.Step)
-_TABLED = (
-    frozenset(frameworks.WRAPPERS)
-    | frameworks.SCALERS
-    | frameworks.NATIVE_SCALERS
-    | frameworks.LOADERS
-    | frameworks.OPTIMIZERS
-    | frameworks.OPTIMIZER_FACTORIES
-    | frameworks.SCHEDULERS
-    | frameworks.CLIPS
-    | frameworks.HELPER_CLIPS
-    | frameworks.WRAPPING_ITERABLES
-    | {"Accelerator", "Fabric"}
-)
+_TABLED = frozenset({"Accelerator", "Fabric"}).union(
+    frameworks.WRAPPERS, frameworks.SCALERS, frameworks.NATIVE_SCALERS, frameworks.LOADERS, frameworks.OPTIMIZERS,
+    frameworks.OPTIMIZER_FACTORIES, frameworks.SCHEDULERS, frameworks.CLIPS, frameworks.HELPER_CLIPS,
+    frameworks.WRAPPING_ITERABLES,
+)  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -231,10 +223,6 @@ class Elsewhere:
                     return (library,)
         return None
 
-    def base(self, name: str, cls: p.Class) -> p.Class | None:
-        """A base class by the name that `cls` gives it, where it stands in the project."""
-        return self.cls(name, cls.source)
-
     def cls(self, name: str, source: Source) -> p.Class | None:
         """A class by the name that a file gives it, where it stands in the project."""
         home = self.home_of(source)
@@ -255,11 +243,8 @@ class Elsewhere:
             return None
         path = f"{imports[top]}.{rest}" if rest else imports[top]
         excerpt = self._followed(self.find(Library(path, home.source.path)))
-        return (
-            excerpt.statement
-            if excerpt is not None and isinstance(excerpt.statement, p.Class)
-            else None
-        )
+        found = excerpt.statement if excerpt is not None else None
+        return found if isinstance(found, p.Class) else None
 
     # Calls
 

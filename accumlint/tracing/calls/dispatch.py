@@ -51,13 +51,11 @@ class Calling:
     def _call(self, node: p.Call) -> Value:
         func = node.func
         if isinstance(func, p.Attr):
-            if (
-                isinstance(func.base, p.Call)
-                and isinstance(func.base.func, p.Name)
-                and func.base.func.id == "super"
-            ):
+            invoking = self.machine.invoking
+            of = func.base.func if isinstance(func.base, p.Call) else None
+            if isinstance(of, p.Name) and of.id == "super":
                 args, kwargs = self.arguments(node)
-                return self.machine.invoking.super_call(func.name, args, kwargs, node)
+                return invoking.super_call(func.name, args, kwargs, node)
             base = self.machine.eval(func.base)
             if base is None:
                 base = self.machine.members.used(func.base)
@@ -66,11 +64,7 @@ class Calling:
             roles = self.machine.naming.roles
             averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
-                found = (
-                    self.machine.invoking.method_of(base, func.name)
-                    if isinstance(base, Object)
-                    else None
-                )
+                found = invoking.method_of(base, func.name) if isinstance(base, Object) else None
                 if self.machine.updating.average(receiver, found, base, node):
                     return None
             return self.method(base, func.name, args, kwargs, node)
@@ -158,9 +152,8 @@ class Calling:
             case ClassValue(cls=cls):
                 found = self.machine.invoking.find_method(cls, name)
                 if found is not None:
-                    if "classmethod" in found.function.decorators:
-                        return self.machine.invoking.invoke(found, args, kwargs, base, node)
-                    return self.machine.invoking.invoke(found, args, kwargs, None, node)
+                    receiver = base if "classmethod" in found.function.decorators else None
+                    return self.machine.invoking.invoke(found, args, kwargs, receiver, node)
                 if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
                     return self.machine.invoking.from_pretrained(base, args, kwargs, node)
                 return self.machine.unfollowed.call(f"{cls.name}.{name}", base, args, kwargs, node)
@@ -168,22 +161,17 @@ class Calling:
                 return self.machine.syncing.stack_method(base, name, args, node)
             case int() | float() | Fraction():
                 # A tensor that is only a number here.
-                return (
-                    base
-                    if name in frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"}
-                    else Unknown(name)
-                )
+                known = frameworks.PASSING | frameworks.DETACHING | {"mean", "sum"}
+                return base if name in known else Unknown(name)
             case None:
                 return None
             case Lazy():
                 return self.machine.iterating.next(base) if name == "__next__" else Unknown(name)
             case _:
                 value = self.machine.members.attribute(base, name, node)
-                return (
-                    self.apply(value, args, kwargs, node)
-                    if not isinstance(value, Method)
-                    else Unknown(name)
-                )
+                if isinstance(value, Method):
+                    return Unknown(name)
+                return self.apply(value, args, kwargs, node)
 
     def object_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -194,9 +182,8 @@ class Calling:
                 held = self.machine.members.put_later(base, name, node)
             return self.apply(held, args, kwargs, node)
         if name == "module" and base.role in ("model", "engine"):
-            return self.apply(
-                self.machine.members.object_attribute(base, name, node), args, kwargs, node
-            )
+            inner = self.machine.members.object_attribute(base, name, node)
+            return self.apply(inner, args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
             found = self.machine.invoking.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):
@@ -213,7 +200,7 @@ class Calling:
                 )
                 trains = key(found.closure.function) in self.machine.relevance.reaching_backward
                 if base.role == "model" and not trains:
-                    return self.machine.losses.part_of(base, value, args, kwargs, node, name)
+                    return self.machine.losses.part_of(base, value, args, kwargs, node)
                 # What trains itself gives what it says.
                 return value
         if base.role == "model" and "loss" in name and ".unwrap_model(" in base.text:
@@ -240,7 +227,7 @@ class Calling:
     def _loss_by(
         self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
-        """A loss that a model's own method works out of a forward."""
+        """A loss that a model's own method, or what is given the model, works out of a forward."""
         value = self.machine.losses.forward(model, args, kwargs, node, None)
         if isinstance(value, Unknown):
             value.loss = True
@@ -259,30 +246,16 @@ class Calling:
         self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         if callee.role == "model" or (callee.role == "" and callee.networks and callee.cls is None):
-            return self.machine.losses.forward(
-                callee,
-                args,
-                kwargs,
-                node,
-                self.machine.invoking.method_of(callee.inner or callee, "forward"),
-            )
+            own = self.machine.invoking.method_of(callee.inner or callee, "forward")
+            return self.machine.losses.forward(callee, args, kwargs, node, own)
         if callee.role == "criterion" and callee.cls is None:
             given = [*args, *kwargs.values()]
             model = next((a for a in given if isinstance(a, Object) and a.role == "model"), None)
             if model is not None and any(isinstance(a, Unknown) and a.batches for a in given):
                 # It calls the model that it is given.
-                rest = [a for a in given if a is not model]
-                found = self.machine.losses.forward(model, rest, {}, node, None)
-                if isinstance(found, Unknown):
-                    found.loss = True
-                return found
-            return self.machine.tensors.loss_of(
-                f"{callee.text}(…)",
-                [*args, *kwargs.values()],
-                callee.reduction,
-                callee.varies,
-                node,
-            )
+                return self._loss_by(model, [a for a in given if a is not model], {}, node)
+            text = f"{callee.text}(…)"
+            return self.machine.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
         call = self.machine.invoking.method_of(
             callee, "__call__"
         ) or self.machine.invoking.method_of(callee, "forward")

@@ -149,12 +149,9 @@ class Invoking:
             else:
                 frame.names[param.name] = self.parameter(param, function)
         for name, value in list(frame.names.items()):
-            frame.names[name] = (
-                self.machine.naming.named(name, name, value, function)
-                if (isinstance(value, Unknown) or (value == 1 and type(value) is int))
-                and (self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name))
-                else value
-            )
+            told = self.machine.naming.is_steps(name) or names.is_updates_per_epoch(name)
+            if told and (isinstance(value, Unknown) or (value == 1 and type(value) is int)):
+                frame.names[name] = self.machine.naming.named(name, name, value, function)
         return frame
 
     def parameter(self, param: p.Param, function: p.Function) -> Value:
@@ -303,7 +300,7 @@ class Invoking:
             self.lineages[cls] = found = [cls]
             for current in found:
                 for base in current.bases:
-                    other = self.machine.elsewhere.base(base, current)
+                    other = self.machine.elsewhere.cls(base, current.source)
                     if other is not None and other not in found:
                         found.append(other)
         return found

@@ -43,40 +43,22 @@ if TYPE_CHECKING:
 
 _STEPS = "gradient_accumulation_steps"
 _ITERABLES = frozenset(
-    {
-        "enumerate",
-        "zip",
-        "islice",
-        "cycle",
-        "map",
-        "iter",
-        "reversed",
-        "sorted",
-        "filter",
-        "chain",
-        "count",
-        "range",
-    }
-)
+    {"enumerate", "zip", "islice", "cycle", "map", "iter", "reversed", "sorted", "filter", "chain", "count", "range"}
+)  # fmt: skip
 _CONTEXTS = frozenset(
     {
-        "nullcontext",
-        "suppress",
-        "detect_anomaly",
-        "profile",
-        "record_function",
-        "closing",
-        "set_stream",
-        "stream",
-        "Join",
-        "device",
-        "sdp_kernel",
-        "sdpa_kernel",
-        "custom_amp",
-        "profiler",
-        "logging_redirect_tqdm",
-        "set_detect_anomaly",
+        "suppress", "detect_anomaly", "profile", "record_function", "closing", "set_stream", "stream", "Join", "device",
+        "sdp_kernel", "sdpa_kernel", "custom_amp", "profiler", "logging_redirect_tqdm", "set_detect_anomaly",
     }
+)  # fmt: skip
+# What gives a model or a function back as it is, as far as its gradient goes.
+_KEEPING = frozenset(
+    {"compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model"}
+)  # fmt: skip
+_JOINING = frozenset({"stack", "cat", "concat", "concatenate"})
+# Functions of torch that hand their tensor on.
+_PASSING = frozenset(
+    {"clamp", "clamp_min", "nan_to_num", "squeeze", "unsqueeze", "view_as_real", "maximum"}
 )
 
 
@@ -140,11 +122,11 @@ def _called(
         else:
             things.machine.updating.clip(clipped, "torch", node, last)
         return Unknown("norm", pending_batches(machine))
-    if last in ("Accelerator",):
+    if last == "Accelerator":
         return _accelerator(machine, kwargs, node)
     if last == "Fabric":
         return things.made("fabric", "fabric", last, frozenset(), node)
-    if path.endswith("deepspeed.initialize") or path == "deepspeed.initialize":
+    if path.endswith("deepspeed.initialize"):
         return _deepspeed(machine, args, kwargs, node)
     if last in ("no_grad", "inference_mode"):
         return _no_grad(machine)
@@ -173,13 +155,7 @@ def _called(
         return Native(last, lambda given, named: _record(fields, given, named, node))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
         return _copied(machine, first, node)
-    if last in (
-        "compile",
-        "convert_sync_batchnorm",
-        "DistributedOptimizer",
-        "checkpoint_wrapper",
-        "unwrap_model",
-    ) and isinstance(first, Object | Closure | Bound):
+    if last in _KEEPING and isinstance(first, Object | Closure | Bound):
         return first
     if last in _ITERABLES:
         return iterable(machine, last, args, kwargs)
@@ -208,7 +184,7 @@ def _called(
         return found[0]
     if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
         return _all_reduce(machine, args, kwargs, node, path)
-    if _is_number_call(everything) and last in ("int", "float"):
+    if everything and all(isinstance(v, Number) for v in everything) and last in ("int", "float"):
         return numeric(last, args)
     return machine.unfollowed.call(path, Library(path), args, kwargs, node)
 
@@ -233,35 +209,25 @@ def _spawned(
     return machine.calling.apply(worker, [rank, *rest], {}, node)
 
 
-def _is_number_call(values: list[Value]) -> bool:
-    return bool(values) and all(isinstance(v, Number) for v in values)
-
-
 def _wrapped(
     machine: Machine, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
 ) -> Value:
     wrapper = frameworks.WRAPPERS[last]
-    model = next(
-        (a for a in [*args, kwargs.get("module"), kwargs.get("model")] if isinstance(a, Object)),
-        None,
-    )
+    given = (*args, kwargs.get("module"), kwargs.get("model"))
+    model = next((a for a in given if isinstance(a, Object)), None)
     if model is None:
         first = args[0] if args else None
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
         model = machine.things.made("model", "model", "", networks, node)
-    if wrapper in ("dp",):
-        return Object(
-            model.text, model.thing, None, networks=model.networks, inner=model, wrapper=""
-        )
+    if wrapper == "dp":
+        return Object(model.text, model.thing, networks=model.networks, inner=model)
     for network in model.networks:
         machine.state.wrappers[network] = wrapper
     if wrapper == "fsdp2":
         model.wrapper = wrapper
         return model
     machine.state.wrapped.add(model)
-    found = Object(
-        model.text, model.thing, None, networks=model.networks, wrapper=wrapper, inner=model
-    )
+    found = Object(model.text, model.thing, networks=model.networks, wrapper=wrapper, inner=model)
     if machine.symbols.get(model.text) is model:
         # Who is given something under the model's name is given the wrapper.
         machine.symbols[model.text] = found
@@ -284,10 +250,8 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
     elif any(is_of_plugin(p.render(item)) for item in machine.program.of(p.Item)):
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
         found.steps = machine.scenario.steps
-    elif (
-        ("**" in kwargs and not _none_by_default(machine, node))
-        or "deepspeed_plugin" in kwargs
-        or "deepspeed_plugins" in kwargs
+    elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"} or (
+        "**" in kwargs and not _none_by_default(machine, node)
     ):
         # The steps may come from what cannot be read here.
         assert found.thing is not None
@@ -365,9 +329,8 @@ def _fields(told: Value) -> list[str]:
     """The names that `namedtuple("Output", ["loss", "logits"])` or `namedtuple("Output", "loss logits")` is given."""
     if isinstance(told, str):
         return told.replace(",", " ").split()
-    return (
-        [name for name in told if isinstance(name, str)] if isinstance(told, list | tuple) else []
-    )
+    listed = told if isinstance(told, list | tuple) else ()
+    return [name for name in listed if isinstance(name, str)]
 
 
 def _record(
@@ -431,32 +394,14 @@ def _torch(
         if last == "mean" and first and isinstance(total, Unknown):
             total = machine.tensors.linear("/", total, len(first), node)
         return (total,)
-    if (
-        last in ("stack", "cat", "concat", "concatenate")
-        and isinstance(first, list | tuple)
-        and first
-    ):
+    if last in _JOINING and isinstance(first, list | tuple) and first:
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):
             # A stack of losses, about to be reduced: its mean is their mean.
             total = added_up(machine, first, node)
             return (machine.tensors.linear("/", total, len(first), node),)
         return None
-    if (
-        last
-        in (
-            "clamp",
-            "clamp_min",
-            "nan_to_num",
-            "where",
-            "squeeze",
-            "unsqueeze",
-            "view_as_real",
-            "maximum",
-        )
-        and isinstance(first, Unknown)
-        and last != "where"
-    ):
+    if last in _PASSING and isinstance(first, Unknown):
         return (first,)
     if last in ("eq", "ne", "argmax", "masked_select") and isinstance(first, Unknown):
         return (machine.unfollowed.method(first, last, args[1:], kwargs, node),)
@@ -472,10 +417,9 @@ def _torch(
     if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
         return (_all_reduce(machine, args, kwargs, node, path),)
     if path.startswith("torch.nn.") and last[:1].isupper():
-        return (
-            machine.things.made("model", "model", last, machine.things.networks_of(args), node),
-        )
-    if last in ("grad",):
+        networks = machine.things.networks_of(args)
+        return (machine.things.made("model", "model", last, networks, node),)
+    if last == "grad":
         return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
     return None
 
@@ -556,26 +500,20 @@ def _reduction(kwargs: dict[str, Value]) -> str:
         return "none"
     if kwargs.get("size_average") is False:
         return "sum"
-    match given:
-        case str() if given in ("mean", "sum", "none"):
-            return given
-        case "batchmean":
-            return "mean"
-        case _:
-            return "unknown"
+    if given == "batchmean":
+        return "mean"
+    return given if isinstance(given, str) and given in ("mean", "sum", "none") else "unknown"
 
 
 def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
     if name not in frameworks.COUNTED_LOSSES:
         return ""
-    if "ignore_index" not in kwargs and machine.ignores:
-        return "`-100` by default"
     if "ignore_index" in kwargs:
         value = kwargs["ignore_index"]
         if value == -1 and not machine.relevance.marks:
             # No label is -1 unless somebody writes it: the customary way to ignore nothing.
             return ""
         return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
-    if "weight" in kwargs and kwargs["weight"] is not None:
-        return "`weight`"
-    return ""
+    if machine.ignores:
+        return "`-100` by default"
+    return "`weight`" if kwargs.get("weight") is not None else ""

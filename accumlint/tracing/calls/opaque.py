@@ -41,15 +41,10 @@ class Unfollowed:
         named = self.machine.naming.roles.is_loss(base.text.rpartition(".")[2])
         if name == "backward" and (base.tensor or base.loss or named or not args):
             via = "scaler" if base.scaler is not None else "tensor"
-            self.machine.losses.backward(
-                self._weighed(base, args, kwargs, node),
-                via,
-                node,
-                kwargs,
-                subject=p.dotted(node.func.base)
-                if isinstance(node, p.Call) and isinstance(node.func, p.Attr)
-                else base.text,
-            )
+            called = node.func if isinstance(node, p.Call) else None
+            subject = p.dotted(called.base) if isinstance(called, p.Attr) else base.text
+            loss = self._weighed(base, args, kwargs, node)
+            self.machine.losses.backward(loss, via, node, kwargs, subject=subject)
             return None
         if name == "clone" and base.tensor and not base.parameters:
             return copied(base, node)
@@ -130,12 +125,8 @@ class Unfollowed:
                     key, derived(f"{base.text}{key}", base, node=node)
                 )
         if name == "get" and args and isinstance(args[0], str):
-            return self.machine.naming.symbol(
-                f"{base.text}.{args[0]}",
-                args[0],
-                node,
-                hint=args[1] if len(args) > 1 and isinstance(args[1], bool) else None,
-            )
+            hint = args[1] if len(args) > 1 and isinstance(args[1], bool) else None
+            return self.machine.naming.symbol(f"{base.text}.{args[0]}", args[0], node, hint)
         if name in ("items", "values", "keys"):
             return Lazy("items" if name == "items" else "iter", [base])
         if name in ("chunk", "tensor_split") and args:
@@ -174,19 +165,16 @@ class Unfollowed:
         if names.is_ranks(last) and not args and not kwargs:
             shown = p.render(node) if isinstance(node, p.Call) else text
             return Unknown(shown, ranks=Ranks(shown))
-        model = next((a for a in [*args, *kwargs.values()] if isinstance(a, Object)), None)
+        given = [*args, *kwargs.values()]
+        model = next((a for a in given if isinstance(a, Object)), None)
         if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
             # No loss yet: it calls the model, and nothing is divided there.
-            rest = [a for a in [*args, *kwargs.values()] if a is not model]
+            rest = [a for a in given if a is not model]
             if names.is_another(model.text.rpartition(".")[2]):
                 # A reference, that nobody trains.
                 return derived(f"{text}(…)", *rest, node=node)
             return self.machine.losses.forward(model, rest, {}, node, None)
-        sources = (
-            [callee, *args, *kwargs.values()]
-            if isinstance(callee, Unknown | Object)
-            else [*args, *kwargs.values()]
-        )
+        sources = [callee, *given] if isinstance(callee, Unknown | Object) else given
         if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(
             ("tqdm", "prefetch", "progress")
         ):
@@ -203,9 +191,8 @@ class Unfollowed:
             # A helper of the project's that goes round for ever.
             return Lazy("cycle", args)
         if last in frameworks.HELPER_CLIPS or names.is_clip(last):
-            self.machine.updating.clip(
-                [a for a in flat(sources) if isinstance(a, Unknown | Object)], "torch", node, text
-            )
+            clipped = [a for a in flat(sources) if isinstance(a, Unknown | Object)]
+            self.machine.updating.clip(clipped, "torch", node, text)
             return Unknown("norm", pending_batches(self.machine))
         if names.is_clearing(last) and not isinstance(callee, Unknown | Object):
             # A function of the project's, that its name stands for.
@@ -275,7 +262,7 @@ class Unfollowed:
                         *self.machine.losses.silent_forward(source, node),
                     )
         found.loss = "loss" in last.lower() and found.tensor
-        blind = not self._may_know_steps(callee, [*args, *kwargs.values()])
+        blind = not self._may_know_steps(callee, given)
         found.lost = any(self.machine.tensors.hides(s, blind) for s in unknown)
         if any(s.parameters for s in unknown):
             found.parameters = True

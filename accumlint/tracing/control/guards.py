@@ -17,12 +17,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.state import Decision
-from accumlint.tracing.values import (
-    Number,
-    Object,
-    Unknown,
-    Value,
-)  # fmt: skip
+from accumlint.tracing.values import Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -79,13 +74,9 @@ class Guards:
 
     def text(self, value: Value, expression: p.Expr) -> str:
         """How a value is named in decisions: by itself where it is unknown, else as written."""
-        if isinstance(value, Unknown):
+        if isinstance(value, Unknown | Object):
             return value.text
-        if isinstance(value, Object):
-            return value.text
-        if isinstance(value, str | int | float | bool | type(None)):
-            return p.render(expression) if not isinstance(value, str) else repr(value)
-        return p.render(expression)
+        return repr(value) if isinstance(value, str) else p.render(expression)
 
     def known_truth(self, value: Value) -> bool | None:
         if isinstance(value, Unknown):
@@ -127,11 +118,8 @@ class Guards:
             return self._skipped_step(key, expression) != negated
         if names.is_unscaled(key):
             return self.machine.state.ledger.is_unscaled != negated
-        if (
-            self.machine.state.loops
-            and self.machine.state.asked
-            and f" % {self.machine.scenario.steps} == " in key
-        ):
+        state, asked = self.machine.state, f" % {self.machine.scenario.steps} == "
+        if state.loops and state.asked and asked in key:
             return self._boundary(self._behind(expression)) != negated
         equality = _equality(key)
         if equality is not None:
@@ -428,11 +416,8 @@ class Guards:
         if exceptional:
             jump = _skips(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node
-            kind = (
-                jump.kind
-                if isinstance(jump, p.Jump)
-                else ("return" if jump is not None else "pass")
-            )
+            ends = "return" if jump is not None else "pass"
+            kind = jump.kind if isinstance(jump, p.Jump) else ends
             self.machine.emit(t.Skip(*self.machine.stamp(at, key), p.render(node.test), kind))
         return taken
 
@@ -543,10 +528,7 @@ def _makes_a_known_loss(block: tuple[p.Stmt, ...]) -> bool:
 
 def _skips(block: tuple[p.Stmt, ...]) -> p.Jump | p.Return | None:
     """The jump that ends a block, if any."""
-    for statement in block:
-        if isinstance(statement, p.Jump | p.Return):
-            return statement
-    return None
+    return next((s for s in block if isinstance(s, p.Jump | p.Return)), None)
 
 
 def _carries(node: p.If, relevance: Relevance) -> bool:
@@ -556,18 +538,7 @@ def _carries(node: p.If, relevance: Relevance) -> bool:
 def _guards_health(value: Unknown, node: p.If) -> bool:
     """True when a test asks whether a tensor is a number: only such guards are tried the other way."""
     text = p.render(node.test)
-    words = (
-        "isnan",
-        "isinf",
-        "isfinite",
-        "nan",
-        "finite",
-        "grad_norm",
-        "norm",
-        "overflow",
-        "inf",
-        "skip",
-    )
+    words = ("nan", "finite", "norm", "overflow", "inf", "skip")
     return any(word in text for word in words) or value.loss or "loss" in text
 
 

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import is_handy
 from accumlint.tracing.control.exits import Leave, PythonError
-from accumlint.tracing.values import (
-    Batch,
-    Bound,
-    Key,
-    Lazy,
-    Number,
-    Object,
-    Stream,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -277,8 +267,7 @@ class Iterating:
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             state, whole = self.machine.state, self.machine.scenario.length
             return _each(items, stop == whole and state.length_asked and self._training(node))
-        inner = self.stream(source, node)
-        return Stream(inner.drive, False)
+        return Stream(self.stream(source, node).drive)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
         rounds = self.machine.rounds.taken(node)
@@ -423,7 +412,6 @@ class Iterating:
 
     def next(self, source: Value) -> Value:
         """`next(source)`."""
-
         if isinstance(source, Lazy):
             inner = source.args[0] if source.args else Unknown("…")
             if source.kind == "iter" and isinstance(inner, list | tuple):

@@ -8,15 +8,28 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import derived, flat
-from accumlint.tracing.values import (
-    Context,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Context, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
+
+# What Fabric is asked for that changes no gradient and gives nothing.
+_QUIET = (
+    "launch",
+    "print",
+    "log",
+    "log_dict",
+    "barrier",
+    "seed_everything",
+    "save",
+    "load",
+    "call",
+)
+# What Accelerate is asked for: to wrap what trains, and to bring together what all processes have.
+_PREPARING = (
+    "prepare", "prepare_model", "prepare_optimizer", "prepare_scheduler", "prepare_data_loader",
+)  # fmt: skip
+_GATHERING = ("gather", "reduce", "gather_for_metrics", "pad_across_processes")
 
 
 class Engines:
@@ -37,14 +50,8 @@ class Engines:
                 steps = self.dividing(base, args, node)
                 if kwargs.get("scale_wrt_gas") is False:
                     steps = 1
-                self.machine.losses.backward(
-                    args[0] if args else kwargs.get("loss"),
-                    "engine",
-                    node,
-                    kwargs,
-                    divided=steps,
-                    subject=base.text,
-                )
+                loss = args[0] if args else kwargs.get("loss")
+                self.machine.losses.backward(loss, "engine", node, kwargs, steps, base.text)
                 return True, args[0] if args else None
             case "step":
                 self.engine_step(base, node)
@@ -54,9 +61,8 @@ class Engines:
             case "gradient_accumulation_steps":
                 return True, self.engine_steps(base) or Unknown("steps")
             case "zero_grad":
-                if base.thing is not None and base.thing.certain:
-                    return True, None
-                self.machine.updating.wipe(base, node)
+                if base.thing is None or not base.thing.certain:
+                    self.machine.updating.wipe(base, node)
                 return True, None
             case "train_batch":
                 return True, Unknown("loss")
@@ -123,19 +129,15 @@ class Engines:
     def engine_step(self, base: Object, node: p.Node) -> None:
         steps = self.engine_steps(base)
         machine = self.machine
-        machine.emit(
-            t.EngineCall(
-                *machine.stamp(node, base.text), self.machine.things.thing(base), base.steps
-            )
-        )
+        stamp = machine.stamp(node, base.text)
+        machine.emit(t.EngineCall(*stamp, machine.things.thing(base), base.steps))
         base.counter += 1
         if steps is not None and base.counter % steps:
             return
         optimizer = base.attributes.get("optimizer")
         if not isinstance(optimizer, Object):
-            optimizer = Object(
-                base.text, t.Thing("optimizer", base.text, "", node, False), networks=base.networks
-            )
+            thing = t.Thing("optimizer", base.text, "", node, False)
+            optimizer = Object(base.text, thing, networks=base.networks)
             base.attributes["optimizer"] = optimizer
         self.machine.updating.step(optimizer, node, None, gated=True)
         self.machine.state.ledger.clear(optimizer)
@@ -145,9 +147,8 @@ class Engines:
     ) -> tuple[bool, Value]:
         match name:
             case "backward":
-                self.machine.losses.backward(
-                    args[0] if args else None, "fabric", node, kwargs, subject=base.text
-                )
+                loss = args[0] if args else None
+                self.machine.losses.backward(loss, "fabric", node, kwargs, subject=base.text)
                 return True, None
             case "setup" | "setup_module" | "setup_optimizers" | "setup_dataloaders" | "prepare":
                 return True, self.passed(args)
@@ -162,17 +163,7 @@ class Engines:
                 if enabled is not True and not self.machine.syncing.decided(enabled, node):
                     return True, Context("plain")
                 return True, self.machine.syncing.no_sync(model, node, "fabric")
-            case (
-                "launch"
-                | "print"
-                | "log"
-                | "log_dict"
-                | "barrier"
-                | "seed_everything"
-                | "save"
-                | "load"
-                | "call"
-            ):
+            case _ if name in _QUIET:
                 return True, None
             case _:
                 return True, Unknown(f"{base.text}.{name}()")
@@ -184,27 +175,13 @@ class Engines:
         match name:
             case "backward":
                 loss = args[0] if args else kwargs.get("loss")
-                self.machine.losses.backward(
-                    loss,
-                    "accelerator",
-                    node,
-                    kwargs,
-                    divided=self.accumulation(base),
-                    subject=base.text,
-                )
+                steps = self.accumulation(base)
+                self.machine.losses.backward(loss, "accelerator", node, kwargs, steps, base.text)
                 return True, None
-            case (
-                "prepare"
-                | "prepare_model"
-                | "prepare_optimizer"
-                | "prepare_scheduler"
-                | "prepare_data_loader"
-            ):
+            case _ if name in _PREPARING:
                 self.prepared_any = True
                 for arg in flat(args):
-                    if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler"):
-                        arg.prepared = True
-                    if isinstance(arg, Object) and arg.role == "model":
+                    if isinstance(arg, Object) and arg.role in ("optimizer", "scheduler", "model"):
                         arg.prepared = True
                 return True, self.passed(args)
             case "accumulate":
@@ -237,12 +214,7 @@ class Engines:
                 return True, Context("plain")
             case _:
                 gathered = next((a for a in args if isinstance(a, Unknown)), None)
-                if gathered is not None and name in (
-                    "gather",
-                    "reduce",
-                    "gather_for_metrics",
-                    "pad_across_processes",
-                ):
+                if gathered is not None and name in _GATHERING:
                     found = derived(f"{base.text}.{name}(…)", Unknown("…", gathered.batches))
                     how = kwargs.get("reduction", args[1] if len(args) > 1 else "sum")
                     if name == "reduce" and how in ("sum", "mean"):
@@ -264,9 +236,8 @@ class Engines:
             text = "self"
         match name:
             case "manual_backward":
-                self.machine.losses.backward(
-                    args[0] if args else None, "lightning", node, kwargs, subject=text
-                )
+                loss = args[0] if args else None
+                self.machine.losses.backward(loss, "lightning", node, kwargs, subject=text)
                 return (None,)
             case "optimizers" if not args:
                 return (self.machine.things.symbol("optimizer", f"{text}.optimizers()", node),)
@@ -278,12 +249,8 @@ class Engines:
             case "toggle_optimizer" | "untoggle_optimizer":
                 return (None,)
             case "no_sync" if not args:
-                model = (
-                    self.machine.things.symbol("model", text, node)
-                    if not (isinstance(base, Object) and base.networks)
-                    else base
-                )
-                assert isinstance(model, Object)
+                own = base if isinstance(base, Object) and base.networks else None
+                model = own or self.machine.things.symbol("model", text, node)
                 return (self.machine.syncing.no_sync(model, node),)
             case "zero_grad" if (
                 not (isinstance(base, Unknown) and base.tensor)
@@ -336,9 +303,7 @@ class Engines:
 
         def told(at: p.Node, steps: int, entered: bool) -> None:
             stamp = machine.stamp(at, accelerator.text)
-            machine.emit(
-                t.Accumulate(*stamp, self.machine.things.thing(accelerator), steps, entered)
-            )
+            machine.emit(t.Accumulate(*stamp, machine.things.thing(accelerator), steps, entered))
 
         self.accelerator = accelerator
         return Context("accumulate", enter, leave)
@@ -346,16 +311,9 @@ class Engines:
     def _is_a_trainers(self, accelerator: Object) -> bool:
         """True for the accelerator that a Hugging Face Trainer makes: the end of a loader is no boundary to it."""
         made_elsewhere = accelerator.thing is not None and not accelerator.thing.certain
-        return (
-            made_elsewhere
-            and accelerator.text.startswith("self.")
-            and any(
-                base.endswith("Trainer")
-                for node in self.machine.program.body
-                if isinstance(node, p.Class)
-                for base in node.bases
-            )
-        )
+        own = made_elsewhere and accelerator.text.startswith("self.")
+        classes = (n for n in self.machine.program.body if isinstance(n, p.Class))
+        return own and any(base.endswith("Trainer") for cls in classes for base in cls.bases)
 
     def unprepared(self, thing: Object) -> bool:
         """True for an object seen being built in a file that prepares others, and not this one."""
@@ -386,6 +344,4 @@ class Engines:
             thing.handed = True
 
     def passed(self, args: list[Value]) -> Value:
-        if len(args) == 1:
-            return args[0]
-        return tuple(args)
+        return args[0] if len(args) == 1 else tuple(args)

@@ -12,15 +12,7 @@ from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
 from accumlint.tracing.gradients.tensors import derived, flat, own_counts
-from accumlint.tracing.values import (
-    Batch,
-    Bound,
-    Number,
-    Object,
-    Term,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Batch, Bound, Number, Object, Term, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -60,9 +52,7 @@ class Losses:
         batches = frozenset[Batch]().union(
             *(a.batches for a in everything if isinstance(a, Unknown))
         )
-        networks = model.networks or (
-            model.inner.networks if model.inner is not None else frozenset()
-        )
+        networks = model.networks or (model.inner.networks if model.inner else frozenset())
         if not batches and state.loops and not state.no_grad:
             # A part of a model gets what the model got.
             batches = self._taken or frozenset({self._piece(everything)})
@@ -90,15 +80,13 @@ class Losses:
             and not machine.elsewhere.trains(method.closure.function)
             and not machine.elsewhere.refuses(method.closure.function)
         ):
-            receiver = (
-                model.inner if model.inner is not None and model.inner.cls is not None else model
-            )
+            inner = model.inner
+            receiver = inner if inner is not None and inner.cls is not None else model
             state.inside += 1
             taken, self._taken = self._taken, batches
             try:
-                value = _merged(
-                    self.machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
-                )
+                value = machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
+                value = _merged(value)
             finally:
                 state.inside -= 1
                 self._taken = taken
@@ -222,27 +210,14 @@ class Losses:
         return (t.Forward(*machine.stamp(node, model.text), thing, armed, False, wrapper),)
 
     def part_of(
-        self,
-        model: Object,
-        value: Value,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        node: p.Node,
-        name: str,
+        self, model: Object, value: Value, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         """What a model's own method returns carries the model's gradient."""
-        everything = flat([*args, *kwargs.values()])
-        if not any(isinstance(a, Unknown) and a.batches for a in everything):
-            return value
-        return self.forward_like(model, value, everything, node)
-
-    def forward_like(
-        self, model: Object, value: Value, everything: list[Value], node: p.Node
-    ) -> Value:
         state = self.machine.state
-        batches = frozenset[Batch]().union(
-            *(a.batches for a in everything if isinstance(a, Unknown))
-        )
+        given = flat([*args, *kwargs.values()])
+        batches = frozenset[Batch]().union(*(a.batches for a in given if isinstance(a, Unknown)))
+        if not batches:
+            return value
         forwards = () if state.no_grad else self.silent_forward(model, node)
         return self.tinted(value, batches, None if state.no_grad else model.networks, forwards)
 
@@ -285,13 +260,9 @@ class Losses:
         for name, child in value.attributes.items():
             found.attributes[name] = self.tinted(child, batches, networks, forwards)
         if value.terms is not None:
+            added = batches, networks, forwards
             found.terms = tuple(
-                replace(
-                    x,
-                    atom=self._tinted(x.atom, batches, networks, forwards)
-                    if x.atom is not value
-                    else found,
-                )
+                replace(x, atom=found if x.atom is value else self._tinted(x.atom, *added))
                 for x in value.terms
             )
         return found
@@ -329,7 +300,7 @@ class Losses:
         silenced = bool(state.silenced)
         event = t.Backward(
             node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
-            bool(state.accumulating), self._retains(kwargs), loss.lost, divided,
+            bool(state.accumulating), kwargs.get("retain_graph") is True, loss.lost, divided,
             scaler.thing if scaler is not None else None,
             tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
         )  # fmt: skip
@@ -351,9 +322,6 @@ class Losses:
         """True for a loss that went backward already: what is done to it changes no gradient any more."""
         atoms = [x.atom for x in loss.linear if x.atom.networks]
         return bool(atoms) and self._gone.issuperset(atoms)
-
-    def _retains(self, kwargs: dict[str, Value]) -> bool:
-        return kwargs.get("retain_graph") is True
 
     def _key(self, loss: Unknown, terms: list[Term]) -> object:
         batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
@@ -392,21 +360,14 @@ class Losses:
         for network in sorted(atom.networks) or ["?"]:
             synced: bool | None = None
             forward = atom.forwards[0] if atom.forwards else None
+            wrapper = state.wrappers.get(network, "")
             # An engine reduces by itself, whatever the module's own flags say.
-            if (
-                event.via not in ("engine", "accelerator")
-                and network in state.wrappers
-                and state.wrappers[network] in ("ddp", "fsdp", "fabric", "fsdp2")
-            ):
-                forwards = [f for f in atom.forwards if f.armed is not None]
-                last = forwards[0] if forwards else None
+            if event.via not in ("engine", "accelerator") and wrapper in ("ddp", "fsdp", "fabric"):
+                last = next((f for f in atom.forwards if f.armed is not None), None)
                 synced = None if last is None else bool(last.armed) and not last.bypassed
-                if state.wrappers[network] == "fsdp2":
-                    synced = None
-                elif state.wrappers[network] == "fsdp" and last is not None:
+                if wrapper == "fsdp" and last is not None:
                     # It asks while it goes backward, wherever the forward was.
                     synced = network not in state.silenced
-            wrapper = state.wrappers.get(network, "")
             if event.via in ("accelerator", "fabric"):
                 wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
             elif event.via == "engine" and wrapper != "deepspeed":

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
-from accumlint.tracing.values import (
-    Context,
-    Native,
-    Object,
-    Unknown,
-    Value,
-)  # fmt: skip
+from accumlint.tracing.values import Context, Native, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -122,10 +116,8 @@ class Syncing:
         if isinstance(value, Context):
             return value
         if isinstance(value, Object) and value.cls is not None:
-            enter, leave = (
-                self.machine.invoking.method_of(value, "__enter__"),
-                self.machine.invoking.method_of(value, "__exit__"),
-            )
+            method_of = self.machine.invoking.method_of
+            enter, leave = method_of(value, "__enter__"), method_of(value, "__exit__")
             if enter is not None or leave is not None:
                 return Context(
                     "plain",

@@ -352,12 +352,8 @@ class Tensors:
                 f"{left.text} {op} {right.text}", (*left.linear, *terms), left, right, node=node
             )
             found.total = left.total or right.total
-            if (
-                not found.total
-                and left.count
-                and left.batches
-                and not left.batches <= right.batches
-            ):
+            runs_on = left.count and left.batches and not left.batches <= right.batches
+            if runs_on and not found.total:
                 found.total = found.text
             found.count = left.count and right.count
             found.counted = both(left.counted, right.counted) if op == "+" else None
@@ -434,7 +430,7 @@ class Tensors:
             return by_ranks(value, share, node)
         if by.batches and not _gradient(by):
             own = by.counted.kind == "each" if by.counted is not None else not by.count
-            if own and _is_unreduced(value):
+            if own and all(x.atom.reduction == "none" for x in value.linear):
                 # Each element or row by one of its own (a probability, a length): no mean over the batch is taken.
                 return scaled(value, Fraction(1), f"{t.ELEMENTS}1 / {by.text}", node)
             return self.normalised(value, by, node)
@@ -457,13 +453,8 @@ class Tensors:
         whole = _roots(by.batches)
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
-        window = (
-            of_window
-            or bool(by.total)
-            or (own and len(whole) > len(own))
-            or (wider and whole <= own and own)
-        )
-        reduction = "window" if window else "mean"
+        collected = own and (len(whole) > len(own) or (wider and whole <= own))
+        reduction = "window" if of_window or by.total or collected else "mean"
         masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
         terms = tuple(
             Term(
@@ -509,14 +500,8 @@ class Tensors:
 
     def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
         """A running total is used."""
-        machine = self.machine
-        added = tuple(
-            sorted(
-                machine.state.ordinals[b.when]
-                for b in value.batches
-                if b.when in machine.state.ordinals
-            )
-        )
+        machine, ordinals = self.machine, self.machine.state.ordinals
+        added = tuple(sorted(ordinals[b.when] for b in value.batches if b.when in ordinals))
         machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
 
     def loss_of(
@@ -557,26 +542,11 @@ class Tensors:
         size = len(left.batches)
         if isinstance(right, Number) and right <= 1:
             # Is there anything left?
-            return {
-                ">": size > right,
-                ">=": size >= right,
-                "<": size < right,
-                "<=": size <= right,
-            }.get(op)
+            more, less = size > right, size < right
+            return {">": more, ">=": not less, "<": less, "<=": not more}.get(op)
         self.machine.state.asked = True
-        match op:
-            case ">=":
-                return size >= state_steps(self.machine)
-            case ">":
-                return size >= state_steps(self.machine)
-            case "<" | "<=":
-                return size < state_steps(self.machine)
-            case _:
-                return None
-
-
-def _is_unreduced(value: Unknown) -> bool:
-    return all(x.atom.reduction == "none" for x in value.linear)
+        reached = size >= self.machine.scenario.steps
+        return {">=": reached, ">": reached, "<": not reached, "<=": not reached}.get(op)
 
 
 def _multiple(ranks: Ranks | None, by: Number) -> Ranks | None:
@@ -590,11 +560,6 @@ def _share(number: Number, ranks: Ranks) -> Ranks | None:
     if over is None or not ranks.factor:
         return None
     return Ranks(ranks.name, over / ranks.factor, -ranks.power)
-
-
-def state_steps(machine: Machine) -> int:
-    """The accumulation steps that this run assumes."""
-    return machine.scenario.steps
 
 
 def _gradient(value: Unknown) -> bool:

@@ -13,19 +13,15 @@ from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients.tensors import fraction, scaled
-from accumlint.tracing.values import (
-    Bound,
-    Closure,
-    Number,
-    Object,
-    Unknown,
-    Value,
-)
+from accumlint.tracing.values import Bound, Closure, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
-
+# What an optimizer is asked for that changes no gradient.
+_QUIET = (
+    "state_dict", "load_state_dict", "add_param_group", "train", "eval", "consolidate_state_dict", "get_lr",
+)  # fmt: skip
 # `grad * trainable_mask`, and not `grad / mask.sum()`.
 _PICKS = re.compile(r"^(?!.*(sum|count|num|len|/)).*mask", re.IGNORECASE)
 # `max_norm * scaler.get_scale()`, either way round.
@@ -65,9 +61,8 @@ class Updating:
                     self.clear(base, node)
                 return True, None
             case "backward":
-                self.machine.losses.backward(
-                    args[0] if args else None, "engine", node, kwargs, divided=1, subject=base.text
-                )
+                loss = args[0] if args else None
+                self.machine.losses.backward(loss, "engine", node, kwargs, subject=base.text)
                 return True, None
             case "clip_master_grads" | "clip_grad_norm" | "clip_grad_norm_":
                 self.clip([base], "engine", node, base.text)
@@ -75,15 +70,7 @@ class Updating:
             case "multiply_grads" | "scale_grads":
                 self.rescaled(base, "…", False, node)
                 return True, None
-            case (
-                "state_dict"
-                | "load_state_dict"
-                | "add_param_group"
-                | "train"
-                | "eval"
-                | "consolidate_state_dict"
-                | "get_lr"
-            ):
+            case _ if name in _QUIET:
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
                 return False, None
@@ -111,19 +98,15 @@ class Updating:
                 found.scaler = base
                 return True, found
             case "unscale_":
-                pending = (
-                    state.ledger.pending_of(optimizer) if optimizer else state.ledger.pending()
-                )
+                ledger = state.ledger
+                pending = ledger.pending_of(optimizer) if optimizer else ledger.pending()
                 if base.enabled:
-                    machine.emit(
-                        t.Unscale(
-                            *machine.stamp(node, base.text),
-                            thing,
-                            optimizer.thing if optimizer else None,
-                            pending,
-                        )
+                    stamp, of = (
+                        machine.stamp(node, base.text),
+                        optimizer.thing if optimizer else None,
                     )
-                state.ledger.unscale(optimizer)
+                    machine.emit(t.Unscale(*stamp, thing, of, pending))
+                ledger.unscale(optimizer)
                 return True, None
             case "step":
                 target = optimizer
@@ -159,24 +142,17 @@ class Updating:
         known = self.machine.guards.known_truth(update)
         if known is False or not isinstance(optimizer, Object):
             return Unknown("norm")
-        thing = self.machine.things.thing(scaler)
-        state = self.machine.state
-        pending = state.ledger.pending_of(optimizer)
-        self.machine.emit(
-            t.Unscale(*self.machine.stamp(node, scaler.text), thing, optimizer.thing, pending)
-        )
-        state.ledger.unscale(optimizer)
+        machine, ledger = self.machine, self.machine.state.ledger
+        thing = machine.things.thing(scaler)
+        pending = ledger.pending_of(optimizer)
+        stamp = machine.stamp(node, scaler.text)
+        machine.emit(t.Unscale(*stamp, thing, optimizer.thing, pending))
+        ledger.unscale(optimizer)
         if kwargs.get("clip_grad") is not None:
-            self.machine.emit(
-                t.Clip(
-                    *self.machine.stamp(node, scaler.text),
-                    state.ledger.pending_of(optimizer),
-                    False,
-                    "torch",
-                )
-            )
+            pending = ledger.pending_of(optimizer)
+            machine.emit(t.Clip(*machine.stamp(node, scaler.text), pending, False, "torch"))
         self.step(optimizer, node, scaler, gated=False)
-        self.machine.emit(t.Update(*self.machine.stamp(node, scaler.text), thing))
+        machine.emit(t.Update(*machine.stamp(node, scaler.text), thing))
         return Unknown("norm")
 
     def scheduler_method(
@@ -201,22 +177,11 @@ class Updating:
                 )
                 for loop in machine.state.loops
             )
-            machine.emit(
-                t.Schedule(
-                    *machine.stamp(node, base.text),
-                    self.machine.things.thing(base),
-                    gated,
-                    outside
-                    or bool(
-                        args
-                        and base.role == "scheduler"
-                        and name == "step"
-                        and isinstance(args[0], Unknown)
-                        and args[0].tensor
-                    ),
-                    bool(args or kwargs),
-                )
-            )
+            given = args[0] if args else None
+            measured = isinstance(given, Unknown) and given.tensor
+            per_epoch = outside or (measured and base.role == "scheduler" and name == "step")
+            stamp, thing = machine.stamp(node, base.text), machine.things.thing(base)
+            machine.emit(t.Schedule(*stamp, thing, gated, per_epoch, bool(args or kwargs)))
             return True, None
         if name in ("state_dict", "load_state_dict", "get_last_lr", "get_lr", "print_lr"):
             return True, Unknown(f"{base.text}.{name}()")
@@ -250,14 +215,8 @@ class Updating:
         if machine.state.closures:
             # A closure clears what its optimizer is about to work out anew.
             return
-        machine.emit(
-            t.Clear(
-                *machine.stamp(node, _called(optimizer, node)),
-                self.machine.things.thing(optimizer),
-                wiped,
-                applied,
-            )
-        )
+        thing = machine.things.thing(optimizer)
+        machine.emit(t.Clear(*machine.stamp(node, _called(optimizer, node)), thing, wiped, applied))
 
     def wipe(self, model: Object, node: p.Node) -> None:
         machine = self.machine
@@ -322,12 +281,9 @@ class Updating:
         if isinstance(value, Unknown) and value.text == old and value.terms is None:
             # In another precision, or as a copy.
             return
-        if (
-            len(terms) == 1
-            and terms[0].atom.text == old
-            and len(terms[0].symbols) == abs(terms[0].ranks)
-        ):
-            self.rescaled(receiver, word(value), False, node, terms[0].factor, terms[0].ranks)
+        only = terms[0] if len(terms) == 1 else None
+        if only is not None and only.atom.text == old and len(only.symbols) == abs(only.ranks):
+            self.rescaled(receiver, word(value), False, node, only.factor, only.ranks)
         else:
             self.rescaled(receiver, word(value), False, node)
 
