@@ -12,6 +12,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from accumlint import reading
+from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading.neighbours import importers
 from accumlint.reading.program import Program
@@ -56,8 +57,8 @@ def explore(
         budget.spend(further.steps)
         cut |= bool(further.stopped)
         added = tuple(filter(None, (_through(traces, left, program) for traces in further.traces)))
-        if not loops:
-            # The defect is told where the loop stands.
+        if not loops and prefilter.may_train(caller.text.encode()):
+            # The defect is told where the loop stands, unless that file is never read for its sake.
             added = tuple(
                 tuple(replace(one, told=_goes_through(one, finished)) for one in traces)
                 for traces in added

@@ -12,7 +12,7 @@ from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance, called, key
-from accumlint.reading.hooks import driven
+from accumlint.reading.hooks import driven, lineage
 from accumlint.reading.program import Program
 from accumlint.reading.project import Project, joined
 from accumlint.tracing import trace as t
@@ -116,7 +116,8 @@ def explore(
     reasons: dict[p.Function | None, str] = {}
     idle: list[tuple[p.Function | None, t.Run]] = []
     entries = (t.Entry(d.function, calls="microbatch", driven=d) for d in hooked)
-    for entry in chain(entries, _entries(program, slice_, covered)):
+    inherited = _inherited(program, project, slice_, covered) if by_calls else ()
+    for entry in chain(entries, _entries(program, slice_, covered), inherited):
         if budget.is_over():
             break
         paths = _Paths(program, slice_, entry, budget, borders)
@@ -231,6 +232,24 @@ def _entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> I
             and not _only_leads_to(covered, function, slice_, training)
         ):
             yield t.Entry(function)
+
+
+def _inherited(
+    program: Program, project: Project, slice_: Relevance, covered: set[p.Function]
+) -> Iterator[t.Entry]:
+    """The training loops of other files that the classes of a file inherit, and fill in."""
+    for cls in program.classes.values():
+        classes, _ = lineage(cls, program, project) if cls.bases else ((), ())
+        for base in classes:
+            for name, method in base.methods.items():
+                if (
+                    name not in cls.methods
+                    and program.classes.get(base.name) is not base
+                    and key(method) in slice_.reaching_backward
+                    and loops(method, slice_)
+                    and method not in covered
+                ):
+                    yield t.Entry(method, owner=cls.name)
 
 
 def _only_leads_to(
@@ -430,9 +449,10 @@ class _Paths:
             self.made(machine, self.entry.maker, function)
             return
         receiver: Value = None
-        owner = self.program.classes.get(function.owner) if function.owner else None
-        if owner is not None and function.name in owner.methods:
-            concrete = self.filled(machine, owner, function)
+        closure = None
+        owner = self.program.classes.get(self.entry.owner or function.owner)
+        if owner is not None and (self.entry.owner or function.name in owner.methods):
+            concrete = owner if self.entry.owner else self.filled(machine, owner, function)
             self.owner = concrete.name
             receiver = machine.invoking.construct(
                 ClassValue(concrete, None), [], {"**": Unknown("kwargs")}, function
@@ -443,7 +463,9 @@ class _Paths:
                 lineage = machine.invoking.lineage(concrete)
                 _forget_unset(receiver, lineage, function)
                 _forget_empty(receiver, lineage, function, self.borders.graph)
-        self.train(machine, Closure(function, None, owner), receiver, function)
+            if self.entry.owner:
+                closure = machine.invoking.find_method(concrete, function.name)
+        self.train(machine, closure or Closure(function, None, owner), receiver, function)
 
     def filled(self, machine: Machine, owner: p.Class, function: p.Function) -> p.Class:
         """The class whose instance runs a method: the first that fills in what its owner leaves to others."""
