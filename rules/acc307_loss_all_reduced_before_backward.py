@@ -45,7 +45,7 @@ class LossAllReducedBeforeBackward(Rule):
                     loss = F.cross_entropy(ddp(inputs), targets) / accumulation_steps
                     dist.all_reduce(loss)  # error: ACC307
                     loss = loss / dist.get_world_size()
-                    log(loss.item())
+                    log(loss.item() * accumulation_steps)
                     loss.backward()
             optimizer.step()
     ```

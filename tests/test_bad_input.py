@@ -78,6 +78,9 @@ def test_deep_nesting_is_read_or_refused_in_one_line(run: Run, tmp_path: Path, n
     assert (ran.code, len(ran.err.splitlines())) in {(1, 0), (2, 1)}
 
 
+NO_FIX = f"train.py:{FLAGGED}: warning: no fix was tried for a finding from here on: that takes too many steps\n"
+
+
 def test_a_very_long_file_is_read_or_told_to_be_too_long(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP + "x = 1\n" * 20_000)
     ran = run("check")
@@ -85,7 +88,9 @@ def test_a_very_long_file_is_read_or_told_to_be_too_long(run: Run, tmp_path: Pat
         assert ran.err.startswith("train.py: warning: not followed to the end: ")
         assert len(ran.err.splitlines()) == 1
     else:
-        assert (ran.code, ran.err) == (1, "")
+        assert ran.code == 1
+        # Each fix is tried on the whole file.
+        assert ran.err in ("", NO_FIX)
 
 
 def test_an_empty_file_is_clean(run: Run, tmp_path: Path) -> None:

@@ -115,7 +115,10 @@ def test_frameworks_run_as_they_are(package: str, tmp_path: Path) -> None:
 def test_what_no_run_tells_is_not_asked_of_one(folder: Path) -> None:
     (folder / "shown.py").write_text(SHOWN)
     one = verdicts(ran(folder, "--output-format", "json", "--run", "--", "shown.py"))["ACC702"]
-    assert (one["verdict"], one["reason"]) == ("undecided", "what is shown is not watched")
+    assert (one["verdict"], one["reason"]) == (
+        "undecided",
+        "no run tells what a figure that is shown is meant to be",
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)

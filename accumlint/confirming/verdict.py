@@ -261,6 +261,9 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         # A loss without a gradient has lost it before.
         lost = "does not require grad" in raised["message"]
         why = _because(first) if lost or any(f["inside"] for f in first["failed"]) else ""
+        if why.startswith(f" (line {raised['line']}: "):
+            # It is what failed first.
+            why = ""
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"no loss was seen{_because(first)}")
