@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from accumlint.files.regular import contents
 from accumlint.reading.outline import used
 from accumlint.reading.program import Program
-from accumlint.reading.project import Definition, Module, Project
+from accumlint.reading.project import Definition, Module, Project, anything
 from accumlint.reading.syntax import Source
 
 # Larger projects are not searched for the files that import one: so many files, folders, bytes and words of imports.
@@ -54,7 +54,7 @@ def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast
 
 
 def _imported(paths: Iterable[str], importer: str, project: Project) -> list[Definition]:
-    found = (project.find(path, importer, _anything) for path in sorted(paths))
+    found = (project.find(path, importer, anything) for path in sorted(paths))
     return [d for d in found if d is not None]
 
 
@@ -140,7 +140,3 @@ def _files(top: str) -> Iterator[str]:
             yield ""
             return
         yield from (os.path.join(folder, name) for name in sorted(names))
-
-
-def _anything(_module: Module, _name: str) -> bool:
-    return True
