@@ -177,8 +177,35 @@ class Excerpt:
 
     @cached_property
     def is_eventful(self) -> bool:
-        """True when a function changes gradients or their reduction, or a method of a class goes backward or steps."""
-        match self.statement:
+        """True for what changes gradients or their reduction, or makes or picks something that does."""
+        return self._changes_gradients(self.statement) or bool(self.made)
+
+    @cached_property
+    def made(self) -> tuple[p.Class | p.Function, ...]:
+        """What a factory makes, and a table or an alias picks from, that goes backward or steps."""
+        statement = self.statement
+        match statement:
+            case p.Function() as function if _makes(function):
+                pass
+            case p.Class(methods=methods) if any(
+                "classmethod" in m.decorators and _makes(m) for m in methods.values()
+            ):
+                pass
+            case p.Assign(value=p.Table() | p.Choice() | p.Name() | p.Attr()):
+                pass
+            case _:
+                return ()
+        here = (s for s in self.body[1:] if self._changes_gradients(s))
+        beyond = (e.statement for e in self.further if e.is_eventful)
+        picked = isinstance(statement, p.Assign)
+        return tuple(
+            s
+            for s in (*here, *beyond)
+            if isinstance(s, p.Class) or (picked and isinstance(s, p.Function))
+        )
+
+    def _changes_gradients(self, statement: p.Stmt) -> bool:
+        match statement:
             case p.Function(name=name) as function:
                 if key(function) in self.relevance.reaching_backward:
                     return True
@@ -464,21 +491,20 @@ def _callees(
     prefix: str, bound: str, excerpt: Excerpt, source: Source
 ) -> frozenset[tuple[str, str]]:
     """What calls in `source` that lead into an excerpt look like from outside, and inside it."""
-    match excerpt.statement:
-        case p.Function(name=name):
-            return frozenset({(prefix + (name if prefix else bound), name)})
-        case p.Class(name=name) as cls:
-            made = prefix + (name if prefix else bound)
-            asked = _asked_of_objects(name if prefix else bound, source)
-            methods = {
-                key(m)
-                for c in (cls, *_bases(cls, excerpt))
-                for m in c.methods.values()
-                if m.name not in _EVERYBODY_S or m.name in asked
-            }
-            return frozenset({(made, name), *((method, method) for method in methods)})
-        case _:
-            return frozenset()
+    name = excerpt.definition.name
+    shown = name if prefix else bound
+    led = {(prefix + shown, name)}
+    classes = [c for c in (excerpt.statement, *excerpt.made) if isinstance(c, p.Class)]
+    asked = _asked_of_objects(shown, source) if classes else frozenset[str]()
+    for function in excerpt.made:
+        if isinstance(function, p.Function):
+            led.add((prefix + shown, key(function)))
+    for cls in (c for made in classes for c in (made, *_bases(made, excerpt))):
+        methods = (
+            key(m) for m in cls.methods.values() if m.name not in _EVERYBODY_S or m.name in asked
+        )
+        led.update((method, method) for method in methods)
+    return frozenset(led)
 
 
 def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
@@ -486,12 +512,20 @@ def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
     text = source.text
     heirs = re.findall(rf"^class (\w+)\([^)]*\b{re.escape(made)}\b", text, re.MULTILINE)
     classes = "|".join(map(re.escape, (made, *heirs)))
-    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*(?:{classes})\(", text)
+    picked = r"(?:\[[^\]\n]*\]|\.get\([^)\n]*\))?"
+    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*(?:{classes}){picked}\(", text)
     parents = r"|\bsuper\([^)]*\)" if heirs else ""
     asked = re.findall(rf"(?:\b(?:{classes})\([^\n]*\){parents})\.(\w+)\(", text)
     for receiver in set(receivers):
         asked += re.findall(rf"\b{re.escape(receiver)}\.(\w+)\(", text)
     return frozenset(asked)
+
+
+def _makes(function: p.Function) -> bool:
+    """True for a function that returns what a call gave, or what goes by a name."""
+    made = p.Call | p.Name | p.Choice | p.Item
+    returned = (n.value for n in p.walk(function.body) if isinstance(n, p.Return))
+    return any(isinstance(value, made) for value in returned)
 
 
 def _overridden(program: Program, excerpts: Iterable[Excerpt]) -> Iterator[str]:

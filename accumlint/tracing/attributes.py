@@ -233,6 +233,9 @@ class Members:
                         isinstance(k, Unknown) for k in base
                     ):
                         return Unknown(p.dotted(node))
+                picked = self.machine.invoking.picked(base, index, p.dotted(node.index))
+                if picked is not None:
+                    return picked
                 values = list(base.values())
                 return values[0] if len(values) == 1 else derived(p.dotted(node), *values)
             case list() | tuple() | str():
@@ -420,11 +423,11 @@ def _picks(index: Value, written: p.Expr) -> bool:
 
 def _one_of_each_row(index: tuple[Value, ...], node: p.Item) -> bool:
     """True for `[:, 0]`; `[:, 0, 1:]` is a row of several still, and `[..., 0]` leaves out another dimension."""
-    first = node.index.items[0].at if isinstance(node.index, p.Sequence) else None
-    if isinstance(first, ast.Constant):
+    if len(index) < 2 or isinstance(index[1], slice):
         return False
+    first = node.index.items[0].at if isinstance(node.index, p.Sequence) else None
     cut = any(isinstance(i, slice) and i != slice(None) for i in index[2:])
-    return len(index) > 1 and not isinstance(index[1], slice) and not cut
+    return not isinstance(first, ast.Constant) and not cut
 
 
 def _drops_first(node: p.Item) -> bool:

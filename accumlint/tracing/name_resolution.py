@@ -31,7 +31,7 @@ _BUILTINS = frozenset(
         "range", "enumerate", "zip", "len", "iter", "next", "list", "tuple", "dict", "set", "int", "float", "bool",
         "str", "abs", "max", "min", "sum", "round", "print", "isinstance", "hasattr", "getattr", "setattr", "map",
         "filter", "sorted", "reversed", "any", "all", "super", "type", "callable", "divmod", "pow", "object", "open",
-        "id", "repr", "vars", "delattr", "issubclass", "property", "exit", "quit", "input", "slice",
+        "id", "repr", "vars", "delattr", "issubclass", "property", "globals", "exit", "quit", "input", "slice",
     }
 )  # fmt: skip
 
@@ -79,8 +79,12 @@ class Naming:
         found = Library(path, importer or self.machine.home.source.path)
         name = path.rpartition(".")[2]
         size = self.is_steps(name) or name in self.roles.windows
-        number = self.machine.elsewhere.constant(found) if size else None
-        return self.size(number[0], name) if number is not None else found
+        elsewhere = self.machine.elsewhere
+        number = elsewhere.constant(found) if size else None
+        if number is not None:
+            return self.size(number[0], name)
+        picked = elsewhere.picked(found)
+        return picked[0] if picked is not None else found
 
     def is_steps(self, name: str) -> bool:
         """True for the accumulation steps; what is counted up is a counter, whatever its name."""

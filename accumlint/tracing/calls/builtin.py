@@ -114,6 +114,11 @@ def call_builtin(
                         machine.naming.symbol(f"{first.text}.{args[1]}", args[1], node, hint=told),
                     )
                 return (machine.members.attribute(first, args[1], node),)
+            if len(args) > 1 and isinstance(first, Library) and isinstance(args[1], Unknown):
+                table = machine.elsewhere.classes(first)
+                picked = machine.invoking.picked(table, args[1], args[1].text)
+                if picked is not None:
+                    return (picked,)
             return (Unknown("getattr(…)"),)
         case "setattr":
             if len(args) > 2 and isinstance(args[1], str):
@@ -127,6 +132,8 @@ def call_builtin(
             if items and all(k is not None for k in known):
                 return (any(known) if name == "any" else all(known),)
             return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
+        case "globals":
+            return (machine.elsewhere.classes(),)
         case "divmod":
             match args:
                 case [int() as number, int() as divisor] if divisor:

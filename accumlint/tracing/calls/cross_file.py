@@ -23,10 +23,13 @@ from accumlint.tracing.objects import skips_steps
 from accumlint.tracing.values import (
     ClassValue,
     Closure,
+    Context,
     Frame,
     Home,
+    Key,
     Library,
     Object,
+    Partial,
     Unknown,
     Value,
 )
@@ -34,6 +37,8 @@ from accumlint.tracing.values import (
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
+# What a table holds of which a setting picks one.
+DEFINITIONS = (Closure, ClassValue, Context, Library, Partial)
 # A call that only makes a value may take so many expressions; past that it is not worth following.
 MAX_NODES_OF_VALUE = 1_500
 # All such calls of a run together.
@@ -211,6 +216,51 @@ class Elsewhere:
             case _:
                 return None
 
+    def picked(self, library: Library) -> tuple[Value] | None:
+        """A table of functions and classes, or another name for one, that another file binds, in a tuple."""
+        definition = self.find(library)
+        if definition is None or definition.attributes or not definition.name:
+            return None
+        match definition.module.part(definition.name):
+            case p.Assign(value=p.Table() | p.Choice() | p.Name() | p.Attr()):
+                self._followed(definition)
+                value = self._top_level(self._home(definition.module), definition.name)
+                held = list(value.values()) if isinstance(value, dict) else [value]
+                return (value,) if held and all(isinstance(v, DEFINITIONS) for v in held) else None
+            case _:
+                return None
+
+    def classes(self, library: Library | None = None) -> dict[Key, Value]:
+        """The classes of a module that change gradients, by name; without one, of the file that is executed."""
+        module = self.machine.home.module
+        if library is not None:
+            definition = self.find(library)
+            if definition is None or definition.name:
+                return {}
+            module = definition.module
+        if module is None:
+            statements = self.machine.program.body
+        else:
+            excerpts = (self._followed(Definition(module, n)) for n in module.outline.blocks)
+            statements = tuple(e.statement for e in excerpts if e is not None)
+        found = {s.name: ClassValue(s, None) for s in statements if isinstance(s, p.Class)}
+        return {name: value for name, value in found.items() if self.makes_events(value)}
+
+    def makes_events(self, value: Value) -> bool:
+        """True for a function or class that goes backward or steps."""
+        relevance = self.machine.relevance
+        reaching = relevance.reaching_backward | relevance.reaching_step
+        match value:
+            case Closure(function=function):
+                return key(function) in reaching
+            case ClassValue(cls=cls):
+                return any(key(m) in reaching for m in cls.methods.values())
+            case Library():
+                excerpt = self._followed(self.find(value))
+                return excerpt is not None and excerpt.is_eventful
+            case _:
+                return False
+
     def starred(self, name: str) -> tuple[Value] | None:
         """A name that the checked file got by importing everything of another one, in a tuple."""
         program = self.machine.program
@@ -267,10 +317,17 @@ class Elsewhere:
             return None
         if definition is not None and _is_scheduler(definition):
             return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
+        invoking = self.machine.invoking
+        if definition is not None and len(definition.attributes) == 1:
+            excerpt = self._followed(Definition(definition.module, definition.name))
+            cls = excerpt.statement if excerpt is not None else None
+            found = invoking.find_method(cls, last) if isinstance(cls, p.Class) else None
+            if isinstance(cls, p.Class) and found is not None:
+                receiver = ClassValue(cls, None) if _is_of_class(found) else None
+                return (invoking.invoke(found, args, kwargs, receiver, node),)
         excerpt = self._followed(definition) or self._given_a_gradient(callee, args, kwargs)
         if excerpt is None:
             return None
-        invoking = self.machine.invoking
         match excerpt.statement:
             case p.Function() as function if function not in self.borders.refused:
                 before = len(self.machine.state.events)
@@ -396,6 +453,10 @@ class Elsewhere:
         if closure.function in self.borders.refused:
             return machine.unfollowed.call(closure.function.name, receiver, args, kwargs, node)
         return value
+
+
+def _is_of_class(method: Closure) -> bool:
+    return "classmethod" in method.function.decorators
 
 
 def _clips_by_own_means(definition: Definition) -> bool:

@@ -146,6 +146,10 @@ class Calling:
             case list():
                 return containers.list_method(base, name, args, self.machine.items)
             case dict():
+                if name in ("get", "pop") and args and isinstance(args[0], Unknown):
+                    picked = self.machine.invoking.picked(base, args[0], args[0].text)
+                    if picked is not None:
+                        return picked
                 return containers.dict_method(base, name, args, kwargs)
             case str():
                 return containers.string_method(base, name, args)

@@ -9,6 +9,7 @@ from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import key
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.cross_file import DEFINITIONS
 from accumlint.tracing.control.exits import Stopped
 from accumlint.tracing.gradients.tensors import derived, flat
 from accumlint.tracing.values import (
@@ -309,6 +310,20 @@ class Invoking:
         return {
             base.rpartition(".")[2].split("[")[0] for c in self.lineage(cls) for base in c.bases
         }
+
+    def picked(self, table: dict[Key, Value], index: Value, written: str) -> Value | None:
+        """What an unknown key picks out of a table of functions, classes or contexts; None for another table."""
+        named = {k: v for k, v in table.items() if isinstance(k, str)}
+        if not named or len(named) != len(table):
+            return None
+        if not all(isinstance(v, DEFINITIONS) for v in named.values()):
+            return None
+        trains = [k for k, v in named.items() if self.machine.elsewhere.makes_events(v)]
+        asked = index.text if isinstance(index, Unknown) else written
+        chosen = self.machine.guards.picked(
+            asked, tuple(named), (trains or list(named))[0], matters=bool(trains)
+        )
+        return named[chosen]
 
     def find_method(self, cls: p.Class, name: str) -> Closure | None:
         for owner in self.lineage(cls):

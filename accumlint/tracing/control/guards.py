@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
 
+# So many definitions are tried where nobody knows which one is used.
+_MOST_PICKED = 4
+
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 _HOLDS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -312,6 +315,18 @@ class Guards:
         options = (choice, literal, *_others_of(node), "…")
         self.decisions[symbol] = Decision(symbol, choice, options, matters, False)
         return choice == literal
+
+    def picked(self, key: str, options: tuple[str, ...], preferred: str, *, matters: bool) -> str:
+        """Which of several definitions is used, where the name or key that picks one is not known."""
+        known = self.decisions.get(key)
+        if known is None:
+            chosen = self.machine.chosen.get(key, preferred)
+            if chosen not in options:
+                chosen = preferred
+            known = Decision(key, chosen, options[:_MOST_PICKED], matters, False)
+            self.decisions[key] = known
+        known.matters = known.matters or matters
+        return known.choice if known.choice in options else preferred
 
     def _binds_anew(self, node: p.If) -> bool:
         """True where one of several branches gives a value to a name that has none so far."""
