@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from accumlint.reading.ir import Attr, Call, If, Node, dotted, render, walk
+from accumlint.reading.ir import Attr, Call, For, If, Node, While, dotted, render, walk
 from accumlint.reading.names import role_of
 from accumlint.reading.program import Program
 from accumlint.rule import Finding, Observed, Rule, Severity, Symptom
@@ -113,9 +113,18 @@ def never_steps(run: Run) -> bool:
 
 
 def is_asked_again(trace: Trace, guard: If) -> bool:
-    """False for a guard around the making of the function that is run: it was asked once, for all micro-batches."""
-    function = trace.entry.function
-    return trace.entry.maker is None or (function is not None and guard in walk(function.body))
+    """False for a guard that is asked once for all micro-batches: after the loop, or where the function is made."""
+    entry, module = trace.entry, trace.program.body
+    body = module if entry.function is None else entry.function.body
+    inside = guard in walk(body, into_functions=False)
+    if entry.maker is not None:
+        return inside
+    if guard in walk(module, into_functions=False):
+        body = module
+    elif not inside or entry.calls != "once":
+        return True
+    loops = (n for n in walk(body, into_functions=False) if isinstance(n, For | While))
+    return any(guard in walk(n.body) for n in loops)
 
 
 def stretches(run: Run) -> Iterator[list[Event]]:

@@ -571,7 +571,11 @@ def _means_something(name: str) -> bool:
 
 
 def _is_like_a_model(block: Block) -> bool:
-    return any(name.endswith(_LIKE_A_MODEL) for name in block.names)
+    if any(name.endswith(_LIKE_A_MODEL) for name in block.names):
+        return True
+    # Its base class may stand in another file.
+    body = block.tree.body if isinstance(block.tree, ast.ClassDef) else ()
+    return any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in body)
 
 
 def _speaks_of_losses(block: Block) -> bool:

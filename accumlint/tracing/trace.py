@@ -703,9 +703,11 @@ def _growth(here: Window, there: Window) -> Fraction | None:
     """How the total factor of each loss that could be followed grows; None where they do not agree."""
     mine, theirs = _totals(here), _totals(there)
     grown = {
-        mine[key] / theirs[key]
+        growth
         for key in mine.keys() & theirs.keys()
-        if (mine[key] or 0) != 0 and (theirs[key] or 0) != 0
+        if mine[key] and theirs[key]
+        # An unknown divisor may well be the window's size under another name, unless that divides already.
+        if (growth := mine[key] / theirs[key]) == 1 or not any(map(_may_divide, key[2]))
     }
     return grown.pop() if len(grown) == 1 else None
 
@@ -716,12 +718,7 @@ def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
         # The same loss written in two branches is one loss.
         written = c.origin.partition("@")[0]
         totals.setdefault((written, c.network, c.symbols), []).append(c.weight)
-    return {
-        key: total
-        for key, weights in totals.items()
-        # An unknown divisor may well be the window's size under another name.
-        if not any(map(_may_divide, key[2])) and (total := _sum(weights)) is not None
-    }
+    return {key: total for key, weights in totals.items() if (total := _sum(weights)) is not None}
 
 
 def _may_divide(symbol: str) -> bool:

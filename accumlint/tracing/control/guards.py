@@ -59,6 +59,8 @@ class Guards:
         self._told: dict[str, tuple[object, bool, bool]] = {}
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
         self._one: dict[p.Node, Number] = {}
+        # Per guard: whether one of its branches binds a name that had no value yet.
+        self._binding: dict[p.If, bool] = {}
         # Per comparison and its text without numbers: the text as it was asked first.
         self._rounds: dict[tuple[p.Node, str], str] = {}
 
@@ -329,9 +331,11 @@ class Guards:
         return known.choice if known.choice in options else preferred
 
     def _binds_anew(self, node: p.If) -> bool:
-        """True where one of several branches gives a value to a name that has none so far."""
-        bound = _bound(node.body) - self.machine.frame.names.keys()
-        return bool(bound - _bound(node.orelse))
+        """True where one of several branches gives a value to a name that had none when it was first asked for."""
+        if node not in self._binding:
+            bound = _bound(node.body) - self.machine.frame.names.keys()
+            self._binding[node] = bool(bound - _bound(node.orelse))
+        return self._binding[node]
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
@@ -412,6 +416,8 @@ class Guards:
         ordinary = then > other or (then == other and not idle)
         if _carries(node, self.machine.relevance) and then == other == 0:
             ordinary = False
+        if then == other and self._binds_anew(node):
+            ordinary = True
         if isinstance(value.hint, bool):
             ordinary = value.hint
         skips = _skips(node.body) or _skips(node.orelse) or then != other
