@@ -113,6 +113,9 @@ def call_builtin(
                     return (
                         machine.naming.symbol(f"{first.text}.{args[1]}", args[1], node, hint=told),
                     )
+                if isinstance(first, Object) and first.role and told is None and len(args) > 2:
+                    # Not every one has it.
+                    return (Unknown(f"{first.text}.{args[1]}"),)
                 return (machine.members.attribute(first, args[1], node),)
             if len(args) > 1 and isinstance(first, Library) and isinstance(args[1], Unknown):
                 table = machine.elsewhere.classes(first)

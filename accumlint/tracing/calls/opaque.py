@@ -252,6 +252,9 @@ class Unfollowed:
             named = f"{text}(…)"
         else:
             named = p.render(node) if isinstance(node, p.Call) else text
+            if self.machine.state.asked and self.machine.scenario.steps in given:
+                # `every_n_iters(runner, N)`, around a step.
+                self.machine.guards.counted(named)
         found = derived(named, *unknown, node=node)
         for source in objects:
             if source.role in ("model", "engine") and source.networks:

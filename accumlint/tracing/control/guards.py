@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # What Python itself knows the truth of.
 _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
 
+# What asks whether a number is one, whatever is known of the number.
+_HEALTH = re.compile(r"\b(isnan|isinf|isfinite)\(")
 # So many definitions are tried where nobody knows which one is used.
 _MOST_PICKED = 4
 
@@ -61,6 +63,8 @@ class Guards:
         self._one: dict[p.Node, Number] = {}
         # Per guard: whether one of its branches binds a name that had no value yet.
         self._binding: dict[p.If, bool] = {}
+        # What guards around steps ask of functions that cannot be followed and were given the accumulation steps.
+        self._counted: set[str] = set()
         # Per comparison and its text without numbers: the text as it was asked first.
         self._rounds: dict[tuple[p.Node, str], str] = {}
 
@@ -117,14 +121,14 @@ class Guards:
         key, negated = stripped(value.text)
         if names.is_end(p.render(expression)) or names.is_end(key):
             return bool(self.machine.state.last and self.machine.state.last[-1]) != negated
-        if value.tensor:
+        if value.tensor or _HEALTH.search(key):
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
             return self._skipped_step(key, expression) != negated
         if names.is_unscaled(key):
             return self.machine.state.ledger.is_unscaled != negated
         state, asked = self.machine.state, f" % {self.machine.scenario.steps} == "
-        if state.loops and state.asked and asked in key:
+        if state.loops and state.asked and (asked in key or key in self._counted):
             return self._boundary(self._behind(expression)) != negated
         equality = _equality(key)
         if equality is not None:
@@ -216,6 +220,11 @@ class Guards:
         """True when a guard (the one being decided, unless told) holds a step and no backward."""
         guard = node or self.deciding
         return isinstance(guard, p.If) and self.weighing.ends_windows(guard, self.machine.relevance)
+
+    def counted(self, key: str) -> None:
+        """Notes that what a guard around a step asks for was worked out from the accumulation steps."""
+        if self.machine.state.loops and self.ends_windows():
+            self._counted.add(key)
 
     def goal_of(self, node: p.If) -> bool | None:
         """Which side of a guard has more to do with training, None where neither has."""
