@@ -202,9 +202,15 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
         return Confidence.CERTAIN
     # Whoever writes a label to ignore, other than the default, has data with it: the borders of a segmentation.
     chosen = varies.startswith("`ignore_index") and "-100" not in varies and told >= 0
-    if chosen or any(is_counted(c) or is_picked(c) for c in uneven):
+    counted = any(is_counted(c) or is_picked(c) for c in uneven) and not is_fixed(evidence)
+    if chosen or counted:
         return Confidence.LIKELY
     return Confidence.POSSIBLE
+
+
+def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
+    """True where masks take the same share of each row, and nothing shows that rows differ."""
+    return any(e.key == "ratio" for e in evidence) and weight(evidence) < 0
 
 
 def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:

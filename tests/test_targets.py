@@ -50,6 +50,7 @@ SEEN = [
     ("i = torch.randint(len(data) - size, (rows,))", {"drawn"}),
     ("model = AutoModelForSequenceClassification.from_pretrained(name)", {"classes"}),
     ("pair = row['chosen'], row['rejected']", {"pairs"}),
+    ("masks = Masks(size, mask_ratio=config.DATA.MASK_RATIO)", {"ratio"}),
     ("def loss(x, y, mask):\n    return F.mse_loss(x[mask], y[mask])", {"picked"}),
     ("def loss(x, y, mask):\n    return F.mse_loss(x, y.masked_select(mask))", {"selected"}),
     ("def loss(x, y, i):\n    return F.mse_loss(x[i], y[i])", set[str]()),

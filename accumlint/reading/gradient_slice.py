@@ -90,6 +90,15 @@ class Reach:
     backward: frozenset[str] = frozenset()
     step: frozenset[str] = frozenset()
 
+    def joined(self, other: Reach) -> Reach:
+        """What either leads to."""
+        return Reach(
+            self.event | other.event,
+            self.strong | other.strong,
+            self.backward | other.backward,
+            self.step | other.step,
+        )
+
 
 NOWHERE = Reach()
 

@@ -227,6 +227,10 @@ class Excerpt:
         return own + tuple(f for excerpt in self.further for f in excerpt.functions)
 
 
+# Excerpts with the callees that lead to them, as a file shows them and as they are called there.
+_Led: TypeAlias = "dict[Excerpt, frozenset[tuple[str, str]]]"
+
+
 class Project:
     """Everything that was read around the files of one run."""
 
@@ -409,7 +413,10 @@ class Project:
             return None
         return self._excerpt(definition, _FARTHEST - 1)
 
-    def _excerpt(self, definition: Definition, further: int) -> Excerpt | None:
+    def _excerpt(
+        self, definition: Definition, further: int, filled: Reach = NOWHERE
+    ) -> Excerpt | None:
+        """The excerpt of a definition; `filled` is what the methods lead to that a subclass gives it."""
         module = definition.module
         body = tuple(_parts(definition))
         if module.part(definition.name) is None:
@@ -419,7 +426,7 @@ class Project:
             used = definition.names
             imports = {n: path for n, path in self.imports_of(module).items() if n in used}
             reach, beyond = self.reach(imports, module.source, further - 1)
-        own = relevance(body, reach, frozenset({definition.name}))
+        own = relevance(body, reach.joined(filled), frozenset({definition.name}))
         return Excerpt(definition, body, joined(own, beyond), beyond)
 
     # What the imports of a file lead to
@@ -431,9 +438,32 @@ class Project:
 
         What `driven` functions return goes backward.
         """
-        reach, excerpts = self.reach(program.imports, program.source)
-        wanted = frozenset(_overridden(program, excerpts))
-        return relevance(program.body, reach, wanted, driven), excerpts
+        led = self._led(program.imports, program.source, _FARTHEST - 1)
+        wanted = frozenset(_overridden(program, led))
+        own = relevance(program.body, _reach(led), wanted, driven)
+        filled = {self._filled(excerpt, program, own): shown for excerpt, shown in led.items()}
+        if filled.keys() == led.keys():
+            return own, tuple(led)
+        for excerpt, _ in list(filled.items()):
+            filled[excerpt] |= _callees("", excerpt.definition.name, excerpt, program.source)
+        return relevance(program.body, _reach(filled), wanted, driven), tuple(filled)
+
+    def _filled(self, excerpt: Excerpt, program: Program, own: Relevance) -> Excerpt:
+        """A base class with what a program's subclass fills in, where that goes backward and the base does not."""
+        name = excerpt.definition.name
+        heirs = (c for c in program.classes.values() if any(_last(b) == name for b in c.bases))
+        for heir in heirs:
+            methods = frozenset(map(key, heir.methods.values()))
+            if not methods & own.reaching_backward - excerpt.relevance.reaching_backward:
+                continue
+            if heir.methods.keys().isdisjoint(excerpt.definition.calls):
+                continue
+            given = Reach(
+                methods & own.reaching, methods & own.reaching_strong,
+                methods & own.reaching_backward, methods & own.reaching_step,
+            )  # fmt: skip
+            return self._excerpt(excerpt.definition, _FARTHEST - 1, given) or excerpt
+        return excerpt
 
     def reach(
         self, imports: Mapping[str, str], source: Source, further: int = _FARTHEST - 1
@@ -442,7 +472,11 @@ class Project:
 
         Other files are followed through their own imports, some files `further`.
         """
-        found: dict[Excerpt, frozenset[tuple[str, str]]] = {}
+        led = self._led(imports, source, further)
+        return _reach(led), tuple(led)
+
+    def _led(self, imports: Mapping[str, str], source: Source, further: int) -> _Led:
+        found: _Led = {}
         for bound, path in imports.items():
             for prefix, definition in self._used(bound, path, source):
                 strong = self.is_strong(definition, further)
@@ -450,22 +484,7 @@ class Project:
                 if excerpt is not None and excerpt.is_eventful:
                     callees = _callees(prefix, bound, excerpt, source)
                     found[excerpt] = found.get(excerpt, _NONE) | callees
-
-        def through(reaching: Callable[[Relevance], frozenset[str]]) -> frozenset[str]:
-            return frozenset(
-                shown
-                for excerpt, callees in found.items()
-                for shown, inside in callees
-                if inside in reaching(excerpt.relevance)
-            )
-
-        reach = Reach(
-            through(lambda r: r.reaching),
-            through(lambda r: r.reaching_strong),
-            through(lambda r: r.reaching_backward),
-            through(lambda r: r.reaching_step),
-        )
-        return reach, tuple(found)
+        return found
 
     def _used(self, bound: str, path: str, source: Source) -> Iterator[tuple[str, Definition]]:
         """What a file uses of an import; of a whole module, the members that are written out."""
@@ -476,8 +495,34 @@ class Project:
             yield "", found
             return
         members = re.findall(rf"\b{re.escape(bound)}\.([^\W\d]\w*)", "\n".join(source.lines))
-        for member in sorted(set(members) & found.module.outline.blocks.keys()):
-            yield ".", Definition(found.module, member)
+        outline = found.module.outline
+        for member in sorted(set(members) & (outline.blocks.keys() | outline.imports.keys())):
+            definition = self.find(f"{path}.{member}", source.path)
+            if definition is not None and definition.name and not definition.attributes:
+                yield ".", definition
+
+
+def _reach(led: _Led) -> Reach:
+    """The callees in a file that lead to an event in some excerpts."""
+
+    def through(reaching: Callable[[Relevance], frozenset[str]]) -> frozenset[str]:
+        return frozenset(
+            shown
+            for excerpt, callees in led.items()
+            for shown, inside in callees
+            if inside in reaching(excerpt.relevance)
+        )
+
+    return Reach(
+        through(lambda r: r.reaching),
+        through(lambda r: r.reaching_strong),
+        through(lambda r: r.reaching_backward),
+        through(lambda r: r.reaching_step),
+    )
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def joined(own: Relevance, excerpts: Iterable[Excerpt]) -> Relevance:

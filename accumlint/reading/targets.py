@@ -67,6 +67,7 @@ TABLE = {
     "drawn": Row(Kind.EQUAL, -3, "rows of one length are drawn from a stream"),
     "classes": Row(Kind.EQUAL, -3, "the model has one label for each row"),
     "pairs": Row(Kind.EQUAL, -3, "the rows are pairs of a chosen and a rejected answer"),
+    "ratio": Row(Kind.EQUAL, -3, "a fixed share of each row is masked"),
 }
 # Evidence of a loss with a target for every position, beside that of its kind, which some loss of a project has.
 _OF_POSITIONS = {"picked", "masked mean"}
@@ -188,6 +189,7 @@ _NAMES = {
     ),
     "blocks": re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset"),
     "pairs": re.compile(r"^(\w+_)?rejected(_\w+)?$"),
+    "ratio": re.compile(r"^mask(ing)?_ratio$", re.IGNORECASE),
 }
 # What a call tells by its name alone.
 _CALLS = {

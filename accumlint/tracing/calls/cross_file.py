@@ -418,9 +418,10 @@ class Elsewhere:
         """True for a function that turned out not to be worth following."""
         return function in self.borders.refused
 
-    def refuse(self, function: p.Function) -> None:
+    def refuse(self, function: p.Function, *, always: bool = False) -> None:
+        """Notes a function of another file as one that is not worth following, `always` if it told of a loss once."""
         own = function.source is self.machine.program.source
-        if not own and function not in self.borders.telling:
+        if not own and (always or function not in self.borders.telling):
             self.borders.refused.add(function)
 
     def _tried(

@@ -469,8 +469,9 @@ class Guards:
 
 def _bound(block: tuple[p.Stmt, ...]) -> set[str]:
     """The plain names that the statements of a block assign, those inside other statements left out."""
-    targets = (target for s in block if isinstance(s, p.Assign) for target in s.targets)
-    return {target.id for target in targets if isinstance(target, p.Name)}
+    targets = [target for s in block if isinstance(s, p.Assign) for target in s.targets]
+    parts = (x for t in targets for x in (t.items if isinstance(t, p.Sequence) else (t,)))
+    return {part.id for part in parts if isinstance(part, p.Name)}
 
 
 def _equality(key: str) -> tuple[str, str] | None:

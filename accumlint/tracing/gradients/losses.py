@@ -90,7 +90,12 @@ class Losses:
             finally:
                 state.inside -= 1
                 self._taken = taken
-            if _holds_loss(value):
+            first = value[0] if isinstance(value, list | tuple) and value else value
+            if isinstance(first, Number):
+                # What comes out of a network is no number of Python's: it was not followed to its end.
+                machine.elsewhere.refuse(method.closure.function, always=True)
+                value = None
+            elif _holds_loss(value):
                 machine.elsewhere.borders.telling.add(method.closure.function)
             else:
                 # Another file's model is executed for the sake of its loss alone.
