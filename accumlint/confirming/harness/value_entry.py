@@ -108,7 +108,7 @@ class Entering(Things):
             keys = self.source.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)
         if (
-            names.is_steps(last)
+            (names.is_steps(last) or self.roles.get(bound) == "steps")
             and isinstance(value, int | float | Stub)
             and not isinstance(value, bool)
         ):
