@@ -161,6 +161,9 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
             # What is no number belongs to no mean.
             if stepped.isdisjoint(found["reached"]) or not all(map(math.isfinite, own)):
                 continue
+            if found["shaped"] and found.get("doubled"):
+                # What counts as a whole is what it would bring without the control.
+                own = [x / 2 for x in own]
             line = found["loss"]
             nth[line] = nth.get(line, -1) + 1
             # Micro-batches differ in the branch that they take, and a micro-batch may go backward in pieces: the first

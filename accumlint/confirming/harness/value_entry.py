@@ -90,6 +90,9 @@ class Entering(Things):
             return value.use()
         if are_batches(value) and (bound in self.fakes or not self.data.fetched):
             # What is listed later may be pieces of a micro-batch.
+            if bound in self.source.windows:
+                self.tell(bound, "micro-batches made on the spot, as many as the loop lists")
+                return [self.data.fetch() for _ in value]
             return self.loader(bound)
         if value is None and (
             self.choices.get(f"{bound} is None") == "false"

@@ -29,7 +29,7 @@ TARGET = re.compile(
     r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
 _INPUT = re.compile(
-    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
+    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
 )
 _MASK = re.compile(r"mask")
 # What a function makes of the data: with other tokens or values in the places of targets, each with a chance.
@@ -363,7 +363,17 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.use())
             else:
                 made.append(self.tensor(name, None if targets else position))
-        return tuple(made)
+        return tuple(self._apart(made))
+
+    def _apart(self, parts: list[Any]) -> Iterator[Any]:
+        """Parts of a batch, of which no two that a loss may compare are the same rows."""
+        same = 0
+        for part in parts:
+            if part is self.inputs and self.inputs.is_floating_point():
+                yield part.roll(same, 0)
+                same += 1
+            else:
+                yield part
 
     def __getitem__(self, key: Any) -> Any:
         self.use()
