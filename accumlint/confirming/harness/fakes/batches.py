@@ -62,7 +62,7 @@ class Data:
     the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
     `piece` in hand begins at that place, and all but the first of a batch are counted in `pieces`. `fed` is the last
     one that a loader gave; the one in hand is `spent` when it has gone backward; it has `begun` when the user's own
-    loader gave one. `unfed` is a network that gave something though
+    loader gave one. A row has `width` features. `unfed` is a network that gave something though
     it was given nothing. `last` is what a network gave last; `outputs`, if there are any, are what each network has
     given since the last backward.
     """
@@ -84,6 +84,7 @@ class Data:
     fed: int = 0
     begun: bool = False
     spent: bool = False
+    width: int = WIDTH
     looked_at: int = 0
     backwards: int = 0
     poisoned: int = 0
@@ -256,7 +257,7 @@ class Batch(Plain, dict[Any, Any]):
                 inputs = inputs.masked_fill(ignored, PADDING)
         elif data.kind == "frames":
             rows = 2
-            shape = (rows, LENGTH, WIDTH)
+            shape = (rows, LENGTH, data.width)
             inputs = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
             labels = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
             mask = torch.zeros(rows, LENGTH, dtype=torch.long)
@@ -265,13 +266,13 @@ class Batch(Plain, dict[Any, Any]):
                 mask[place % rows, place // rows] = 1
         else:
             rows = max(1, count)
-            inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+            inputs = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
             inputs = inputs.to(data.dtype)
             if data.kind == "rows":
                 # A loss that compares rows with each other has as many classes as rows.
                 labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
-                labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+                labels = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
                 labels = labels.to(data.dtype)
             mask = torch.ones(rows, dtype=torch.long)
         self.inputs = inputs.to(data.device)
