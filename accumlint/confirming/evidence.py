@@ -77,7 +77,7 @@ class Evidence:
         """
         if key in self.passes:
             return self.passes[key]
-        raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
+        raise Undecided(self.failures.get(key, unmade(key)))
 
     def averages(self, key: str) -> bool:
         """Whether ranks that have applied different gradients have the same parameters at the next update."""
@@ -186,6 +186,17 @@ _EXPECTED = (
     "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
     "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
 )  # fmt: skip
+
+
+_DATA = {
+    "equal": "micro-batches of equal size", "ragged": "micro-batches of different sizes",
+    "trailing": "epochs that end inside a window", "overflow": "a gradient that overflows",
+}  # fmt: skip
+
+
+def unmade(key: str) -> str:
+    """Says that a pass was not made."""
+    return f"the loop could not be run on {_DATA.get(key.partition(' ')[0], 'such data')}"
 
 
 def is_expected(message: str) -> bool:

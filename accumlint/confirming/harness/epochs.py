@@ -111,7 +111,9 @@ class _Source:
         calls = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
         fits = [n for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "fit"]
         named = {k.arg: k.value for call in fits for k in call.keywords}
-        loader = named.get("train_dataloaders") or next((c.args[1] for c in fits if c.args[1:]), None)
+        loader = named.get("train_dataloaders") or next(
+            (c.args[1] for c in fits if c.args[1:]), None
+        )
         if len(fits) != 1 or loader is None or _PARTS.search(ast.unparse(self.tree)):
             raise _OpenError
         return loader, fits[0].lineno
