@@ -120,16 +120,19 @@ class _Source:
 
     def steps(self, loop: ast.stmt, line: int) -> int:
         """What the number of a micro-batch is compared with where a loop steps; 0 for nothing, or several."""
+        divisors: list[ast.expr] = []
         compared: list[ast.expr] = []
         for node in ast.walk(loop):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                compared.append(node.right)
+                divisors.append(node.right)
             elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
                 compared.append(node.comparators[0])
         stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _holds(n, line)]
         tests = {inner for n in stepping for inner in ast.walk(n.test)}
-        named = (e for e in compared if isinstance(e, ast.Name | ast.Attribute | ast.Subscript))
+        named = (e for e in (*divisors, *compared) if isinstance(e, ast.Name | ast.Attribute | ast.Subscript))
         asked = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
+        asked = asked or [e for e in divisors if e in tests]
+        # Beside a remainder, what is compared is the remainder itself or the end of an epoch.
         asked = asked or [e for e in compared if e in tests and not _is_number(e, 0)]
         values = {self.value(one, loop.lineno) for one in asked}
         found = values.pop() if len(values) == 1 else 0
