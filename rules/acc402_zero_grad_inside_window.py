@@ -105,7 +105,7 @@ class ZeroGradInsideWindow(Rule):
                     applied = (
                         "only the last micro-batch"
                         if kept == 1
-                        else f"{kept} of {seen} micro-batches"
+                        else f"{kept if run.written in (None, seen) else 'some'} of {run.in_file(seen)} micro-batches"
                     )
                     yield self.at(
                         clear,

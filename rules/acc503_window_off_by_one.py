@@ -138,10 +138,12 @@ class WindowOffByOne(Rule):
                 and (first.total is None or first.total != steady.total or _wiped(steady))
                 and not grows(trace.program, first.step.node)
             ):
+                # What is near a full window is as near to the file's own.
+                told, later = (run.in_file(n) if n > 1 else n for n in (size, full))
                 yield self.at(
                     first.step,
-                    f"the first `{first.step.subject}.step()` comes after {size} "
-                    f"micro-batch{'es' if size > 1 else ''}, every later one after {full}",
+                    f"the first `{first.step.subject}.step()` comes after {told} "
+                    f"micro-batch{'es' if told > 1 else ''}, every later one after {later}",
                     window=first,
                     fixes=counted_rightly(trace.program, first.step.node),
                 )

@@ -106,7 +106,7 @@ class EmaEveryMicrobatch(Rule):
                     yield self.at(
                         average,
                         f"`{average.subject}` averages the weights on every micro-batch, "
-                        f"{length(window)} times for each step",
+                        f"{run.in_file(length(window))} times for each step",
                         confidence=Confidence.CERTAIN if average.certain else Confidence.LIKELY,
                         window=window,
                         fixes=average_once(trace, window, average),

@@ -48,7 +48,7 @@ WANTING = {
     f"{PLAIN} + limits.height / num_items": {"self.height"},
     f"{PLAIN} + LARGEST[len(labels)]": {"LARGEST"},
 }
-OWN_SCRIPT = "asks the script itself, on its own data; SCRIPT is this file or one that imports it"
+OWN_SCRIPT = "measures the script itself, with its own model and data"
 
 
 def confirmed(loops: Sequence[str], folder: Path) -> list[Confirmation]:

@@ -37,6 +37,53 @@ CALLS = {
 }  # fmt: skip
 
 
+BOTH = """
+for epoch in range(2):
+    for i, x in enumerate(range(8)):
+        loss(x).backward()
+        if (i + 1) % STEPS == 0 or i + 1 == len(data):
+            optimizer.step()
+
+STEPS, data = 4, range(8)
+"""
+REMAINDER = """
+def train(loader, accumulate):
+    for i, x in enumerate(loader):
+        loss(x).backward()
+        if i % accumulate == accumulate - 1:
+            optimizer.step()
+
+if __name__ == "__main__":
+    for epoch in range(2):
+        print(train(list(range(12)), 3))
+"""
+LIGHTNING = """
+class Module(LightningModule):
+    def __init__(self, accumulate=4):
+        self.accumulate = accumulate
+
+    def training_step(self, batch, number):
+        self.manual_backward(loss(batch))
+        if (number + 1) % self.accumulate == 0:
+            self.optimizers().step()
+
+Trainer({trainer}).fit(Module(), range(16))
+"""
+WRITTEN = {
+    (BOTH, 6): (8, 4),
+    (REMAINDER, 6): (12, 3),
+    (LIGHTNING.format(trainer="max_epochs=1"), 9): (16, 4),
+    (LIGHTNING.format(trainer="limit_train_batches=3"), 9): (0, 0),
+    (LIGHTNING.format(trainer="devices=2"), 9): (0, 0),
+}
+
+
+@pytest.mark.parametrize(("text", "line"), WRITTEN)
+def test_a_window_is_told_from_an_epochs_end_and_a_fit_from_a_loop(text: str, line: int) -> None:
+    found = own_epoch(text, "train.py", line, 1)
+    assert (found["length"], found["steps"]) == WRITTEN[text, line]
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_an_epoch_is_as_long_as_the_script_makes_it(call: str) -> None:
     found = own_epoch(f"{LOOP}\n{call}\n", "train.py", STEP, 1)

@@ -17,7 +17,7 @@ from helpers import ROOT
 
 from accumlint.common.observed import Observed
 from accumlint.runtime import judging, records, reports
-from accumlint.runtime.answers import Answer
+from accumlint.runtime.answers import Answer, number
 
 ZOO = ROOT / "fixtures" / "run"
 ZOO_RUNNER = ROOT / "tests" / "zoo.py"
@@ -172,6 +172,44 @@ def test_a_finding_carries_the_line_its_figures_and_what_check_says(
     assert [mark["message"] for mark in finding["related"]] == [reports.BOTH]
     assert len(finding["window"]) == 5
     assert "7 updates of 4 micro-batches" in ran.err
+
+
+TO_THE_END = """\
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+model = torch.nn.Linear(5, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(ROWS, 5), torch.randint(0, 3, (ROWS,)))
+loader = DataLoader(data, batch_size=8)
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        (cross_entropy(model(x), y) / 4).backward()
+        if (i + 1) % 4 == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.torch
+def test_whole_windows_at_the_end_of_an_epoch_refute_a_partial_one(
+    tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "whole.py").write_text(TO_THE_END.replace("ROWS", "64"))
+    whole = run("run", "--", "whole.py")
+    assert whole.code == 0
+    assert "refuted: whole.py:13: ACC502 of `check`: no window is partial, of 6" in whole.err
+    (tmp_path / "partial.py").write_text(TO_THE_END.replace("ROWS", "80"))
+    partial = run("run", "--", "partial.py")
+    assert "ACC502" in partial.out
+    assert "the partial window of 2 micro-batches is divided by 4" in partial.out
+
+
+def test_a_number_is_a_fraction_where_people_write_one() -> None:
+    assert [number(x) for x in (4, 1 / 4, 3 / 4, 1 / 64, 235 / 59)] == [
+        *("4", "1/4", "3/4", "1/64", "3.98")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -54,6 +54,7 @@ class Evidence:
         self.wrapped: set[str] = set()
         # How long the script's own epochs are, as far as they were asked for.
         self.epoch: Mapping[str, Any] = self.notes[0].get("epoch", {})
+        _weigh_whole([found for rank in self.notes for found in rank["passes"]])
         count = min(len(rank["passes"]) for rank in self.notes)
         for index in range(count):
             ranks = [rank["passes"][index] for rank in self.notes]
@@ -76,7 +77,7 @@ class Evidence:
         """
         if key in self.passes:
             return self.passes[key]
-        raise Undecided(self.failures.get(key, f"no pass over {key} data was made"))
+        raise Undecided(self.failures.get(key, unmade(key)))
 
     def averages(self, key: str) -> bool:
         """Whether ranks that have applied different gradients have the same parameters at the next update."""
@@ -115,6 +116,50 @@ class Evidence:
         return [refusal for refusal in every if refusal["inside"] == inside]
 
 
+# Weights differ by more than this, or by rounding.
+_ROUNDING = 1e-6
+
+
+def _weigh_whole(passes: Sequence[Mapping[str, Any]]) -> None:
+    """Has losses count as a whole that weigh their micro-batches by what these hold, as by a number of events in them.
+
+    Micro-batches of as many targets weigh differently then, and each as it does alone: no mean over the targets is the
+    large batch of such a loss.
+    """
+    several, alone = (_weights(passes, key) for key in ("equal", "equal one"))
+    for line, found in several.items():
+        apart = alone.get(line, {})
+        both = [(count, w, apart[m][1]) for m, (count, w) in found.items() if m in apart]
+        weights, ratios = [w for _, w, _ in both], [w / one for _, w, one in both if one]
+        uneven = len({count for count, *_ in both}) == 1 and _differ(weights)
+        if uneven and len(ratios) == len(weights) and not _differ(ratios):
+            for part in (part for one in passes for _, part in _parts(one) if part["loss"] == line):
+                part["shaped"] = True
+
+
+def _differ(numbers: Sequence[float]) -> bool:
+    return max(numbers) - min(numbers) > _ROUNDING * max(map(abs, numbers))
+
+
+def _weights(
+    passes: Sequence[Mapping[str, Any]], key: str
+) -> dict[int, dict[int, tuple[int, float]]]:
+    """By the line of a loss and by micro-batch, how many targets it has and what they weigh together."""
+    found: dict[int, dict[int, tuple[int, float]]] = {}
+    first = next((one for one in passes if key_of(one["spec"]) == key), None)
+    for event, part in _parts(first) if first else ():
+        weight = part["weight"] * part["count"] / event["scale"]
+        found.setdefault(part["loss"], {}).setdefault(part["microbatch"], (part["count"], weight))
+    return found
+
+
+def _parts(one: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """What each backward of a pass brought."""
+    for event in one["notes"]["events"]:
+        for part in event.get("contributions", ()):
+            yield event, part
+
+
 def _same(steps: Sequence[Mapping[str, Any]], what: str) -> bool:
     """Whether all ranks have the same of something."""
     return all(step[what] == steps[0][what] for step in steps[1:])
@@ -141,6 +186,17 @@ _EXPECTED = (
     "unscale_() has already been called", "unscale_() is being called after step()", "step() has already been called",
     "No inf checks were recorded", "Attempted step but _scale is None", "Attempted to call",
 )  # fmt: skip
+
+
+_DATA = {
+    "equal": "micro-batches of equal size", "ragged": "micro-batches of different sizes",
+    "trailing": "epochs that end inside a window", "overflow": "a gradient that overflows",
+}  # fmt: skip
+
+
+def unmade(key: str) -> str:
+    """Says that a pass was not made."""
+    return f"the loop could not be run on {_DATA.get(key.partition(' ')[0], 'such data')}"
 
 
 def is_expected(message: str) -> bool:

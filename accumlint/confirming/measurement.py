@@ -150,6 +150,7 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
     owned: Sequence[int] | None = step["owned"]
     parts: dict[int, Part] = {}
     terms: dict[int, dict[object, int]] = {}
+    stepped = set(step["parameters"])
     for event in since:
         if event["kind"] != "backward" or event["line"] in others:
             continue
@@ -158,8 +159,11 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
             gradient = found["gradient"]
             own = gradient if owned is None else [gradient[i] for i in owned]
             # What is no number belongs to no mean.
-            if not any(own) or not all(map(math.isfinite, own)):
+            if stepped.isdisjoint(found["reached"]) or not all(map(math.isfinite, own)):
                 continue
+            if found["shaped"] and found.get("doubled"):
+                # What counts as a whole is what it would bring without the control.
+                own = [x / 2 for x in own]
             line = found["loss"]
             nth[line] = nth.get(line, -1) + 1
             # Micro-batches differ in the branch that they take, and a micro-batch may go backward in pieces: the first
@@ -182,7 +186,6 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
                     event["steps"],
                 ),
             )
-    stepped = set(step["parameters"])
     thresholds = [
         e["threshold"] for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])
     ]

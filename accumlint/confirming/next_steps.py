@@ -16,8 +16,8 @@ from accumlint.confirming.plan import Plan
 GIVEN = "as the set-up file gives it"
 # How reasons begin that are about the windows an epoch makes: the user's own micro-batches may be others.
 _OF_WINDOWS = (
-    "every micro-batch counted as many targets", "no partial window was stepped", "no epoch ended",
-    "a short window at the beginning", "every window held one micro-batch", "too few windows were seen",
+    "every micro-batch counts as many targets", "no step at the end of an epoch", "no epoch came to its end",
+    "a short window at the beginning", "every window held one micro-batch", "the loop took fewer than three steps",
     "the optimizer never stepped",
 )  # fmt: skip
 # What is said of a call that its function does not fit.
@@ -58,10 +58,22 @@ def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Un
 
 
 def _by_script(plan: Plan) -> str:
-    place = f"{plan.report.shown}:{plan.report.mark.place.line}"
-    return (
-        f"`accumlint confirm {place} --run -- SCRIPT [ARGUMENT]...` asks the script itself, on its own data;"
-        " SCRIPT is this file or one that imports it"
+    shown = plan.report.shown
+    asks = f"`accumlint confirm {shown}:{plan.report.mark.place.line} --run -- "
+    if plan.job and _is_script(plan.job.text):
+        return f"{asks}{shown}` measures the script itself, with its own model and data"
+    measures = "measures the script itself, with its own model and data"
+    return f"{asks}SCRIPT [ARGUMENT]...` {measures}; SCRIPT is what imports this file"
+
+
+def _is_script(text: str) -> bool:
+    """Whether a file trains when it is started."""
+    top = ast.parse(text).body
+    return any(
+        isinstance(n, ast.For | ast.While)
+        or (isinstance(n, ast.If) and "__name__" in ast.unparse(n.test))
+        or (isinstance(n, ast.Expr) and isinstance(n.value, ast.Call))
+        for n in top
     )
 
 

@@ -297,17 +297,15 @@ def divides(program: Program) -> bool:
 
 
 def _divided(program: Program) -> Iterator[p.Expr]:
-    """What is divided by accumulation steps, or by the number that a test of the window is written with, for a loss."""
-    sizes = {
-        node.right.value
-        for node in program.of(p.Binary)
-        if node.op == "%" and isinstance(node.right, p.Const)
-    }
+    """What is divided by accumulation steps, or by the size that a test of the window is written with, for a loss."""
+    tested = [node.right for node in program.of(p.Binary) if node.op in ("%", "//")]
+    sizes = {size.value for size in tested if isinstance(size, p.Const)}
+    named = {_last(size) for size in tested if isinstance(size, p.Name | p.Attr)}
 
     def is_size(by: p.Expr) -> bool:
         return any(
             (isinstance(n, p.Const) and n.value in sizes)
-            or (isinstance(n, p.Name | p.Attr) and _may_be_steps(_last(n)))
+            or (isinstance(n, p.Name | p.Attr) and (_last(n) in named or _may_be_steps(_last(n))))
             for n in p.walk_expr(by)
         )
 

@@ -78,7 +78,12 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
         answer = whole
     control = controlled(question, evidence, answer.shows, plan.symptom)
     if control is None:
-        raise Undecided(f"{answer.sentence}, but no control could show that this check can fail")
+        told = (
+            "the same shows where the loop is made right, so something else causes it"
+            if answer.shows
+            else "a defect that was put in on purpose did not show either"
+        )
+        raise Undecided(f"{answer.sentence}, but {told}")
     return answer, control
 
 
@@ -142,7 +147,9 @@ def _refutable(evidence: Evidence, plan: Plan, shown: bool) -> None:
             "the defect does not show with all unknown flags off, and with them on the loop did not run"
         )
     if evidence.made_up and plan.symptom in OF_DIRECTION | OF_SIZE and not shown:
-        raise Undecided("a stub reached the loss, and with another one the defect may show")
+        raise Undecided(
+            "the loss is computed from what is not known here, and with the real one the defect may show"
+        )
     # A scaler that is switched off multiplies by 1.
     if plan.job and plan.job.scaled and first["notes"]["initial_scale"] <= 1:
         raise Undecided("a GradScaler is part of the finding, and none was in use")
@@ -242,7 +249,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     """
     first = evidence.raw.get("equal")
     if first is None:
-        raise Undecided("nothing was run")
+        raise Undecided("the loop was not run")
     if refused := evidence.refused(inside=True):
         raise Undecided(_refusal(refused[0]))
     notes = first["notes"]
@@ -266,11 +273,11 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
             why = ""
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
-        raise Undecided(f"no loss was seen{_because(first)}")
+        raise Undecided(f"the loop came to no loss that could be measured{_because(first)}")
     if notes["touched"] and plan.symptom not in OF_ORDER | OF_DIRECTION:
         text = notes["touched"][0]
-        why = ", which is given the accumulation steps" if text in notes["told"] else ""
-        raise Undecided(f"a stub reached the loss: `{text}`{why}")
+        why = " and is given the accumulation steps" if text in notes["told"] else ""
+        raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
     if plan.symptom is not Symptom.RAISES:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
@@ -400,6 +407,9 @@ def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
         if symptom in asked or (
             symptom is Symptom.GRADIENT and asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}
         ):
+            continue
+        if symptom is Symptom.WEIGHTS and evidence.made_up:
+            # What targets weigh in a loss that is another than the loop's tells nothing.
             continue
         try:
             answer = QUESTIONS[symptom](evidence)

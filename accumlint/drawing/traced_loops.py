@@ -16,8 +16,6 @@ from accumlint.files.source import UndecodableSource
 from accumlint.inputs import document as texts
 from accumlint.inputs.discovery import Target
 from accumlint.inputs.document import Text
-from accumlint.reading.ir import Const
-from accumlint.reading.names import is_steps
 from accumlint.results.diagram import Found, Loop
 from accumlint.results.report import Mark
 
@@ -196,10 +194,7 @@ def _setting(trace: Trace) -> str:
     loader = f"loaders of {run.length} micro-batches"
     if not run.asked:
         return loader
-    assigned = trace.program.assigned.items()
-    written = {v.value for n, made in assigned if is_steps(n) for v in made if isinstance(v, Const)}
-    own = next((n for n in written if type(n) is int and n > 1), run.steps)
-    place = f" in the place of {own}" if own != run.steps and len(written) == 1 else ""
+    place = f" in the place of {run.written}" if run.written not in (None, run.steps) else ""
     return f"{run.steps} accumulation steps{place}, {loader}"
 
 

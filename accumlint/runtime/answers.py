@@ -51,10 +51,15 @@ def is_near(value: float, wanted: float) -> bool:
     return wanted != 0 and abs(value / wanted - 1) < 0.02
 
 
+# Nobody writes 235/59.
+_PLAIN = 16
+
+
 def number(value: float) -> str:
-    """A number as people write it: 1/4, 3, 0.137."""
+    """A number as people write it: 1/4, 3, 0.137, 3.98."""
     close = Fraction(value).limit_denominator(64)
-    if close and abs(float(close) / value - 1) < 1e-4:
+    plain = close.numerator == 1 or close.denominator <= _PLAIN
+    if close and plain and abs(float(close) / value - 1) < 1e-4:
         return str(close)
     return f"{value:.3g}"
 

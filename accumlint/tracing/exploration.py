@@ -451,6 +451,7 @@ class _Paths:
         run = t.Run(
             scenario.steps, scenario.length, state.asked, tuple(state.events), tuple(state.unread), stopped,
             literal, state.guessed, tuple(g for g, shut in state.step_guards.items() if shut), raised,
+            next(iter(state.written)) if len(state.written) == 1 else None,
         )  # fmt: skip
         return run, machine
 

@@ -307,6 +307,8 @@ class Naming:
                 machine.state.single = text
         if free:
             machine.state.asked = True
+            if type(value) is int and value > 1:
+                machine.state.written.add(value)
         return machine.scenario.steps if free else value
 
     @cached_property

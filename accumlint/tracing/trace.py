@@ -499,6 +499,7 @@ class Run:
     `asked` tells whether the accumulation steps were asked for at all, `guessed` that they only stand for the unknown
     length of an inner loop; `stopped` is why the run ended early ("" if not), `raised` what raised the exception that
     ended it. `barred` are the guards of a step that were worked out, and false, every time.
+    `written`: the accumulation steps that the file has in the place of `steps`, None where it has none or several.
     """
 
     steps: int
@@ -511,6 +512,11 @@ class Run:
     guessed: bool = False
     barred: tuple[Node, ...] = ()
     raised: Node | None = None
+    written: int | None = None
+
+    def in_file(self, length: int) -> int:
+        """A number of micro-batches near a full window's, as it is with the accumulation steps that the file has."""
+        return length if self.written is None else length + self.written - self.steps
 
     def of(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""

@@ -89,6 +89,9 @@ class Binding(Entering):
         rests on the windows; so is what evaluates. Once training has begun, or where a module of the project is lost
         to it with everything in it, going on would measure another loop.
         """
+        if isinstance(failure.__cause__, StopIteration):
+            # A generator's own way to say that data has come to its end.
+            raise failure.__cause__
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
         if isinstance(failure, Forbidden) and (self._training(failure) or self._importing(failure)):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from accumlint.reading import names
 _SECONDS = 20
 _WRAPPERS = {"enumerate", "tqdm", "trange", "list", "iter"}
 _BUILT_IN = frozenset(dir(builtins))
+# What has a Trainer give each rank, or an epoch, a part of the data.
+_PARTS = re.compile(r"\b(limit_train_batches|(devices|gpus|num_nodes)=(?!1\b))")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -36,9 +39,9 @@ def own_epoch(text: str, file: str, line: int, share: int) -> dict[str, Any]:
     signal.alarm(_SECONDS)
     try:
         source = _Source(ast.parse(text), file)
-        loop = source.loop(line)
-        found["length"] = -(-len(source.value(_fed(loop), loop.lineno)) // share)
-        found["steps"] = source.steps(loop, line)
+        around, loader, row = source.fed(line)
+        found["length"] = -(-len(source.value(loader, row)) // share)
+        found["steps"] = source.steps(around, line)
     except (_OpenError, OSError, SystemExit):
         # What a caller gives, a file that is not here, a setting without a default: it may be of any length.
         pass
@@ -58,9 +61,8 @@ def _stop(*_: object) -> None:
     raise TimeoutError(f"it took more than {_SECONDS} s")
 
 
-def _fed(loop: ast.For) -> ast.expr:
+def _uncounted(found: ast.expr) -> ast.expr:
     """What a loop takes its micro-batches from, without what only counts them."""
-    found = loop.iter
     while (
         isinstance(found, ast.Call)
         and found.args
@@ -80,8 +82,10 @@ class _Source:
         self.file = file
         self.depth = 0
 
-    def loop(self, line: int) -> ast.For:
-        """The innermost loop around a line in which something goes backward.
+    def fed(self, line: int) -> tuple[ast.stmt, ast.expr, int]:
+        """What is executed for each micro-batch around a line, and what gives these, with the line that says so.
+
+        That is the innermost loop in which something goes backward, or a step that Lightning calls.
 
         Raises:
             _OpenError: where there is none.
@@ -90,21 +94,45 @@ class _Source:
             n for n in ast.walk(self.tree)
             if isinstance(n, ast.For) and _holds(n, line) and "backward" in "".join(map(ast.unparse, n.body))
         ]  # fmt: skip
-        if not around:
+        if around:
+            loop = max(around, key=lambda loop: loop.lineno)
+            return loop, _uncounted(loop.iter), loop.lineno
+        step = self._function(line)
+        if step is None or step.name != "training_step":
             raise _OpenError
-        return max(around, key=lambda loop: loop.lineno)
+        return step, *self._fitted()
 
-    def steps(self, loop: ast.For, line: int) -> int:
+    def _fitted(self) -> tuple[ast.expr, int]:
+        """What the only fit of Lightning's Trainer is given for its epochs, and the line.
+
+        Raises:
+            _OpenError: where a module makes it, or where the Trainer takes a part of it.
+        """
+        calls = [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+        fits = [n for n in calls if isinstance(n.func, ast.Attribute) and n.func.attr == "fit"]
+        named = {k.arg: k.value for call in fits for k in call.keywords}
+        loader = named.get("train_dataloaders") or next(
+            (c.args[1] for c in fits if c.args[1:]), None
+        )
+        if len(fits) != 1 or loader is None or _PARTS.search(ast.unparse(self.tree)):
+            raise _OpenError
+        return loader, fits[0].lineno
+
+    def steps(self, loop: ast.stmt, line: int) -> int:
         """What the number of a micro-batch is compared with where a loop steps; 0 for nothing, or several."""
+        divisors: list[ast.expr] = []
         compared: list[ast.expr] = []
         for node in ast.walk(loop):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-                compared.append(node.right)
+                divisors.append(node.right)
             elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
                 compared.append(node.comparators[0])
         stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _holds(n, line)]
         tests = {inner for n in stepping for inner in ast.walk(n.test)}
-        asked = [e for e in compared if names.is_steps(ast.unparse(e).rpartition(".")[2])]
+        named = (e for e in (*divisors, *compared) if isinstance(e, ast.Name | ast.Attribute | ast.Subscript))
+        asked = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
+        asked = asked or [e for e in divisors if e in tests]
+        # Beside a remainder, what is compared is the remainder itself or the end of an epoch.
         asked = asked or [e for e in compared if e in tests and not _is_number(e, 0)]
         values = {self.value(one, loop.lineno) for one in asked}
         found = values.pop() if len(values) == 1 else 0

@@ -53,6 +53,7 @@ def run_first(
     tried: list[dict[str, Any]] = []
     steps: list[list[bool]] = []
     job["unused"] = job["frozen"] = False
+    job["width"] = 0
     number = 0
 
     adapted = False
@@ -68,7 +69,7 @@ def run_first(
         refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
         tells = [
             _leaves_unused(made), _is_frozen(made), refused, _good(made, job), has_stepped(made), _whole(made),
-            _waited(made), made["steps"], world > 1 and _alone(made),
+            _waited(made), made["steps"], world > 1 and _alone(made), _width(made),
         ]  # fmt: skip
         return made, everywhere(store, f"way/{number}/tells", rank, world, tells)
 
@@ -83,7 +84,11 @@ def run_first(
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
         made, told = attempt(kind)
-        own = {steps for *_, found, _ in told for steps in found}
+        if not job["width"] and (widths := {width for *_, width in told} - {0}):
+            # A network of the file's own, in which rows are as wide as it says.
+            job["width"] = max(widths)
+            made, told = attempt(kind)
+        own = {steps for *_, found, _, _ in told for steps in found}
         if len(own) == 1 and not adapted:
             # What is written in the source is as many everywhere.
             adapted = True
@@ -95,11 +100,11 @@ def run_first(
         if not job["frozen"] and any(frozen for _, frozen, *_ in told):
             job["frozen"] = True
             made, told = attempt(kind)
-        if job["reduces"] and not job["unwrapped"] and all(alone for *_, alone in told):
+        if job["reduces"] and not job["unwrapped"] and all(alone for *_, alone, _ in told):
             # What wraps the model is not here, or nothing that is run calls it.
             job["unwrapped"] = True
             made, told = attempt(kind)
-        _, _, refused, good, stepped, ran, waited, _, _ = map(list, zip(*told, strict=True))
+        _, _, refused, good, stepped, ran, waited, *_ = map(list, zip(*told, strict=True))
         waits += any(waited)
         if any(refused) or all(good):
             return made
@@ -146,6 +151,18 @@ def _alone(made: dict[str, Any]) -> bool:
     """Whether a rank has gone backward and reduced nothing."""
     kinds = {e["kind"] for e in made["notes"]["events"]}
     return "backward" in kinds and "reduce" not in kinds and not made["wraps"]
+
+
+_MISMATCH = re.compile(r"shapes cannot be multiplied \(\d+x\d+ and (\d+)x\d+\)")
+# What is measured is every gradient, number by number.
+_MOST_PARAMETERS = 20_000
+
+
+def _width(made: dict[str, Any]) -> int:
+    """How wide the rows are that a network of the user's own asks for; 0 where it takes those that it is given."""
+    said = [f["reason"] for f in made["failed"]] + [(made["raised"] or {"message": ""})["message"]]
+    found = next((m for m in map(_MISMATCH.search, said) if m), None)
+    return int(found[1]) if found and made["size"] <= _MOST_PARAMETERS else 0
 
 
 def _leaves_unused(made: dict[str, Any]) -> bool:

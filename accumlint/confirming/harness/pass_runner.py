@@ -101,6 +101,7 @@ def make(
     )  # fmt: skip
     data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
     data.frozen = job["frozen"]
+    data.width = job["width"] or data.width
     recorder = Recorder(data, settings)
     recorders.append(recorder)
     raised: dict[str, Any] | None = None
@@ -138,6 +139,7 @@ def make(
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "fakes": binding.fakes,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "steps": sorted(binding.own_steps), "failed": binding.failures.plain(),
+        "size": sum(p.numel() for p in recorder.parameters()),
         "pressure": pressure if spec.get("pressure") else 0.0,
         "notes": {
             "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,

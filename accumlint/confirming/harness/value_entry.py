@@ -90,6 +90,9 @@ class Entering(Things):
             return value.use()
         if are_batches(value) and (bound in self.fakes or not self.data.fetched):
             # What is listed later may be pieces of a micro-batch.
+            if bound in self.source.windows:
+                self.tell(bound, "micro-batches made on the spot, as many as the loop lists")
+                return [self.data.fetch() for _ in value]
             return self.loader(bound)
         if value is None and (
             self.choices.get(f"{bound} is None") == "false"
@@ -108,7 +111,7 @@ class Entering(Things):
             keys = self.source.keyed.get(bound, ())
             return value.named(last) if not keys else value.keyed(last, keys)
         if (
-            names.is_steps(last)
+            (names.is_steps(last) or self.roles.get(bound) == "steps")
             and isinstance(value, int | float | Stub)
             and not isinstance(value, bool)
         ):

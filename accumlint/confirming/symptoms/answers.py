@@ -31,7 +31,7 @@ def updates_of(found: Pass) -> list[Update]:
     """
     updates = worth(found)
     if not updates:
-        raise Undecided("no update could be compared")
+        raise Undecided("no step of this run applied a gradient")
     return updates
 
 
@@ -48,7 +48,9 @@ def compared(updates: list[Update]) -> list[Update]:
     """
     lost = next((u for u in updates if math.isnan(u.error)), None)
     if lost is not None:
-        raise Undecided(f"update {lost.number} has no large batch to be compared with")
+        raise Undecided(
+            f"update {lost.number} applies a gradient although no loss went backward for it that was seen"
+        )
     return updates
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected, unmade
 from accumlint.confirming.factors import SHARE, dot, norm, products
 from accumlint.confirming.measurement import Part, own_weight, windows
 from accumlint.confirming.result import Update
@@ -159,7 +159,9 @@ def _alone(evidence: Evidence, key: str) -> Answer:
     if is_shaped(evidence, key):
         first, other = (_brought(evidence, name) for name in (key, "equal one"))
         if len(first) != len(other) or not norm(other):
-            raise Undecided("a micro-batch alone is not comparable with the same one in a window")
+            raise Undecided(
+                "no loss of a micro-batch alone can be compared with the same one's in a window"
+            )
         size = norm(other) ** 2
         ratio = dot(first, other) / size * steps
         return _as_alone(ratio, steps, evidence)
@@ -192,7 +194,7 @@ def is_shaped(evidence: Evidence, key: str) -> bool:
 def _brought(evidence: Evidence, key: str) -> list[float]:
     """What the first micro-batch brings to the first update, before which parameters are the same in all passes."""
     if key not in evidence.raw:
-        raise Undecided(f"no pass over {key} data was made")
+        raise Undecided(unmade(key))
     made = windows(evidence.raw[key]["notes"]["events"])
     parts = list(made[0].parts.values()) if made else []
     if key.endswith(" one") and len({part.microbatch for part in parts}) > 1:
@@ -227,7 +229,7 @@ def _named(answer: Answer, evidence: Evidence) -> Answer:
 def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
     """What each micro-batch weighs in the first update that it is part of, by its first loss."""
     if key not in evidence.raw:
-        raise Undecided(f"no pass over {key} data was made")
+        raise Undecided(unmade(key))
     found: dict[int, float] = {}
     for window in windows(evidence.raw[key]["notes"]["events"]):
         for part in window.parts.values():
@@ -243,13 +245,17 @@ def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
     """
     weights = u.weights or (1.0,)
     if len(set(u.targets)) > 1 or max(weights) - min(weights) > evidence.low * max(weights):
-        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided(
+            "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
+        )
     factor = weights[0]
     # What a control has put in place lacks no factor.
     if abs(factor - 1) <= evidence.low or is_empty(u) or "mend" in key:
         return u
     if "pressure" in key and u.direction < evidence.high:
-        raise Undecided("a stub reached the loss, and a factor of it may be lost")
+        raise Undecided(
+            "the loss is computed from what is not known here, and a factor of it may be lost"
+        )
     scale = u.scale / factor
     return replace(u, error=max(u.direction, abs(scale - 1)), factor="", scale=scale)
 
@@ -285,7 +291,9 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
     off = max(updates, key=lambda u: abs(u.scale - 1))
     shows = decide(abs(off.scale - 1), evidence, "the scale's difference from 1")
     if shows and evidence.made_up and not off.factor and key == "equal":
-        raise Undecided("a stub reached the loss, so the weight of each micro-batch is unknown")
+        raise Undecided(
+            "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
+        )
     if shows and key == "equal":
         if meant := _meant(updates, evidence, ("",)):
             return meant
@@ -362,9 +370,9 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
             if found >= ratio:
                 worst, ratio = u, found
     if worst is None:
-        raise Undecided("no update has several micro-batches with a loss")
+        raise Undecided("no update of this run sums the losses of several micro-batches")
     if key == "ragged" and not _differ(evidence):
-        raise Undecided("every micro-batch counted as many targets, whatever their number was")
+        raise Undecided("every micro-batch counts as many targets here, however many its data has")
     shows = decide(ratio - 1, evidence, "the ratio of weights less 1")
     if shows:
         sentence = (

@@ -27,7 +27,7 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
     if not partial:
         if key != "trailing" and updates:
             return Answer(False, 0.0, "no window is partial", {"scale": 1.0})
-        raise Undecided("no partial window was stepped")
+        raise Undecided("no step at the end of an epoch applied a partial window")
     if evidence.made_up:
         # What each micro-batch weighs is known, whatever ranks apply of it.
         partial, whole = (
@@ -35,7 +35,9 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
             for those in (partial, whole)
         )
         if any(abs(u.scale - 1) > evidence.low for u in whole):
-            raise Undecided("a stub reached the loss, and a factor of it may be lost")
+            raise Undecided(
+                "the loss is computed from what is not known here, and a factor of it may be lost"
+            )
     # What a loss is multiplied with everywhere is no partial window's.
     common = _common([u.scale for u in whole], evidence.low)
     worst = max(partial, key=lambda u: abs(u.scale / common - 1))

@@ -20,7 +20,7 @@ def reductions(evidence: Evidence, key: str = "equal") -> Answer:
     if key == "equal mute":
         return Answer(False, 0.0, "gradients are never all-reduced", {})
     if found.ranks < 2 or not any(u.reductions for u in updates):
-        raise Undecided("nothing was reduced over ranks")
+        raise Undecided("nothing was reduced over the ranks in this run")
     most, pieces = max(
         zip(updates, _sizes(found, updates), strict=True), key=lambda pair: pair[0].reductions
     )
@@ -58,7 +58,7 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     # What is only looked at before training has epochs of its own.
     began = kinds.index("backward") if "backward" in kinds else 0
     if not found.left and "epoch" not in kinds[began:]:
-        raise Undecided("no epoch ended")
+        raise Undecided(f"no epoch came to its end{_ended(found)}")
     # A control that steps at the end of an epoch makes short windows itself.
     if (
         not found.left
@@ -90,6 +90,12 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     )
 
 
+def _ended(found: Pass) -> str:
+    """What ended a pass early, as the end of a sentence."""
+    raised = found.raised
+    return f": line {raised.line} raised {raised.kind}: {raised.message}" if raised else ""
+
+
 def sizes(evidence: Evidence, key: str = "equal") -> Answer:
     found = evidence.get(key)
     sizes = [len(u.microbatches) for u in _in_first_epoch(updates_of(found))]
@@ -115,7 +121,7 @@ def _in_first_epoch(updates: Sequence[Update]) -> Sequence[Update]:
 def _of_another_size(sizes: Sequence[int], key: str) -> Answer:
     """Whether the first window has another size than the rest, where nothing says what size that should be."""
     if len(sizes) < 3 and key != "equal regular":
-        raise Undecided("too few windows were seen")
+        raise Undecided("the loop took fewer than three steps")
     first, later = sizes[0], set(sizes[1:])
     shows = len(later) == 1 and first not in later
     if not shows and key == "equal":
@@ -159,7 +165,7 @@ def schedules(evidence: Evidence, key: str = "equal") -> Answer:
     inner = updates[1:] or updates
     most = max(inner, key=lambda u: u.schedules)
     if not any(u.schedules for u in updates):
-        raise Undecided("the scheduler never moved")
+        raise Undecided("the scheduler did not step in this run")
     shows = most.schedules > 1
     times = "once" if most.schedules == 1 else f"{most.schedules} times"
     return Answer(
@@ -276,7 +282,7 @@ def averages(evidence: Evidence, key: str = "equal") -> Answer:
     # What follows the last update is of that one.
     most = max(most, count)
     if not most:
-        raise Undecided("the running average never moved")
+        raise Undecided("the running average was not updated in this run")
     times = "once" if most == 1 else f"{most} times"
     return Answer(
         most > 1, float(most), f"the running average of the weights moves {times} for one update",
@@ -288,6 +294,6 @@ def held(evidence: Evidence, key: str = "equal") -> Answer:
     evidence.get(key)
     most = int(evidence.raw[key]["notes"]["graphs"])
     if not most:
-        raise Undecided("no graph was seen")
+        raise Undecided("no loss of this run kept a graph")
     what = "graph of one micro-batch is" if most == 1 else f"graphs of {most} micro-batches are"
     return Answer(most > 1, float(most), f"the {what} kept at once", {"graphs kept": most})

@@ -29,7 +29,7 @@ TARGET = re.compile(
     r"label|target|tgt|transcript|^tags?$|^gts?$|ground|^ys?$|^y_|^yb|_y$|class(es)?$|answer|truth|^next_|^l$|lbl"
 )
 _INPUT = re.compile(
-    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$"
+    r"input|image|img|pixel|feature|token|source|src|^xs?$|^x_|^xb|_x$|text|audio|wave|data|ids$|anchor|positive|query"
 )
 _MASK = re.compile(r"mask")
 # What a function makes of the data: with other tokens or values in the places of targets, each with a chance.
@@ -62,7 +62,7 @@ class Data:
     the loss leaves out; `length` micro-batches make an epoch. A batch that is cut into pieces has `cut_rows`; the
     `piece` in hand begins at that place, and all but the first of a batch are counted in `pieces`. `fed` is the last
     one that a loader gave; the one in hand is `spent` when it has gone backward; it has `begun` when the user's own
-    loader gave one. `unfed` is a network that gave something though
+    loader gave one. A row has `width` features. `unfed` is a network that gave something though
     it was given nothing. `last` is what a network gave last; `outputs`, if there are any, are what each network has
     given since the last backward.
     """
@@ -84,6 +84,7 @@ class Data:
     fed: int = 0
     begun: bool = False
     spent: bool = False
+    width: int = WIDTH
     looked_at: int = 0
     backwards: int = 0
     poisoned: int = 0
@@ -256,7 +257,7 @@ class Batch(Plain, dict[Any, Any]):
                 inputs = inputs.masked_fill(ignored, PADDING)
         elif data.kind == "frames":
             rows = 2
-            shape = (rows, LENGTH, WIDTH)
+            shape = (rows, LENGTH, data.width)
             inputs = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
             labels = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
             mask = torch.zeros(rows, LENGTH, dtype=torch.long)
@@ -265,13 +266,13 @@ class Batch(Plain, dict[Any, Any]):
                 mask[place % rows, place // rows] = 1
         else:
             rows = max(1, count)
-            inputs = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+            inputs = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
             inputs = inputs.to(data.dtype)
             if data.kind == "rows":
                 # A loss that compares rows with each other has as many classes as rows.
                 labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
-                labels = torch.randn(rows, WIDTH, generator=generator, dtype=torch.float64)
+                labels = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
                 labels = labels.to(data.dtype)
             mask = torch.ones(rows, dtype=torch.long)
         self.inputs = inputs.to(data.device)
@@ -363,7 +364,17 @@ class Batch(Plain, dict[Any, Any]):
                 made.append(self.use())
             else:
                 made.append(self.tensor(name, None if targets else position))
-        return tuple(made)
+        return tuple(self._apart(made))
+
+    def _apart(self, parts: list[Any]) -> Iterator[Any]:
+        """Parts of a batch, of which no two that a loss may compare are the same rows."""
+        same = 0
+        for part in parts:
+            if part is self.inputs and self.inputs.is_floating_point():
+                yield part.roll(same, 0)
+                same += 1
+            else:
+                yield part
 
     def __getitem__(self, key: Any) -> Any:
         self.use()

@@ -66,8 +66,8 @@ class Model(Asked):
                 self.embedding = nn.Embedding(VOCABULARY, WIDTH)
                 self.head = nn.Linear(WIDTH, VOCABULARY)
             else:
-                out = CLASSES if data.kind == "rows" else WIDTH
-                self.embedding = nn.Linear(WIDTH, WIDTH)
+                out = CLASSES if data.kind == "rows" else data.width
+                self.embedding = nn.Linear(data.width, WIDTH)
                 self.head = nn.Linear(WIDTH, out)
         super().to(device=data.device, dtype=data.dtype)
 
@@ -147,7 +147,7 @@ class Model(Asked):
                 t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)
             ] or fitting
         else:
-            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (WIDTH,)]
+            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (data.width,)]
             fitting = [t for t in fitting if t.requires_grad] or fitting
         if fitting:
             # A decoder's output is as long as what it was given last.

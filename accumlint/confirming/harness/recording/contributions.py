@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,6 +64,7 @@ def contributions(
             "elements": loss.elements.numel(),
             "weight": mean,
             "gradient": vector,
+            "reached": reached(everything, parameters),
             "factors": paths(root, loss.made()),
             "shaped": False,
         }
@@ -105,6 +106,7 @@ def _penalty(
         "elements": count,
         "weight": share / count**2,
         "gradient": [x * count / share for x in vector],
+        "reached": reached(everything, parameters),
         "factors": [],
         "shaped": False,
     }
@@ -144,12 +146,20 @@ def _whole(
         "elements": largest.elements.numel(),
         "weight": 1 / count,
         "gradient": [x * count for x in vector],
+        "reached": reached(everything, parameters),
         # Of several micro-batches in one, nobody can tell what each is divided by.
         "factors": []
         if together
         else paths(root, [made for loss in losses for made in loss.made()]),
         "shaped": True,
     }
+
+
+def reached(
+    grads: Mapping[int, torch.Tensor | None], parameters: Sequence[torch.Tensor]
+) -> list[int]:
+    """Which parameters a graph has: the loss of an easy micro-batch, as of a hinge, has them with a gradient of 0."""
+    return [i for i, p in enumerate(parameters) if grads.get(id(p)) is not None]
 
 
 def flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

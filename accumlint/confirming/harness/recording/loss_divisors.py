@@ -71,14 +71,20 @@ def _with(by: float, terms: list[list[float] | None]) -> list[list[float] | None
 
 def _constant(node: Any, name: str) -> float:
     """The number that a node multiplies or divides by, 0 for many numbers, or for none."""
+    value = _saved(node, name)
+    if value is None or value.numel() != 1:
+        return 0.0
+    return abs(float(value.detach()))
+
+
+def _saved(node: Any, name: str) -> torch.Tensor | None:
+    """A tensor that a node has kept for its backward."""
     try:
         value = getattr(node, name, None)
     except RuntimeError:
         # Its graph has been freed.
-        return 0.0
-    if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        return 0.0
-    return abs(float(value.detach()))
+        return None
+    return value if isinstance(value, torch.Tensor) else None
 
 
 def _reaches(node: Any, targets: Collection[Any]) -> bool:
@@ -94,6 +100,36 @@ def _reaches(node: Any, targets: Collection[Any]) -> bool:
             seen.add(one)
             open_.extend(f for f, _ in one.next_functions if f is not None)
     return False
+
+
+# These keep the elements in their places.
+_IN_PLACE = re.compile(r"(Neg|Pow|Div|ToCopy|Clone|Alias)Backward\d*$")
+_HINGE = re.compile(r"(Clamp|ClampMin|ClampMax|Relu|Threshold|Maximum|Minimum)Backward\d*$")
+
+
+def hinged(node: Any, like: torch.Tensor, depth: int = 0) -> torch.Tensor:
+    """Which elements of a loss may be 0 since a hinge made them so, by what they are computed from."""
+    nothing = torch.zeros_like(like, dtype=torch.bool)
+    if node is None or depth > _DEEPEST:
+        return nothing
+    name = node.name()
+    if _HINGE.match(name):
+        return ~nothing
+    into = [(place, one) for place, (one, _) in enumerate(node.next_functions) if one is not None]
+    if name.startswith("MulBackward") and len(into) == 1:
+        # The other factor may be a mask.
+        factor = _saved(node, "_saved_self" if into[0][0] else "_saved_other")
+        try:
+            kept = nothing if factor is None else (factor != 0).expand(like.shape)
+        except RuntimeError:
+            # Something between has changed the shape.
+            return nothing
+        return kept & hinged(into[0][1], like, depth + 1)
+    found = nothing
+    if _IN_PLACE.match(name) or _SEVERAL.match(name) or name.startswith("MulBackward"):
+        for _, one in into:
+            found = found | hinged(one, like, depth + 1)
+    return found
 
 
 def is_shaped(

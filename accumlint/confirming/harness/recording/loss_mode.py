@@ -27,6 +27,7 @@ from accumlint.confirming.harness.fakes.loss_functions import (
     indexed,
     viewed,
 )
+from accumlint.confirming.harness.recording.loss_divisors import hinged
 from accumlint.confirming.harness.recording.notes import Feed, Notes, Settings
 
 _FLOATING = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -140,7 +141,8 @@ class LossMode(TorchFunctionMode):
             return
         if any(x.microbatch == self.data.current and not x.by_hand for x in self.losses):
             return
-        counted = value.detach() != 0
+        # What a mask leaves out is no target; what has no loss, as behind a hinge's margin, is one.
+        counted = (value.detach() != 0) | hinged(value.grad_fn, value)
         self.remember(Loss(self.data.current, value, counted, self.line(), True))
 
     def remember(self, loss: Loss) -> None:

@@ -51,11 +51,8 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
         if recorder.settings.sabotage == "even":
             tensors = recorder.evened(tensors)
         recorder.before_backward(tensors, starts, kwargs.get("inputs"))
-        if doubles:
-            # What counts as a whole is what it would bring without the control.
-            for part in recorder.notes.events[-1].get("contributions", ()):
-                if part.get("shaped"):
-                    part["gradient"] = [x / 2 for x in part["gradient"]]
+        for part in recorder.notes.events[-1].get("contributions", ()) if doubles else ():
+            part["doubled"] = True
         if recorder.settings.sabotage in ("free", "retain"):
             args = (*args[:1], recorder.settings.sabotage == "retain", *args[2:])
             recorder.kept.append(tensors if recorder.settings.sabotage == "retain" else None)

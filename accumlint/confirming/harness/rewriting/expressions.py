@@ -144,7 +144,14 @@ class Expressions(ast.NodeTransformer):
     def by_default(self, name: str, value: ast.expr) -> ast.expr:
         """What a parameter is where it is not given: a number of accumulation steps like any other."""
         is_number = isinstance(value, ast.Constant) and type(value.value) is int
-        return self.entering(name, value, None) if is_number and names.is_steps(name) else value
+        return self.entering(name, value, None) if is_number and self.is_steps(name) else value
+
+    def is_steps(self, name: str) -> bool:
+        """Whether a name is that of accumulation steps, or the test that guards a step takes it for them."""
+        return names.is_steps(name.rpartition(".")[2]) or self.guide.roles.get(name) == "steps"
+
+    def is_alias(self, value: ast.expr, bound: str) -> bool:
+        return isinstance(value, ast.Constant) and not self.is_steps(bound)
 
     def entering(self, bound: Pattern, value: ast.expr, original: ast.expr | None) -> ast.expr:
         """The value as it enters names: through the runtime, which may put a fake there."""

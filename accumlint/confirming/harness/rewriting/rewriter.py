@@ -42,7 +42,6 @@ from accumlint.confirming.harness.rewriting.syntax_shapes import (
     bounds,
     decorator,
     given_defaults,
-    is_alias,
     is_autocast,
     is_made,
     loose,
@@ -209,7 +208,7 @@ class _Rewriter(Expressions):
         if whole is not None:
             value = placed(runtime("moved", [self.visit(whole), later(value)]), node)
         chained = len(node.targets) > 1
-        if not chained and isinstance(bound, str) and is_alias(node.value, bound):
+        if not chained and isinstance(bound, str) and self.is_alias(node.value, bound):
             node.value = value
         else:
             node.value = self.entering(bound, value, node.value)

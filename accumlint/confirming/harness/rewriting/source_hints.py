@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 _STEPS = re.compile(r"\.accumulate\(|accumulation|accum_|sync_gradients")
@@ -19,7 +19,8 @@ class Source:
     `called` and `read` are attributes, the former those that it calls: what it calls is no setting. `keyed` has the
     keys by which it takes parts of what a name holds. `prepares`: it has Accelerate prepare its things; `accelerated`:
     an Accelerator comes from elsewhere, with what it has prepared; `tells_steps`: it speaks of accumulation steps.
-    `from_one` has the names that one is subtracted from, as of a number that counts from one.
+    `from_one` has the names that one is subtracted from, as of a number that counts from one. `windows` are names for
+    the micro-batches of one update, listed before they are gone through.
     """
 
     called: frozenset[str]
@@ -29,6 +30,7 @@ class Source:
     accelerated: bool
     tells_steps: bool
     from_one: frozenset[str]
+    windows: frozenset[str]
 
 
 def look(text: str) -> Source:
@@ -48,7 +50,31 @@ def look(text: str) -> Source:
         accelerated=not prepares and bool(_DRIVES.search(text)),
         tells_steps=bool(_STEPS.search(text)),
         from_one=frozenset(filter(None, map(_reduced, nodes))),
+        windows=frozenset(name for node in nodes for name in _windows(node)),
     )
+
+
+def _windows(outer: ast.AST) -> Iterator[str]:
+    """The names that a loop lists something under and goes through, and steps behind that."""
+    if not isinstance(outer, ast.For | ast.While):
+        return
+    inside = list(ast.walk(outer))
+    listed = {
+        target.id
+        for node in inside
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for inner in inside:
+        if isinstance(inner, ast.For) and inner is not outer and not _steps(inner):
+            through = (n.id for n in ast.walk(inner.iter) if isinstance(n, ast.Name))
+            yield from (name for name in through if name in listed and _steps(outer))
+
+
+def _steps(loop: ast.AST) -> bool:
+    calls = (n.func for n in ast.walk(loop) if isinstance(n, ast.Call))
+    return any(isinstance(f, ast.Attribute) and f.attr == "step" for f in calls)
 
 
 def _reduced(node: ast.AST) -> str:

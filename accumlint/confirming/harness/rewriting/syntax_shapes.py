@@ -301,10 +301,6 @@ def moved(value: ast.expr) -> ast.expr | None:
     return None
 
 
-def is_alias(value: ast.expr, bound: str) -> bool:
-    return isinstance(value, ast.Constant) and not names.is_steps(bound.rpartition(".")[2])
-
-
 def is_quotient(bound: Pattern, value: ast.expr) -> bool:
     """True for accumulation steps that are worked out by a division."""
     return (
