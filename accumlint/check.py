@@ -364,8 +364,9 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         return illustrate(finding, program, text, target) if illustrate else None
 
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
+    timelines: dict[int, tuple[Mark, ...]] = {}
     reports = [
-        (finding_report(finding, program, text, target, picture(finding)), ignores)
+        (finding_report(finding, program, text, target, picture(finding), timelines), ignores)
         for finding, ignores in matched
         if finding.rule in rules and is_sure(finding, target.settings)
     ]

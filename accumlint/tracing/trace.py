@@ -606,11 +606,19 @@ class Run:
                     break
             yield Tail(end, end.pending, fate, by)
 
+    @cached_property
+    def _first_applied(self) -> Mapping[Contribution, int]:
+        """The index of the first step that applies each contribution."""
+        found: dict[Contribution, int] = {}
+        for step in self.of(Step):
+            for contribution in step.applied:
+                found.setdefault(contribution, step.index)
+        return found
+
     def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
         if all((c.microbatch, c.network) in left for c in step.applied):
             return "stepped"
-        before = (e for e in self.of(Step) if e.index < step.index)
-        if {c for e in before for c in e.applied}.intersection(step.applied):
+        if any(self._first_applied[c] < step.index for c in step.applied):
             return "again"
         steady = self.steady(step.optimizer)
         window = next(w for w in self.windows if w.step is step)
