@@ -456,7 +456,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         return
     from accumlint import reading, tracing
     from accumlint.diagnostics import fix_selection, judge
-    from accumlint.tracing.budget import STEPS_WITH_FIXES, Budget
+    from accumlint.tracing.budget import STEPS, STEPS_OF_JUDGED, Budget
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
@@ -470,7 +470,8 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
     # A file that took long to follow takes as long to be followed again, once for each fix.
-    budget = Budget(STEPS_WITH_FIXES - exploration.steps)
+    budget = Budget(STEPS - exploration.steps)
+    cost = exploration.steps + STEPS_OF_JUDGED * exploration.events
 
     def examine(text: str) -> fix_selection.Health | None:
         try:
@@ -478,12 +479,10 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         except reading.UnreadableSource:
             return None
         explored = tracing.explore_alone(changed, project, trial := Budget())
-        budget.spend(trial.spent)
+        budget.spend(trial.spent + STEPS_OF_JUDGED * explored.events)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
-    found = fix_selection.offers(
-        [f for _, f in fixable], program, before, examine, budget, exploration.steps
-    )
+    found = fix_selection.offers([f for _, f in fixable], program, before, examine, budget, cost)
     untried += (report for report, _ in fixable[len(found) :])
     yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
 

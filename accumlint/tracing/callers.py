@@ -50,7 +50,7 @@ def explore(
     program.keep()
     cut = False
     for caller in _callers(program, left, project):
-        if budget.is_over():
+        if budget.is_over(STEPS_OF_CALLER):
             cut = True
             break
         further = _of_caller(caller, project)

@@ -194,7 +194,9 @@ class Updating:
         optimizer.used = True
         # One whose networks never got a gradient goes by other names: what it applies is a guess.
         owned = bool(optimizer.networks & ledger.met)
-        scaled_now = any(h.contribution.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by)
+        scaled_now = any(
+            h.contribution.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by
+        )
         if scaler is not None:
             # The scaler's step unscales what nobody has unscaled.
             ledger.unscale(optimizer)
