@@ -322,7 +322,7 @@ class Shared:
         from accumlint.diagnostics import judge
 
         try:
-            program = reading.read("\n".join(source.lines), source.path, self.project)
+            program = reading.read(source.text, source.path, self.project)
         except reading.UnreadableSource:
             return
         exploration = tracing.explore(program, self.project)

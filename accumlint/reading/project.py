@@ -219,7 +219,8 @@ class Project:
 
     def keep(self, module: Module) -> None:
         """Has others followed into a module that was read for its own sake."""
-        self.memory.once(("module", module.path), lambda: module, None)
+        found = module if len(module.text.encode("utf-8", "surrogatepass")) <= _LONGEST else None
+        self.memory.once(("module", module.path), lambda: found, None)
 
     def find(self, path: str, importer: str, worth: Worth | None = None) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project.
