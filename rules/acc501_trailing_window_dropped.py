@@ -121,13 +121,14 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         window = run.steady(optimizer)
         if window is None:
             continue
+        known = sources(window)
         passes = len({b.epoch for b in run.of(Backward)})
         # The end of the run is no epoch's end; where an earlier epoch leaves nothing, the counter runs on.
         runs_out = passes < 2 or len(run.of(EpochEnd)) > len(run.tails)
         for tail in run.tails:
             if tail.fate == "lost" and runs_out:
                 continue
-            left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
+            left = {c.microbatch for c in tail.pending if (c.origin, c.network) in known}
             if 0 < len(left) < len(window.microbatches):
                 yield window, tail
 
