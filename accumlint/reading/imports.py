@@ -40,6 +40,12 @@ class Imports:
 
         A path that begins with dots is relative. Both files are absolute paths.
         """
+        found = self._located(path, importer)
+        if found is not None and not self._is_inside(found[0], os.path.dirname(importer)):
+            return None
+        return found
+
+    def _located(self, path: str, importer: str) -> tuple[str, tuple[str, ...]] | None:
         name = path.lstrip(".")
         parts = name.split(".") if name else []
         folder = os.path.dirname(importer)
@@ -109,6 +115,17 @@ class Imports:
                 break
             above = parent
         return top
+
+    def _is_inside(self, path: str, folder: str) -> bool:
+        """False for what a link of a repository leads to outside of it."""
+
+        def inside() -> bool:
+            top = self.top(folder)
+            if not self._is_repository(top):
+                return True
+            return os.path.realpath(path).startswith(os.path.join(os.path.realpath(top), ""))
+
+        return self.memory.once(("inside", path, folder), inside, True)
 
     def _is_repository(self, folder: str) -> bool:
         marks = (os.path.join(folder, name) for name in _REPOSITORY)
