@@ -322,7 +322,7 @@ class Shared:
         from accumlint.diagnostics import judge
 
         try:
-            program = reading.read("\n".join(source.lines), source.path, self.project)
+            program = reading.read(source.text, source.path, self.project)
         except reading.UnreadableSource:
             return
         exploration = tracing.explore(program, self.project)
@@ -364,8 +364,9 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         return illustrate(finding, program, text, target) if illustrate else None
 
     matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
+    timelines: dict[int, tuple[Mark, ...]] = {}
     reports = [
-        (finding_report(finding, program, text, target, picture(finding)), ignores)
+        (finding_report(finding, program, text, target, picture(finding), timelines), ignores)
         for finding, ignores in matched
         if finding.rule in rules and is_sure(finding, target.settings)
     ]
@@ -455,7 +456,7 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         return
     from accumlint import reading, tracing
     from accumlint.diagnostics import fix_selection, judge
-    from accumlint.tracing.budget import STEPS_WITH_FIXES, Budget
+    from accumlint.tracing.budget import STEPS, STEPS_OF_JUDGED, Budget
 
     program, exploration, project = examined.program, examined.exploration, examined.project
     # A fix must not bring what some rule would find, whether that rule is selected or not.
@@ -469,7 +470,8 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
     before = fix_selection.health(judged, exploration)
     # A file that took long to follow takes as long to be followed again, once for each fix.
-    budget = Budget(STEPS_WITH_FIXES - exploration.steps)
+    budget = Budget(STEPS - exploration.steps)
+    cost = exploration.steps + STEPS_OF_JUDGED * exploration.events
 
     def examine(text: str) -> fix_selection.Health | None:
         try:
@@ -477,12 +479,10 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         except reading.UnreadableSource:
             return None
         explored = tracing.explore_alone(changed, project, trial := Budget())
-        budget.spend(trial.spent)
+        budget.spend(trial.spent + STEPS_OF_JUDGED * explored.events)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
-    found = fix_selection.offers(
-        [f for _, f in fixable], program, before, examine, budget, exploration.steps
-    )
+    found = fix_selection.offers([f for _, f in fixable], program, before, examine, budget, cost)
     untried += (report for report, _ in fixable[len(found) :])
     yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
 

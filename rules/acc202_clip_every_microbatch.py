@@ -127,9 +127,10 @@ class ClipEveryMicrobatch(Rule):
 
 def is_for_another(run: Run, window: Window, clip: Clip) -> bool:
     """True when another optimizer applies what is clipped before anything is added to it."""
-    later = (e for e in run.events if e.index > clip.index and isinstance(e, Step | Backward))
-    event = next(later, None)
-    return isinstance(event, Step) and event.optimizer is not window.step.optimizer
+    step, backward = run.next(Step, clip.index), run.next(Backward, clip.index)
+    if step is None or (backward is not None and backward.index < step.index):
+        return False
+    return step.optimizer is not window.step.optimizer
 
 
 def is_partial(window: Window, clip: Clip) -> bool:

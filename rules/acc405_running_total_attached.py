@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 
 from accumlint.editing import Append
 from accumlint.reading.ir import (
@@ -112,14 +111,13 @@ class RunningTotalAttached(Rule):
             for w in run.windows
             for b in w.backwards
         )
+        lasting = outliving_a_step(run)
         for add in run.of(Add):
             backwarded = joint or add.total in losses
             if not add.attached or backwarded or add.total in bounded:
                 continue
             named = add.total.rpartition(".")[2], key_of(add.total)
-            if any(is_score(n) or is_number(n) for n in named) or not outlives_a_step(
-                run, add.total
-            ):
+            if any(is_score(n) or is_number(n) for n in named) or add.total not in lasting:
                 continue
             if not any(lasts(trace, add) for lasts in (is_local, is_of_one_update, is_of_one_call)):
                 yield self.at(
@@ -208,18 +206,29 @@ def goes_on(trace: Trace, put: Put) -> bool:
     return False
 
 
-def outlives_a_step(run: Run, total: str) -> bool:
-    """True when a total goes on after a step; one that is begun anew before its next addition ends with it."""
-    steps = [e.index for e in run.of(Step)]
-    resets = [e.index for e in run.of(Reset) if e.total == total]
-    adds = [e.index for e in run.of(Add) if e.total == total]
-    if not steps:
-        return bool(run.of(EpochEnd))
-    return any(
-        any(earlier < step < later for step in steps)
-        and not any(earlier < reset < later for reset in resets)
-        for earlier, later in pairwise(adds)
-    )
+def outliving_a_step(run: Run) -> set[str]:
+    """The totals that go on after a step; one that is begun anew before its next addition ends with it."""
+    if not run.of(Step):
+        return {e.total for e in run.of(Add)} if run.of(EpochEnd) else set()
+    found: set[str] = set()
+    # The totals that were added to since the last step, and before it.
+    added, stepped = set[str](), set[str]()
+    for event in run.events:
+        match event:
+            case Add(total=total):
+                if total in stepped:
+                    found.add(total)
+                stepped.discard(total)
+                added.add(total)
+            case Reset(total=total):
+                added.discard(total)
+                stepped.discard(total)
+            case Step():
+                stepped |= added
+                added = set[str]()
+            case _:
+                pass
+    return found
 
 
 def added(node: Node) -> Iterator[Expr]:

@@ -202,10 +202,10 @@ def step_in_between(run: Run, backward: Backward) -> Step | None:
         if step is None or c.forward is None:
             continue
         # A graph that was gone through before would raise: it is not what it seems to be.
-        if any(c.forward in b.forwards for b in run.of(Backward) if b.index < backward.index):
+        if any(b.index < backward.index for b in run.through.get(c.forward, ())[:1]):
             continue
         # What is cleared before any step does no harm, as with a temperature beside the policy.
-        if any(c in s.applied for s in run.of(Step) if s.index > backward.index):
+        if any(s.index > backward.index for s in run.applying.get(c, ())[-1:]):
             return step
     return None
 
@@ -215,5 +215,4 @@ def changes(run: Run, step: Step, contribution: Contribution) -> bool:
     moved = {c.network for c in step.applied if not c.backward.lost} - {"?"}
     if not step.owned or contribution.network not in moved:
         return False
-    others = (e for e in run.of(Step) if e.optimizer is not step.optimizer)
-    return not any(c.network == contribution.network for e in others for c in e.applied)
+    return run.moving[contribution.network] <= {step.optimizer}

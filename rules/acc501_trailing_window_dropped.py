@@ -92,9 +92,12 @@ class TrailingWindowDropped(Rule):
         if any(tail.fate == "crossed" for run in runs for tail in run.tails):
             # The counter runs on: what an epoch leaves is lost at the end of the last one only.
             dropped = [one for one in dropped if one[2].fate != "lost"]
+        # Many epochs may end alike: it is told once where a step drops what is left.
+        seen: set[object] = set()
         for fate, happens in WHAT_HAPPENS.items():
             for run, window, tail in dropped:
-                if tail.fate == fate:
+                if tail.fate == fate and window.step.node.at not in seen:
+                    seen.add(window.step.node.at)
                     shown, updates = _where_it_ends(run, window, tail)
                     yield self.at(
                         window.step,
@@ -118,13 +121,14 @@ def dropped_tails(run: Run) -> Iterator[tuple[Window, Tail]]:
         window = run.steady(optimizer)
         if window is None:
             continue
+        known = sources(window)
         passes = len({b.epoch for b in run.of(Backward)})
         # The end of the run is no epoch's end; where an earlier epoch leaves nothing, the counter runs on.
         runs_out = passes < 2 or len(run.of(EpochEnd)) > len(run.tails)
         for tail in run.tails:
             if tail.fate == "lost" and runs_out:
                 continue
-            left = {c.microbatch for c in tail.pending if (c.origin, c.network) in sources(window)}
+            left = {c.microbatch for c in tail.pending if (c.origin, c.network) in known}
             if 0 < len(left) < len(window.microbatches):
                 yield window, tail
 

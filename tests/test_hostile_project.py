@@ -10,7 +10,7 @@ from conftest import Run
 from helpers import LOOP
 
 from accumlint.reading.neighbours import importers
-from accumlint.reading.project import Project
+from accumlint.reading.project import Project, anything
 
 HEAD = "import torch\n"
 HELPER = "def go(loss, scale=1):\n    (loss / scale).backward()\n"
@@ -58,6 +58,57 @@ AROUND: dict[str, tuple[Callable[[], dict[str, str]], str]] = {
         "from m import go",
     ),
 }  # fmt: skip
+
+
+# What stands in a file that makes an object of another file's class.
+TEXTS = {
+    "a long word": "# " + "a" * 300_000,
+    "a long path": "# x = " + "b." * 150_000,
+    "classes that are never closed": "text = '''\n" + "class A(\n" * 40_000 + "'''",
+    "calls on one line": "# " + "Stepper(" * 40_000,
+    "objects of the class": "".join(f"s{i} = Stepper()\n" for i in range(6_000)),
+    "names for a module": "".join(f"import helpers as h{i}\n" for i in range(3_000)),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_text_makes_it_slow_to_find_what_is_asked_of_an_object(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "helpers.py").write_text(
+        "class Stepper:\n    def go(self, loss):\n        loss.backward()\n"
+    )
+    (tmp_path / "train.py").write_text(
+        f"from helpers import Stepper\nstepper = Stepper()\n{TEXTS[name]}\n{LOOP}        stepper.go(loss)\n"
+    )
+    assert run("check", "train.py").code in (0, 1)
+
+
+@pytest.mark.timeout(20)
+def test_imports_of_a_file_deep_down_are_not_looked_for_everywhere(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    deep = tmp_path.joinpath(*["d"] * 200)
+    deep.mkdir(parents=True)
+    imports = "".join(f"import nothing_{i}\n" for i in range(2_000))
+    (deep / "train.py").write_text(imports + LOOP)
+    assert run("check", str(deep / "train.py")).code in (0, 1)
+
+
+@pytest.mark.parametrize("way", ["dots", "link"])
+def test_no_import_leads_out_of_a_repository(tmp_path: Path, way: str) -> None:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+    (tmp_path / "outside.py").write_text(HELPER)
+    train = tmp_path / "repository" / "train.py"
+    if way == "link":
+        (tmp_path / "repository" / "helpers.py").symlink_to(tmp_path / "outside.py")
+    path = {"dots": "..outside.go", "link": "helpers.go"}[way]
+    project = Project()
+    assert project.find(path, str(train), anything) is None
+    assert str(tmp_path / "outside.py") not in project.memory.read
 
 
 @pytest.mark.timeout(60)

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesmith import from_grammar
 
-from accumlint.check import Examined, Shared, examine, room_to_recurse
+from accumlint.check import Examined, Shared, check_bytes, examine, room_to_recurse
 from accumlint.common.problem import Kind
 from accumlint.config import Settings
 from accumlint.files.source import lines, parsed
@@ -250,6 +250,37 @@ def test_the_order_and_company_of_files_do_not_matter(run: Run, tmp_path: Path) 
     random.Random(0).shuffle(shuffled)
     assert "".join(_lines(run, *shuffled)) == "".join(alone[name] for name in sorted(alone))
     assert "".join(_lines(run)) == "".join(alone[name] for name in sorted(alone))
+
+
+def test_files_that_import_each_other_are_told_the_same_in_any_order(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "train.py").write_text(
+        "import torch\nfrom helpers import update\n"
+        "model = torch.nn.Linear(8, 1)\noptimizer = torch.optim.SGD(model.parameters())\n"
+        "def finish(optimizer):\n    optimizer.step()\n    optimizer.zero_grad()\n"
+        "def train(loader):\n    for step, x in enumerate(loader):\n        loss = model(x).mean()\n"
+        "        loss.backward()\n        if (step + 1) % 4 == 0:\n            update(optimizer)\n"
+    )
+    (tmp_path / "helpers.py").write_text(
+        "from torch.nn.functional import mse_loss\nfrom train import finish\n"
+        "def update(optimizer):\n    finish(optimizer)\n"
+        "def fit(model, loader, optimizer):\n    for step, (x, y) in enumerate(loader):\n"
+        "        loss = mse_loss(model(x), y)\n        loss.backward()\n"
+        "        if (step + 1) % 4 == 0:\n            update(optimizer)\n"
+    )
+
+    def told(*names: str) -> dict[str, list[tuple[str, str]]]:
+        shared, targets = (
+            Shared(),
+            (Target(n, str(tmp_path / n), Settings(tmp_path)) for n in names),
+        )
+        each = {t.shown: check_bytes(Path(t.file).read_bytes(), t, shared) for t in targets}
+        return {name: [(r.code, r.mark.where) for r in c.reports] for name, c in each.items()}
+
+    alone = {**told("train.py"), **told("helpers.py")}
+    # The update that drops what is left over stands in the file itself.
+    assert alone["train.py"] == [("ACC501", "6:5"), ("ACC102", "11:9")]
+    assert told("train.py", "helpers.py") == told("helpers.py", "train.py") == alone
 
 
 def _lines(run: Run, *paths: str) -> list[str]:

@@ -77,13 +77,14 @@ def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
     totals: dict[tuple[int, tuple[str, ...]], Fraction | None] = {}
     contributions = tuple(contributions)
     unclear = {c.microbatch for c in contributions if not all(map(_PLAIN.fullmatch, c.symbols))}
+    # Of a micro-batch, the network that got the first gradient is shown.
+    networks: dict[int, str] = {}
     for c in contributions:
         if c.microbatch in unclear:
             totals[c.microbatch, ()] = None
             continue
         key = (c.microbatch, (*(("S",) if c.scaled else ()), *c.symbols))
-        lead = next((o for o in contributions if o.microbatch == c.microbatch), c)
-        if c.network != lead.network:
+        if c.network != networks.setdefault(c.microbatch, c.network):
             continue
         known = totals.get(key, Fraction(0))
         totals[key] = None if known is None or c.weight is None else known + c.weight

@@ -20,13 +20,26 @@ if TYPE_CHECKING:
 
 
 def finding_report(
-    finding: Finding, program: Program, text: Text, target: Target, picture: Loop | None
+    finding: Finding,
+    program: Program,
+    text: Text,
+    target: Target,
+    picture: Loop | None,
+    timelines: dict[int, tuple[Mark, ...]],
 ) -> Report:
-    """What is told of a finding; `picture` is what its loop looks like, for those who want to see it."""
+    """What is told of a finding; `picture` is what its loop looks like, for those who want to see it.
+
+    `timelines` are those of windows that other findings were seen in, by the windows' ids, and gets this one's.
+    """
     from accumlint.diagnostics import narrate
 
     around = program.surroundings(finding.node)
     applied, expected = narrate.gradients(finding, program)
+    timeline = timelines.get(id(finding.window))
+    if timeline is None:
+        told = narrate.timeline(finding)
+        timeline = tuple(mark_of(node, said, program, text, target) for node, said in told)
+        timelines[id(finding.window)] = timeline
     return Report(
         shown=target.shown,
         file=target.file,
@@ -42,9 +55,7 @@ def finding_report(
         condition=narrate.condition(finding),
         applied=applied,
         expected=expected,
-        timeline=tuple(
-            mark_of(node, told, program, text, target) for node, told in narrate.timeline(finding)
-        ),
+        timeline=timeline,
         scope=around.scope,
         statement=around.statement,
         loop=Place(text.line(around.first), 1, text.line(around.last), 1),

@@ -20,6 +20,8 @@ MODELLED = frozenset(
 )  # fmt: skip
 _REPOSITORY = (".git", ".hg")
 _PACKAGING = ("pyproject.toml", "setup.py", "setup.cfg")
+# In so many folders, `src` folders included, it is looked for what an absolute import means.
+_MOST_ROOTS = 32
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -30,17 +32,28 @@ class Imports:
         self.memory = memory
         self._files: dict[str, bool] = {}
         self._folders: dict[str, bool] = {}
+        # None for a folder that cannot be listed.
+        self._names: dict[str, frozenset[str] | None] = {}
 
     def located(self, path: str, importer: str) -> tuple[str, tuple[str, ...]] | None:
         """The file that the dotted `path` leads into when `importer` imports it, and the names left over.
 
         A path that begins with dots is relative. Both files are absolute paths.
         """
+        found = self._located(path, importer)
+        if found is not None and not self._is_inside(found[0], os.path.dirname(importer)):
+            return None
+        return found
+
+    def _located(self, path: str, importer: str) -> tuple[str, tuple[str, ...]] | None:
         name = path.lstrip(".")
         parts = name.split(".") if name else []
         folder = os.path.dirname(importer)
         if name != path:
             for _ in range(len(path) - len(name) - 1):
+                # Dots do not lead out of the repository.
+                if self._is_repository(folder):
+                    return None
                 folder = os.path.dirname(folder)
             return self._below(folder, parts)
         if not os.path.isabs(importer) or parts[0] in MODELLED:
@@ -55,9 +68,13 @@ class Imports:
 
     def roots(self, folder: str) -> tuple[str, ...]:
         """The folders in which a file in `folder` may find absolute imports, nearest first."""
-        return self.memory.once(
-            ("roots", folder), lambda: tuple(self._upwards(folder, self.top(folder))), ()
-        )
+
+        def nearest() -> tuple[str, ...]:
+            found = tuple(self._upwards(folder, self.top(folder)))
+            # In a tree that is deep past all measure, each import would be looked for everywhere.
+            return found if len(found) <= _MOST_ROOTS else (*found[: _MOST_ROOTS - 2], *found[-2:])
+
+        return self.memory.once(("roots", folder), nearest, ())
 
     def _below(self, folder: str, parts: list[str]) -> tuple[str, tuple[str, ...]] | None:
         for position, part in enumerate(parts):
@@ -87,9 +104,7 @@ class Imports:
         """The folder in which the project of `folder` begins."""
         top = above = folder
         while os.path.basename(above) not in _INSTALLED:
-            # Of a git worktree or submodule, `.git` is a file.
-            marks = (os.path.join(above, name) for name in _REPOSITORY)
-            if any(self._is_folder(mark) or self._is_file(mark) for mark in marks):
+            if self._is_repository(above):
                 return above
             if any(self._is_file(os.path.join(above, name)) for name in _PACKAGING):
                 top = above
@@ -101,6 +116,22 @@ class Imports:
             above = parent
         return top
 
+    def _is_inside(self, path: str, folder: str) -> bool:
+        """False for what a link of a repository leads to outside of it."""
+
+        def inside() -> bool:
+            top = self.top(folder)
+            if not self._is_repository(top):
+                return True
+            return os.path.realpath(path).startswith(os.path.join(os.path.realpath(top), ""))
+
+        return self.memory.once(("inside", path, folder), inside, True)
+
+    def _is_repository(self, folder: str) -> bool:
+        marks = (os.path.join(folder, name) for name in _REPOSITORY)
+        # Of a git worktree or submodule, `.git` is a file.
+        return any(self._is_folder(mark) or self._is_file(mark) for mark in marks)
+
     def _is_package_of(self, folder: str, name: str) -> bool:
         """True inside the package `name`, whose own name means it and not the module of that name within."""
         return os.path.basename(folder) == name and self._is_file(
@@ -109,7 +140,20 @@ class Imports:
 
     def _is_module(self, folder: str, name: str) -> bool:
         path = os.path.join(folder, name)
+        if self._lacks(folder, name):
+            self.memory.met.update((path, path + ".py"))
+            return False
         return self._is_file(path + ".py") or self._is_folder(path)
+
+    def _lacks(self, folder: str, name: str) -> bool:
+        """True where nothing in a folder has a module's name: most imports mean nothing in most folders."""
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(n.removesuffix(".py") for n in os.listdir(folder))
+            except (OSError, ValueError):
+                self._names[folder] = None
+        names = self._names[folder]
+        return names is not None and name not in names
 
     def _is_file(self, path: str) -> bool:
         self.memory.met.add(path)

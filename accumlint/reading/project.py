@@ -87,6 +87,14 @@ class Module:
         return any(re.search(rf"{word}\s*[(=]", self.text) for word in present)
 
     @cached_property
+    def may_matter(self) -> bool:
+        """From the text alone: may anything in this file be worth an outline?"""
+        # A package's face imports what matters from elsewhere, and so does a function that makes an object of a class.
+        if self.path.endswith("__init__.py") or _IN_FUNCTION.search(self.text):
+            return True
+        return any(word in self.text for word in _HINTS)
+
+    @cached_property
     def bound(self) -> frozenset[str]:
         """The names that its text defines or assigns where nothing is indented."""
         return frozenset(name or assigned for name, assigned in _BOUND.findall(self.text))
@@ -110,6 +118,10 @@ class Module:
     @cached_property
     def _lowered(self) -> dict[ast.stmt, tuple[p.Stmt, ...]]:
         return {}
+
+    def binds(self, name: str) -> bool:
+        """True for a name that it defines, assigns or imports."""
+        return name in self.outline.blocks or name in self.outline.imports
 
     def statements(self, tree: ast.stmt) -> tuple[p.Stmt, ...]:
         """A statement of its top level, lowered once for all who ask for it."""
@@ -250,7 +262,8 @@ class Project:
 
     def keep(self, module: Module) -> None:
         """Has others followed into a module that was read for its own sake."""
-        self.memory.once(("module", module.path), lambda: module, None)
+        found = module if len(module.text.encode("utf-8", "surrogatepass")) <= _LONGEST else None
+        self.memory.once(("module", module.path), lambda: found, None)
 
     def find(self, path: str, importer: str, worth: Worth | None = None) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project.
@@ -285,11 +298,33 @@ class Project:
             if name in found.imports:
                 waiting.append((".".join([found.imports[name], *attributes]), module.path))
                 continue
-            # The first star is looked through first, with all that it leads to.
-            for star in reversed(found.stars):
-                dot = "" if star.endswith(".") else "."
-                waiting.append((star + dot + ".".join(located[1]), module.path))
+            # The first that has the name gives it, as its own or as one that it imports.
+            giving = (m for m in self._starred_by(module) if worth(m, name) and m.binds(name))
+            given = next(giving, None)
+            if given is not None and name in given.outline.blocks:
+                return Definition(given, name, tuple(attributes))
+            if given is not None:
+                waiting.append((".".join([given.outline.imports[name], *attributes]), given.path))
         return None
+
+    def _starred_by(self, module: Module) -> tuple[Module, ...]:
+        """The modules that one imports whole, each before those that it imports whole itself."""
+        if not module.outline.stars:
+            return ()
+        asked = "starred by", module.path
+        return self.memory.once(asked, lambda: tuple(self._stars(module)), ())
+
+    def _stars(self, module: Module) -> Iterator[Module]:
+        waiting, seen = [(star, module.path) for star in reversed(module.outline.stars)], {module}
+        for _ in range(_MOST_LOOKS):
+            if not waiting:
+                break
+            located = self.imports.located(*waiting.pop())
+            found = self.module(located[0]) if located is not None and not located[1] else None
+            if found is not None and found not in seen:
+                seen.add(found)
+                yield found
+                waiting += [(star, found.path) for star in reversed(found.outline.stars)]
 
     def imported(self, program: Program, name: str) -> tuple[p.Stmt, ...]:
         """What another file defines under a name that a program imports, with what it leads to there."""
@@ -489,14 +524,14 @@ class Project:
     def _used(self, bound: str, path: str, source: Source) -> Iterator[tuple[str, Definition]]:
         """What a file uses of an import; of a whole module, the members that are written out."""
         found = self.find(path, source.path)
-        if found is None or not _may_matter(found.module):
+        if found is None or not found.module.may_matter:
             return
         if found.name:
             yield "", found
             return
-        members = re.findall(rf"\b{re.escape(bound)}\.([^\W\d]\w*)", "\n".join(source.lines))
+        members = source.members.get(bound, frozenset[str]())
         outline = found.module.outline
-        for member in sorted(set(members) & (outline.blocks.keys() | outline.imports.keys())):
+        for member in sorted(members & (outline.blocks.keys() | outline.imports.keys())):
             definition = self.find(f"{path}.{member}", source.path)
             if definition is not None and definition.name and not definition.attributes:
                 yield ".", definition
@@ -554,16 +589,12 @@ def _callees(
 
 def _asked_of_objects(made: str, source: Source) -> frozenset[str]:
     """The methods that a file calls of what it makes of a class, or of a class that derives from it."""
-    text = source.text
-    heirs = re.findall(rf"^class (\w+)\([^)]*\b{re.escape(made)}\b", text, re.MULTILINE)
-    classes = "|".join(map(re.escape, (made, *heirs)))
-    picked = r"(?:\[[^\]\n]*\]|\.get\([^)\n]*\))?"
-    receivers = re.findall(rf"([\w.]+)\s*(?::[^=\n]+)?=\s*(?:\w+\.)*(?:{classes}){picked}\(", text)
-    parents = r"|\bsuper\([^)]*\)" if heirs else ""
-    asked = re.findall(rf"(?:\b(?:{classes})\([^\n]*\){parents})\.(\w+)\(", text)
-    for receiver in set(receivers):
-        asked += re.findall(rf"\b{re.escape(receiver)}\.(\w+)\(", text)
-    return frozenset(asked)
+    heirs = source.heirs.get(made, frozenset())
+    classes = {made, *heirs, *(("super",) if heirs else ())}
+    receivers = {r for cls in classes for r in source.made.get(cls, ())}
+    at_once = (source.asked.get(cls, frozenset[str]()) for cls in classes)
+    later = (source.members.get(receiver, frozenset[str]()) for receiver in receivers)
+    return frozenset[str]().union(*at_once, *later)
 
 
 def _makes(function: p.Function) -> bool:
@@ -602,7 +633,7 @@ def anything(_module: Module, _name: str) -> bool:
 
 
 def _is_worth_knowing(module: Module, name: str) -> bool:
-    return _may_matter(module) or _means_something(name)
+    return module.may_matter or _means_something(name)
 
 
 def _may_be_strong(module: Module, name: str) -> bool:
@@ -625,14 +656,6 @@ def _is_like_a_model(block: Block) -> bool:
 
 def _speaks_of_losses(block: Block) -> bool:
     return any(_LOSS.search(name) or name in frameworks.LOSSES for name in block.names)
-
-
-def _may_matter(module: Module) -> bool:
-    """From the text alone: may anything in this file be worth an outline?"""
-    # A package's face imports what matters from elsewhere, and so does a function that makes an object of a class.
-    if module.path.endswith("__init__.py") or _IN_FUNCTION.search(module.text):
-        return True
-    return any(word in module.text for word in _HINTS)
 
 
 def _read(path: str) -> Module | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 
@@ -11,6 +11,9 @@ from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
 from accumlint.files import nesting
 from accumlint.files import source as text
+
+# So many names with dots between them stand before a method, `self.trainer.optimizer`; more are cut at their front.
+_LONGEST_RECEIVER = 4
 
 
 @frozen(eq=False)
@@ -71,6 +74,53 @@ class Source:
         )
 
     @cached_property
+    def members(self) -> Mapping[str, frozenset[str]]:
+        """The attributes that are written of each name, and of what ends in a few names with dots between them."""
+        found: dict[str, set[str]] = {}
+        for node in self._nodes:
+            if isinstance(node, ast.Attribute):
+                for base in _endings(node.value):
+                    found.setdefault(base, set()).add(node.attr)
+        return {base: frozenset(names) for base, names in found.items()}
+
+    @cached_property
+    def heirs(self) -> Mapping[str, frozenset[str]]:
+        """The classes whose bases speak of each name."""
+        found: dict[str, set[str]] = {}
+        for node in self._nodes:
+            if isinstance(node, ast.ClassDef):
+                for inner in (n for base in node.bases for n in text.nodes(base)):
+                    if isinstance(inner, ast.Name | ast.Attribute):
+                        name = inner.id if isinstance(inner, ast.Name) else inner.attr
+                        found.setdefault(name, set()).add(node.name)
+        return {name: frozenset(classes) for name, classes in found.items()}
+
+    @cached_property
+    def made(self) -> Mapping[str, frozenset[str]]:
+        """The names that are bound to what a call of each name gives: variables, attributes, parameters."""
+        found: dict[str, set[str]] = {}
+        for node in self._nodes:
+            for target, value in _bindings(node):
+                made = _called(value)
+                if made:
+                    found.setdefault(made, set()).update(_endings(target)[-1:])
+        return {name: frozenset(bound) for name, bound in found.items()}
+
+    @cached_property
+    def asked(self) -> Mapping[str, frozenset[str]]:
+        """The methods that are called at once of what a call of each name gives, or of what a method of that gives."""
+        found: dict[str, set[str]] = {}
+        for node in self._nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                given = node.func.value
+                for _ in range(_LONGEST_RECEIVER):
+                    if not isinstance(given, ast.Call):
+                        break
+                    found.setdefault(_called(given), set()).add(node.func.attr)
+                    given = given.func.value if isinstance(given.func, ast.Attribute) else None
+        return {name: frozenset(methods) for name, methods in found.items()}
+
+    @cached_property
     def _nodes(self) -> frozenset[ast.AST]:
         return frozenset(text.nodes(self.tree))
 
@@ -97,6 +147,52 @@ class Source:
             return offset + 1
         held = self.lines[line - 1]
         return offset + 1 if held.isascii() else len(held.encode()[:offset].decode()) + 1
+
+
+def _called(value: ast.AST | None) -> str:
+    """The last name of what a call calls, or of the table that holds it; "" for all else."""
+    callee = value.func if isinstance(value, ast.Call) else None
+    match callee:
+        case ast.Subscript(value=table):
+            callee = table
+        case ast.Call(func=ast.Attribute(value=table, attr="get")):
+            callee = table
+        case _:
+            pass
+    match callee:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _endings(node: ast.AST) -> list[str]:
+    """`c`, `b.c` and `a.b.c` for `a.b.c`: as many names as are written as a receiver."""
+    found: list[str] = []
+    while len(found) < _LONGEST_RECEIVER:
+        match node:
+            case ast.Attribute(attr=name, value=below):
+                found.append(f"{name}.{found[-1]}" if found else name)
+                node = below
+            case ast.Name(id=name):
+                return [*found, f"{name}.{found[-1]}" if found else name]
+            case _:
+                break
+    return found
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
+    """What a node binds, each with the value."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield target, value
+        case ast.AnnAssign(target=target, value=value) | ast.NamedExpr(target=target, value=value):
+            yield target, value
+        case ast.keyword(arg=str(name), value=value):
+            yield ast.Name(name), value
+        case _:
+            pass
 
 
 def _identifiers(node: ast.AST) -> Iterator[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
-# Expressions that are executed while a file's loops are followed, and an event for a few: three seconds, or four.
+# Expressions that are executed while a file's loops are followed and its fixes are tried, and an event for a few: three
+# seconds, or four.
 STEPS = 240_000
 STEPS_OF_EVENT = 8
-# What following a file and trying its fixes may take together.
-STEPS_WITH_FIXES = 300_000
+# What asking all rules once more about an event takes.
+STEPS_OF_JUDGED = 4
 # What one file may take that uses the checked one.
 STEPS_OF_CALLER = STEPS // 2
 # A contribution that an event tells of.

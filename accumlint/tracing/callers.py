@@ -40,6 +40,8 @@ def explore(
     """
     if not isinstance(budget, Budget):
         budget = Budget() if budget is None else Budget(seconds=budget)
+    # What leads back to the file meets its own nodes, whichever files were read before.
+    program.keep()
     found = alone.explore(program, project, budget)
     unfinished = _unfinished(program, found)
     finished = _given(program, found) - unfinished
@@ -47,10 +49,9 @@ def explore(
     if not left:
         return found
     loops = _has_loop(program)
-    program.keep()
     cut = False
     for caller in _callers(program, left, project):
-        if budget.is_over():
+        if budget.is_over(STEPS_OF_CALLER):
             cut = True
             break
         further = _of_caller(caller, project)

@@ -73,6 +73,12 @@ class Exploration:
     alone: Exploration | None = None
 
     @property
+    def events(self) -> int:
+        """How many events the rules are asked about."""
+        runs = {id(r): len(r.events) for traces in self.traces for t in traces for r in t.runs}
+        return sum(runs.values())
+
+    @property
     def is_whole(self) -> bool:
         """True when something trains, every loop was followed up to a step, and every call in it that matters."""
         runs = [run for traces in self.traces for trace in traces for run in trace.runs]

@@ -16,7 +16,7 @@ MAX_EVENTS = 6_000
 # Contributions of which the events of a run may tell.
 MAX_TOLD = 60_000
 # Contributions that the ledger of a run may go through.
-MAX_LOOKED = 2_000_000
+MAX_LOOKED = 1_000_000
 
 
 @frozen

@@ -528,6 +528,12 @@ class Run:
         first, end = (bisect_left(events, i, key=_index) for i in (after + 1, before))
         return events[first:end]
 
+    def next(self, kind: type[E], after: int) -> E | None:
+        """The first event of a kind after an index."""
+        events = self.of(kind)
+        place = bisect_right(events, after, key=_index)
+        return events[place] if place < len(events) else None
+
     @cached_property
     def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
         return _by_kind(self.events)
@@ -535,6 +541,32 @@ class Run:
     @cached_property
     def optimizers(self) -> tuple[Thing, ...]:
         return tuple(dict.fromkeys(e.optimizer for e in self.of(Step)))
+
+    @cached_property
+    def applying(self) -> Mapping[Contribution, tuple[Step, ...]]:
+        """The steps that apply each contribution, in their order."""
+        found: dict[Contribution, list[Step]] = {}
+        for step in self.of(Step):
+            for contribution in step.applied:
+                found.setdefault(contribution, []).append(step)
+        return {contribution: tuple(steps) for contribution, steps in found.items()}
+
+    @cached_property
+    def moving(self) -> Mapping[str, frozenset[Thing]]:
+        """The optimizers whose steps apply gradients of each network."""
+        found: dict[str, set[Thing]] = {}
+        for contribution, steps in self.applying.items():
+            found.setdefault(contribution.network, set()).update(s.optimizer for s in steps)
+        return {network: frozenset(optimizers) for network, optimizers in found.items()}
+
+    @cached_property
+    def through(self) -> Mapping[Forward, tuple[Backward, ...]]:
+        """The backwards that go through the graph of each forward, in their order."""
+        found: dict[Forward, list[Backward]] = {}
+        for backward in self.of(Backward):
+            for forward in dict.fromkeys(backward.forwards):
+                found.setdefault(forward, []).append(backward)
+        return {forward: tuple(backwards) for forward, backwards in found.items()}
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -615,8 +647,7 @@ class Run:
     def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
         if all((c.microbatch, c.network) in left for c in step.applied):
             return "stepped"
-        before = (e for e in self.of(Step) if e.index < step.index)
-        if {c for e in before for c in e.applied}.intersection(step.applied):
+        if any(self.applying[c][0].index < step.index for c in step.applied):
             return "again"
         steady = self.steady(step.optimizer)
         window = next(w for w in self.windows if w.step is step)

@@ -116,15 +116,17 @@ class Engines:
 
     def _is_asked_every_time(self, backward: p.Node) -> bool:
         """True where an engine's `step` stands beside its backward, under no condition of its own."""
-        program = self.machine.program
         if not isinstance(backward, p.Call) or not isinstance(backward.func, p.Attr):
             return False
-        around = next((n for n in program.above(backward) if not isinstance(n, p.Do)), None)
         wanted = f"{p.dotted(backward.func.base)}.step"
-        return any(
-            isinstance(n, p.Do) and isinstance(n.value, p.Call) and p.dotted(n.value.func) == wanted
-            for n in getattr(around, "body", ())
-        )
+        # The loop may stand in another file, which is given the engine.
+        bodies = [self.machine.program.body, *(f.body for f in self.machine.elsewhere.functions)]
+        for node in (n for body in bodies for n in p.walk(body)):
+            called = [n.value for n in getattr(node, "body", ()) if isinstance(n, p.Do)]
+            if backward in called:
+                calls = (c for c in called if isinstance(c, p.Call))
+                return any(p.dotted(call.func) == wanted for call in calls)
+        return False
 
     def engine_step(self, base: Object, node: p.Node) -> None:
         steps = self.engine_steps(base)

@@ -14,7 +14,6 @@ class Held:
     """A contribution that lies in a network's `.grad`, with what has happened to it since."""
 
     contribution: Contribution
-    scaled: bool
     wiped: bool = False
     cleared_by: set[Object] = field(default_factory=set[Object])
     applied_by: set[Object] = field(default_factory=set[Object])
@@ -37,7 +36,7 @@ class Ledger:
             self.optimizers.append(optimizer)
 
     def add(self, contribution: Contribution) -> None:
-        self.held.append(Held(contribution, contribution.scaled))
+        self.held.append(Held(contribution))
         self.met.add(contribution.network)
 
     def of(self, optimizer: Object) -> list[Held]:
@@ -98,11 +97,13 @@ class Ledger:
     @property
     def is_unscaled(self) -> bool:
         """True where nothing that lies in `.grad` is still multiplied by a scale."""
-        return not any(held.scaled for held in self.lying())
+        return not any(held.contribution.scaled for held in self.lying())
 
     def unscale(self, optimizer: Object | None) -> None:
         for held in self.of(optimizer) if optimizer is not None else self.lying():
-            held.scaled = False
+            # What later events tell of it is one value.
+            if held.contribution.scaled:
+                held.contribution = replace(held.contribution, scaled=False)
 
     def apply(self, optimizer: Object) -> tuple[Contribution, ...]:
         """What a step applies: everything in `.grad`, applied before or not."""
@@ -142,6 +143,4 @@ class Ledger:
 
     def _seen(self, held: Held) -> Contribution:
         self.told += 1
-        if held.contribution.scaled == held.scaled:
-            return held.contribution
-        return replace(held.contribution, scaled=held.scaled)
+        return held.contribution

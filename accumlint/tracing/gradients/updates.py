@@ -194,7 +194,9 @@ class Updating:
         optimizer.used = True
         # One whose networks never got a gradient goes by other names: what it applies is a guess.
         owned = bool(optimizer.networks & ledger.met)
-        scaled_now = any(h.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by)
+        scaled_now = any(
+            h.contribution.scaled for h in ledger.of(optimizer) if optimizer not in h.applied_by
+        )
         if scaler is not None:
             # The scaler's step unscales what nobody has unscaled.
             ledger.unscale(optimizer)
@@ -320,7 +322,7 @@ class Updating:
             bound_scaled |= isinstance(target, Unknown) and _is_times_scale(target)
         lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
         pending = ledger.pending(frozenset(networks))
-        scaled_now = any(h.scaled for h in lying) and not bound_scaled
+        scaled_now = any(h.contribution.scaled for h in lying) and not bound_scaled
         if via == "accelerator" and scaled_now:
             ledger.unscale(None)
             scaled_now = False
