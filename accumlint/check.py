@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Rule
     from accumlint.tracing import Exploration
+    from accumlint.tracing.budget import Budget
 
 T = TypeVar("T")
 
@@ -310,32 +311,34 @@ class Shared:
 
         return Project(self.memory)
 
-    def known(self, source: Source, settings: Settings) -> Known:
-        """What the check of another file tells there, by rule and place."""
+    def known(self, source: Source, settings: Settings) -> tuple[Known, int]:
+        """What the check of another file tells there, by rule and place, and the steps that it takes."""
         asked = "known", source.path, settings
-        return self.memory.once(
-            asked, lambda: frozenset(self._findings(source, settings)), frozenset()
-        )
+        nothing: tuple[Known, int] = frozenset(), 0
+        return self.memory.once(asked, lambda: self._findings(source, settings), nothing)
 
-    def _findings(self, source: Source, settings: Settings) -> Iterator[tuple[str, int, int]]:
+    def _findings(self, source: Source, settings: Settings) -> tuple[Known, int]:
         from accumlint import reading, tracing
         from accumlint.diagnostics import judge
 
         try:
             program = reading.read(source.text, source.path, self.project)
         except reading.UnreadableSource:
-            return
+            return frozenset(), 0
         exploration = tracing.explore(program, self.project)
+        found: set[tuple[str, int, int]] = set()
         for finding in judge.judge(program, exploration, selection(settings).rules, {}):
             twins = (r.node for r in finding.related if r.message == judge.OTHER_SIDE)
             for node in (finding.node, *twins):
                 place = program.spot(node).place
-                yield finding.rule.code, place.line, place.column
+                found.add((finding.rule.code, place.line, place.column))
+        return frozenset(found), exploration.steps
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import reading, tracing
     from accumlint.diagnostics import coverage, judge, location, suppression
+    from accumlint.tracing.budget import STEPS, Budget
 
     shared.characters += len(text.text)
     try:
@@ -348,15 +351,17 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
     broken: dict[Rule, BaseException] = {}
+    budget = Budget(STEPS - exploration.steps)
+    told: dict[Source, Known] = {}
+
+    def known(source: Source) -> Known | None:
+        if source not in told and not budget.is_over(1):
+            told[source], steps = shared.known(source, target.settings)
+            budget.spend(steps)
+        return told.get(source)
+
     judged = judge.judge(program, exploration, asked, broken)
-    placed = list(
-        location.placed(
-            judged,
-            program,
-            exploration.leads,
-            lambda source: shared.known(source, target.settings),
-        )
-    )
+    placed = list(location.placed(judged, program, exploration.leads, known))
     located = [(f, program.place(f.node)) for f in placed]
 
     def picture(finding: Finding) -> Loop | None:
@@ -380,7 +385,11 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         target.shown,
         kept,
         left_out,
-        problems=(*_stopped(program, exploration, sites, text, target), *_broken(broken, target)),
+        problems=(
+            *_stopped(program, exploration, sites, text, target),
+            *_left_to_others(budget, target),
+            *_broken(broken, target),
+        ),
         backwards=tuple(
             Backward(
                 target.shown,
@@ -478,7 +487,8 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
             changed = reading.read(text, program.path, project)
         except reading.UnreadableSource:
             return None
-        explored = tracing.explore_alone(changed, project, trial := Budget())
+        # A changed text may take far more than the file itself.
+        explored = tracing.explore_alone(changed, project, trial := Budget(budget.left))
         budget.spend(trial.spent + STEPS_OF_JUDGED * explored.events)
         return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
 
@@ -509,6 +519,13 @@ def _stopped(
         where = f"lines {first} and {last}" if first else f"line {last}"
         message += f"; not read: `backward()` at {where}"
     yield Problem(target.shown, message, Kind.WARNING, int(lines[0]) if lines else None)
+
+
+def _left_to_others(budget: Budget, target: Target) -> Iterator[Problem]:
+    """What is told where findings in other files were not compared with what the checks of these tell."""
+    if budget.stopped:
+        message = "findings in files that this one uses are left to their own checks: that takes too many steps"
+        yield Problem(target.shown, message, Kind.WARNING)
 
 
 def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Problem]:

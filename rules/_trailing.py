@@ -14,15 +14,18 @@ from ._partial import lengths
 
 
 def own_lengths(program: Program, window: Window, stepped: bool) -> Iterator[tuple[Verb, ...]]:
-    """Divides each window by its own length, where the loop is one over an enumerated loader.
+    """Divides each window by its own length, where the loop is one over an enumerated loader: first all that is divided
+    by the steps, then each such division alone.
 
     Unless the partial window is `stepped` anyway, the boundary's test becomes the end of the window's own length.
     """
     found = lengths(program, window)
     if found is None:
         return
-    for division in divisions_of(program, window.backwards[-1]):
-        divisor = division.right if isinstance(division, Binary) else division.value
-        if render(divisor) == found.steps:
-            verbs = found.insert, Replace(divisor, found.length)
-            yield verbs if stepped else (*verbs, Replace(found.asked, found.boundary))
+    divisions = dict.fromkeys(divisions_of(program, window.backwards[-1]))
+    divisors = [d.right if isinstance(d, Binary) else d.value for d in divisions]
+    each = [(d,) for d in divisors if render(d) == found.steps]
+    together = [tuple(d for (d,) in each)] if len(each) > 1 else []
+    for chosen in (*together, *each):
+        verbs = (found.insert, *(Replace(divisor, found.length) for divisor in chosen))
+        yield verbs if stepped else (*verbs, Replace(found.asked, found.boundary))

@@ -20,10 +20,20 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.names import is_clearing
 from accumlint.reading.program import Program
-from accumlint.rule import Applicability, Confidence, Finding, Fix, Observed, Rule, Severity, safe
+from accumlint.rule import (
+    Applicability,
+    Confidence,
+    Finding,
+    Fix,
+    Observed,
+    Rule,
+    Severity,
+    safe,
+    unsafe,
+)
 from accumlint.tracing.trace import Backward, Clear, Run, Step, Trace
 
-from ._boundaries import is_counted_by_the_caller
+from ._boundaries import is_counted_by_the_caller, loop_of
 from ._calls import argument_of, ends_of_update, receiver_of
 
 
@@ -131,7 +141,7 @@ class ZeroGradMissing(Rule):
                     "again: they are never cleared",
                     confidence=Confidence.LIKELY if run.hides("model") else Confidence.CERTAIN,
                     window=window,
-                    fixes=clear_after(run, window.step),
+                    fixes=clear_after(trace, window.step),
                 )
 
 
@@ -208,10 +218,14 @@ def may_be_cleared_by_callers(trace: Trace) -> bool:
     return any(isinstance(c.func, Attr) and c not in inside for c in clearing)
 
 
-def clear_after(run: Run, step: Step) -> Iterator[Fix]:
-    """Clears what the step has applied."""
+def clear_after(trace: Trace, step: Step) -> Iterator[Fix]:
+    """Clears what the step has applied; unsafe where the loop clears it under a condition that did not hold."""
     optimizer = argument_of(step.node) if step.scaler else receiver_of(step.node)
     if optimizer:
         call = f"{optimizer}.zero_grad()"
-        for last in ends_of_update(run, step):
-            yield safe(f"Call `{call}` after the step", Insert(call, After(last.node)))
+        loop = loop_of(trace.program, step.node)
+        calls = (n for n in walk(loop.body if loop else ()) if isinstance(n, Call))
+        cleared = any(dotted(call.func) == f"{optimizer}.zero_grad" for call in calls)
+        clearing = unsafe if cleared else safe
+        for last in ends_of_update(trace.main, step):
+            yield clearing(f"Call `{call}` after the step", Insert(call, After(last.node)))

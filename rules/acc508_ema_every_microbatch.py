@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from accumlint.editing import After, Guard
-from accumlint.reading.ir import Assign, Call, dotted, render
+from accumlint.reading.ir import Assign, Call, Node, dotted, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
@@ -130,8 +130,20 @@ def counts_by_itself(program: Program, average: Average) -> bool:
     return any(_COUNTED.search(text) for text in written)
 
 
+def is_of_a_model(program: Program, node: Node) -> bool:
+    """True for a call that is given nothing, or a model or its parameters by their names."""
+    given = [a.value for a in node.args] if isinstance(node, Call) else []
+    words = [word for value in given for word in re.findall(r"\w+", render(value))]
+    return not given or any(program.roles.of(w) == "model" or "param" in w for w in words)
+
+
 def average_once(trace: Trace, window: Window, average: Average) -> Iterator[Fix]:
-    """Averages after the step, by Accelerate's own flag where the step waits for it."""
+    """Averages after the step, by Accelerate's own flag where the step waits for it.
+
+    Nothing where no model is seen that is averaged: an average of losses goes by the same names.
+    """
+    if not (average.certain or is_of_a_model(trace.program, average.node)):
+        return
     for accelerator in accelerators(trace.program) if window.step.gated else ():
         test = f"{accelerator}.sync_gradients"
         yield unsafe(f"Average only when `{test}`", Guard(average.node, test))

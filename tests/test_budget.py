@@ -6,6 +6,7 @@ import ast
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 import libcst as cst
@@ -18,6 +19,7 @@ from accumlint.config import Settings
 from accumlint.editing import name_bindings, statement_moves
 from accumlint.inputs.discovery import Target
 from accumlint.reading import ir as p
+from accumlint.reading.program import Program
 from accumlint.reading.project import Project
 from accumlint.tracing import budget
 from accumlint.tracing import trace as t
@@ -91,6 +93,40 @@ def test_findings_do_not_depend_on_how_fast_the_machine_is(
     slow = run("check", "--no-cache")
     assert "takes too many steps" in fast.err
     assert (slow.code, slow.out, slow.err) == (fast.code, fast.out, fast.err)
+
+
+def test_fixes_are_tried_with_the_steps_that_are_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(functions(2))
+    given: list[int] = []
+    explore_alone = tracing.explore_alone
+
+    def explore(program: Program, project: Project, trial: budget.Budget) -> tracing.Exploration:
+        given.append(trial.steps)
+        return explore_alone(program, project, trial)
+
+    monkeypatch.setattr("accumlint.tracing.explore_alone", explore)
+    run("check", "--no-cache")
+    assert len(given) > 1
+    assert all(later < earlier for earlier, later in pairwise((budget.STEPS, *given)))
+
+
+def test_what_other_files_tell_is_asked_as_far_as_the_budget_goes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    loops = functions(1).replace("train_0", "train_{0}").removeprefix(HEAD)
+    for number in range(3):
+        text = f"{HEAD}{loops.format(number)}{functions(60).removeprefix(HEAD).replace('train_', 'other_')}"
+        (tmp_path / f"helpers_{number}.py").write_text(text)
+    imports = "".join(f"from helpers_{i} import train_{i}\n" for i in range(3))
+    calls = "".join(f"    train_{i}(loader)\n" for i in range(3))
+    (tmp_path / "train.py").write_text(f"{imports}{functions(1)}def main(loader):\n{calls}")
+    told = "findings in files that this one uses are left to their own checks"
+    assert told not in run("check", "--no-cache", "train.py").err
+    monkeypatch.setattr("accumlint.tracing.budget.STEPS", 10_000)
+    assert told in run("check", "--no-cache", "train.py").err
 
 
 def test_the_last_resort_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,8 @@ def offers(
             if fix is None or not made:
                 continue
             after = examine(applied(program.text, made))
+            if after is not None and after.stopped and budget.is_over(1):
+                return found
             if after is not None and after.improves_on(before, finding.rule):
                 next_ = after.shown_since(before)
                 if after.grave.intersection(next_) and fix.applicability is Applicability.SAFE:

@@ -18,12 +18,12 @@ def placed(
     findings: Iterable[Finding],
     program: Program,
     leads: Mapping[Node, Node],
-    known: Callable[[Source], Known],
+    known: Callable[[Source], Known | None],
 ) -> Iterator[Finding]:
     """The findings, each at a node of `program`.
 
     One in another file stands where `leads` says that the program goes there, with a related place in that file;
-    one that the other file's own check tells (`known`) is left to it.
+    one that the other file's own check tells (`known`) is left to it, and so are those of files of which that is None.
     """
     taken: set[tuple[str, Node]] = set()
     for finding in findings:
@@ -36,7 +36,8 @@ def placed(
             continue
         spot = program.spot(finding.node)
         code = finding.rule.code
-        if (code, spot.place.line, spot.place.column) in known(spot.source):
+        told = known(spot.source)
+        if told is None or (code, spot.place.line, spot.place.column) in told:
             continue
         if (code, lead) not in taken:
             taken.add((code, lead))
