@@ -129,7 +129,11 @@ class _Source:
                 compared.append(node.comparators[0])
         stepping = [n for n in ast.walk(loop) if isinstance(n, ast.If) and _holds(n, line)]
         tests = {inner for n in stepping for inner in ast.walk(n.test)}
-        named = (e for e in (*divisors, *compared) if isinstance(e, ast.Name | ast.Attribute | ast.Subscript))
+        named = (
+            e
+            for e in (*divisors, *compared)
+            if isinstance(e, ast.Name | ast.Attribute | ast.Subscript)
+        )
         asked = [e for e in named if names.is_steps(ast.unparse(e).rpartition(".")[2])]
         asked = asked or [e for e in divisors if e in tests]
         # Beside a remainder, what is compared is the remainder itself or the end of an epoch.

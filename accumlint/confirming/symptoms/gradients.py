@@ -36,7 +36,7 @@ def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     # What lies below is rounding.
     shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("", SHARE)):
+        if meant := _meant(updates, evidence, ("", SHARE, *_BY_TARGETS)):
             return meant
         # Nor is the claim about sums that are divided by nothing.
         _explained(updates, evidence, ("", "N"))
@@ -73,6 +73,10 @@ def _same_multiple(
     return updates[0] if same and plain else None
 
 
+# A mean is multiplied by none of these for its window's sake, so that they are there on purpose or by chance.
+_BY_TARGETS = ("N", "N/K", "N/W", "N/(K·W)")
+
+
 def _meant(
     updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
 ) -> Answer | None:
@@ -88,6 +92,8 @@ def _meant(
         return None
     terms = len(_first(evidence, "equal"))
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
+        if _is_as_alone(evidence):
+            return _named(alone(evidence), evidence)
         raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # What is divided by a number of the source's may be divided by its steps.
@@ -295,7 +301,7 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
             "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
         )
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("",)):
+        if meant := _meant(updates, evidence, ("", *_BY_TARGETS)):
             return meant
         _explained(updates, evidence)
     if not shows and key == "equal" and (beside := _beside(evidence)):
