@@ -36,7 +36,7 @@ def gradient(evidence: Evidence, key: str = "equal") -> Answer:
     # What lies below is rounding.
     shows = not worst.error <= low and decide(worst.error, evidence, "the relative error")
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("", SHARE, *_BY_TARGETS)):
+        if meant := _meant(updates, evidence, ("", SHARE)):
             return meant
         # Nor is the claim about sums that are divided by nothing.
         _explained(updates, evidence, ("", "N"))
@@ -73,7 +73,7 @@ def _same_multiple(
     return updates[0] if same and plain else None
 
 
-# A mean is multiplied by none of these for its window's sake, so that they are there on purpose or by chance.
+# The share of one of several losses, in a sum over the window, may be as many times too large by chance.
 _BY_TARGETS = ("N", "N/K", "N/W", "N/(K·W)")
 
 
@@ -87,10 +87,16 @@ def _meant(
     Raises:
         Undecided: where the loss is as small as the mean of its parts, which says nothing of its window.
     """
-    off = None if evidence.summed else _same_multiple(updates, evidence, factors)
-    if off is None:
+    if evidence.summed:
         return None
     terms = len(_first(evidence, "equal"))
+    off = _same_multiple(updates, evidence, factors)
+    if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
+        if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
+            return None
+        off = replace(off, factor="")
+    if off is None:
+        return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
         if _is_as_alone(evidence):
             return _named(alone(evidence), evidence)
@@ -301,7 +307,7 @@ def scale(evidence: Evidence, key: str = "equal") -> Answer:
             "the loss is computed from what is not known here, so the weight of each micro-batch is unknown"
         )
     if shows and key == "equal":
-        if meant := _meant(updates, evidence, ("", *_BY_TARGETS)):
+        if meant := _meant(updates, evidence, ("",)):
             return meant
         _explained(updates, evidence)
     if not shows and key == "equal" and (beside := _beside(evidence)):
