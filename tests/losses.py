@@ -38,6 +38,21 @@ LOSSES: dict[str, str] = {
     "weights from the network": "(F.cross_entropy(logits, labels, reduction='none')"
     " * F.cross_entropy(logits, labels, reduction='none').detach().softmax(0)).sum()",
     "a smooth maximum": "torch.logsumexp(F.cross_entropy(logits, labels, reduction='none'), 0)",
+    "label smoothing, by hand": "(-0.9 * logits.log_softmax(-1).gather(1, labels[:, None])"
+    " - 0.1 * logits.log_softmax(-1).mean(-1, keepdim=True)).mean()",
+    "hinge, by hand": "torch.clamp(1 - values.sign() * logits, min=0).mean()",
+    "pairs with a margin": "((labels > 0) * (logits - values).pow(2).sum(-1)"
+    " + (labels == 0) * F.relu(1 - (logits - values).pow(2).sum(-1))).mean()",
+    "triplets": "F.triplet_margin_loss(logits, values, values.roll(1, 0), margin=0.3)",
+    "symmetric contrastive": "0.5 * (F.cross_entropy(logits @ values.T, torch.arange(len(logits)))"
+    " + F.cross_entropy(values @ logits.T, torch.arange(len(logits))))",
+    "dice": "1 - 2 * (logits.sigmoid() * values.sigmoid()).sum()"
+    " / (logits.sigmoid().sum() + values.sigmoid().sum())",
+    "a partial likelihood": "-((logits[:, 0] - torch.logcumsumexp(logits[:, 0], 0)) * weights).sum() / weights.sum()",
+    "a clipped ratio": "-torch.min(logits[:, 0].exp() * values[:, 0],"
+    " logits[:, 0].exp().clamp(0.8, 1.2) * values[:, 0]).mean()",
+    "preferences": "-F.logsigmoid(0.1 * (logits[:, 0] - logits[:, 1])).mean()",
+    "with a term for balance": "F.cross_entropy(logits, labels) + 0.01 * logits.softmax(-1).mean(0).pow(2).sum()",
 }
 
 

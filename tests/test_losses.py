@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import loops
 import pytest
 from losses import LOSSES, STEPS, truth
 
@@ -20,11 +21,13 @@ from accumlint.confirming.launch import Options
 from accumlint.confirming.passes import Wish
 from accumlint.confirming.pipeline import confirm
 from accumlint.confirming.plan import Plan, again
+from accumlint.confirming.plan import question as of_path
 from accumlint.confirming.result import Verdict
 from accumlint.inputs.discovery import Target
 from accumlint.registry import packs
 from accumlint.results.report import Mark, Report
 from accumlint.testing import Unmeasurable, assert_large_batch_equivalent
+from accumlint.tracing.trace import Backward
 
 torch = pytest.importorskip("torch")
 
@@ -166,6 +169,17 @@ def question(text: str, folder: Path) -> Plan:
     return again(Plan(report, rule, rule.shows, rule.ranks, None), examined, target, Wish())
 
 
+def asking(text: str) -> Plan:
+    """As `question`, on the path through the loop of a script that has nothing else."""
+    rule = next(packs.rule(entry) for entry in packs.catalogue() if entry.code == "ACC102")
+    target = Target("train.py", "/train.py", Settings(Path("/")))
+    examined = check.examine(text.encode(), target, Shared())
+    assert isinstance(examined, Examined)
+    paths = (trace for traces in examined.exploration.traces for trace in traces)
+    trained = next(p for p in paths if p.main.of(Backward) and not p.exceptional)
+    return of_path(rule, trained, examined, target, Wish())
+
+
 def loop(loss: str, divided: bool, steps: str = "4") -> str:
     return LOOP.format(loss=loss, divided=f" / {steps}" if divided else "", steps=steps)
 
@@ -184,6 +198,19 @@ def test_confirm_measures_each_loss_and_confirms_no_right_one(steps: str) -> Non
             _, factor = truth(LOSSES[loss], model, batches, 1)
             found = answer.measured.get("scale", answer.measured.get("share"))
             assert found == pytest.approx(factor, rel=1e-6), loss
+
+
+def test_confirm_tells_right_scripts_from_wrong_ones() -> None:
+    """With the factor that is known from how the two differ."""
+    asked = [(name, right) for name in loops.SCRIPTS for right in (False, True)]
+    texts = [loops.written(name, right) for name, right in asked]
+    answers = confirm([asking(text) for text in texts], Options(), lambda _: None)
+    for (name, right), answer in zip(asked, answers, strict=True):
+        wanted = Verdict.REFUTED if right else Verdict.CONFIRMED
+        assert answer.verdict is wanted, f"{name}: {answer.reason}"
+        if not right:
+            found = answer.measured.get("scale", answer.measured.get("share"))
+            assert found == pytest.approx(loops.SCRIPTS[name][1], rel=1e-6), name
 
 
 def test_what_another_file_divides_by_the_windows_number_is_not_confirmed(tmp_path: Path) -> None:

@@ -73,6 +73,10 @@ def _same_multiple(
     return updates[0] if same and plain else None
 
 
+# The share of one of several losses, in a sum over the window, may be as many times too large by chance.
+_BY_TARGETS = ("N", "N/K", "N/W", "N/(K·W)")
+
+
 def _meant(
     updates: Sequence[Update], evidence: Evidence, factors: tuple[str, ...]
 ) -> Answer | None:
@@ -83,11 +87,19 @@ def _meant(
     Raises:
         Undecided: where the loss is as small as the mean of its parts, which says nothing of its window.
     """
-    off = None if evidence.summed else _same_multiple(updates, evidence, factors)
-    if off is None:
+    if evidence.summed:
         return None
     terms = len(_first(evidence, "equal"))
+    off = _same_multiple(updates, evidence, factors)
+    if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
+        if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
+            return None
+        off = replace(off, factor="")
+    if off is None:
+        return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
+        if _is_as_alone(evidence):
+            return _named(alone(evidence), evidence)
         raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # What is divided by a number of the source's may be divided by its steps.
