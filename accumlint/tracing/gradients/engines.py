@@ -122,7 +122,8 @@ class Engines:
         # The loop may stand in another file, which is given the engine.
         bodies = [self.machine.program.body, *(f.body for f in self.machine.elsewhere.functions)]
         for node in (n for body in bodies for n in p.walk(body)):
-            called = [n.value for n in getattr(node, "body", ()) if isinstance(n, p.Do)]
+            inner = node.body if isinstance(node, p.If | p.For | p.While | p.With | p.Try) else ()
+            called = [n.value for n in inner if isinstance(n, p.Do)]
             if backward in called:
                 calls = (c for c in called if isinstance(c, p.Call))
                 return any(p.dotted(call.func) == wanted for call in calls)
