@@ -135,6 +135,11 @@ class Module:
         said = (statement for statement in self.source.tree.body if statement not in self._silent)
         return tuple(found for statement in said for found in self.statements(statement))
 
+    @cached_property
+    def parents(self) -> Mapping[p.Node, p.Node]:
+        """The node that each node of its statements stands directly below."""
+        return {child: node for node in p.walk(self.body) for child in node.below}
+
     def part(self, name: str) -> p.Stmt | None:
         """The statement that binds `name`; None where it is nothing that runs."""
         return next(iter(self.statements(self.outline.blocks[name].tree)), None)

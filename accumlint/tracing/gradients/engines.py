@@ -116,10 +116,14 @@ class Engines:
 
     def _is_asked_every_time(self, backward: p.Node) -> bool:
         """True where an engine's `step` stands beside its backward, under no condition of its own."""
-        program = self.machine.program
         if not isinstance(backward, p.Call) or not isinstance(backward.func, p.Attr):
             return False
-        around = next((n for n in program.above(backward) if not isinstance(n, p.Do)), None)
+        # Where a file that uses the checked one is run, the loop stands in another file than the program.
+        module = self.machine.home.module
+        parents = module.parents if module is not None else self.machine.program.parents
+        around = parents.get(backward)
+        if isinstance(around, p.Do):
+            around = parents.get(around)
         wanted = f"{p.dotted(backward.func.base)}.step"
         return any(
             isinstance(n, p.Do) and isinstance(n.value, p.Call) and p.dotted(n.value.func) == wanted
