@@ -212,7 +212,8 @@ def outliving_a_step(run: Run) -> set[str]:
         return {e.total for e in run.of(Add)} if run.of(EpochEnd) else set()
     found: set[str] = set()
     # The totals that were added to since the last step, and before it.
-    added, stepped = set[str](), set[str]()
+    added: set[str] = set()
+    stepped: set[str] = set()
     for event in run.events:
         match event:
             case Add(total=total):
@@ -225,7 +226,7 @@ def outliving_a_step(run: Run) -> set[str]:
                 stepped.discard(total)
             case Step():
                 stepped |= added
-                added = set[str]()
+                added.clear()
             case _:
                 pass
     return found
