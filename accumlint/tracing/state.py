@@ -79,9 +79,8 @@ class State:
     guessed: bool = False
     single: str = ""  # The setting that leaves the accumulation steps at 1.
     literal: int | None = None
-    written: set[int] = field(
-        default_factory=set[int]
-    )  # What the file has where the scenario's steps are taken.
+    # The numbers that the file has where the scenario's steps are taken.
+    written: set[int] = field(default_factory=set[int])
     modulus: int | None = None
     length_asked: bool = False
     depth: int = 0
