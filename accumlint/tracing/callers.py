@@ -68,11 +68,11 @@ def explore(
             continue
         program.callers.append(_program(caller, project))
         reached = {
-            e.node.at
+            at
             for traces in added
             for trace in traces
             if not _is_cut(trace.main)
-            for e in _backwards(trace)
+            for at in alone.goes_backward(trace)
         }
         kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
         found = replace(
@@ -110,11 +110,11 @@ def _unfinished(program: Program, found: Exploration) -> Set[object]:
 def _given(program: Program, found: Exploration) -> Set[object]:
     """The backward calls whose runs began at a function, with parameters that nothing is known of."""
     return {
-        e.node.at
+        at
         for traces in found.traces
         for trace in traces
         if trace.entry.function is not None and trace.entry.driven is None
-        for e in _backwards(trace)
+        for at in alone.goes_backward(trace)
     }
 
 
@@ -197,12 +197,7 @@ def _through(
 
 
 def _goes_through(trace: t.Trace, backwards: Set[object]) -> bool:
-    return any(e.node.at in backwards for e in _backwards(trace))
-
-
-def _backwards(trace: t.Trace) -> Iterator[t.Backward]:
-    for run in trace.runs:
-        yield from run.of(t.Backward)
+    return not alone.goes_backward(trace).isdisjoint(backwards)
 
 
 def _is_cut(run: t.Run) -> bool:
@@ -212,4 +207,4 @@ def _is_cut(run: t.Run) -> bool:
 
 def _is_replaced(traces: tuple[t.Trace, ...], reached: Set[object]) -> bool:
     """True for runs all of whose backward calls the callers' runs go through, which know the values that are passed."""
-    return all(e.node.at in reached for trace in traces for e in _backwards(trace))
+    return all(alone.goes_backward(trace) <= reached for trace in traces)
