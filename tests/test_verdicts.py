@@ -44,6 +44,7 @@ UNCALLED = "no loop of its file calls its step"
 EXCEPTIONS = {
     "acc103/bad_deepspeed_settings_in_the_file": "what divides twice may be a weight of its loss",
     "acc104/bad_literal_under_amp": "what divides may be a weight of its loss",
+    "acc102/bad_ranks_say_whether_data_is_left.fixed": "the fake of its size leaves rows of a batch out",
     "acc102/good_loss_that_the_model_keeps": "the stub of its model sets no attribute in its forward",
     "acc102/bad_loss_that_calls_the_network": "its loss has no gradient at the fake's outputs",
     "acc102/bad_loss_that_calls_the_network.fixed": "its loss has no gradient at the fake's outputs",
