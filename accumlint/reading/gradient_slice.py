@@ -617,15 +617,18 @@ def _in_eventful(fact: _Fact, eventful: set[p.Node]) -> bool:
 
 
 def _counters(facts: list[_Fact]) -> set[str]:
+    """The names that are counted up, with a dot in front where they are attributes."""
     found: set[str] = set()
     for fact in facts:
         match fact.statement:
             case p.Augment(target=target, op="+", value=p.Const(value=int())):
-                found.add(usage.last_name(target))
+                pass
             case p.Assign(
                 targets=[target], value=p.Binary(op="+", left=left, right=p.Const(value=int()))
             ) if p.dotted(target) == p.dotted(left):
-                found.add(usage.last_name(target))
-            case _:
                 pass
+            case _:
+                continue
+        name = usage.last_name(target)
+        found |= {name, f".{name}"} if isinstance(target, p.Attr) else {name}
     return found

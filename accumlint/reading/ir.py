@@ -285,6 +285,7 @@ Expr: TypeAlias = (
 class Assign(Node):
     targets: tuple[Expr, ...]
     value: Expr
+    annotation: str = ""
 
     @property
     def below(self) -> tuple[Node, ...]:
@@ -500,6 +501,13 @@ class Class(Node):
                 ):
                     found[inner.name] = inner
         return found
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """The names that a dataclass or a named tuple is given, in their order."""
+        body = self.at.body if isinstance(self.at, ast.ClassDef) else ()
+        told = (s.target for s in body if isinstance(s, ast.AnnAssign))
+        return [target.id for target in told if isinstance(target, ast.Name)]
 
     @cached_property
     def attributes(self) -> frozenset[str]:

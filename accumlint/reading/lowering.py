@@ -59,8 +59,8 @@ class _Lowering:
                     yield p.Do(node, self.expr(value))
             case ast.Assign(targets=targets, value=value):
                 yield p.Assign(node, self.exprs(targets), self.expr(value))
-            case ast.AnnAssign(target=target, value=value) if value is not None:
-                yield p.Assign(node, (self.expr(target),), self.expr(value))
+            case ast.AnnAssign(target=target, annotation=told, value=value) if value is not None:
+                yield p.Assign(node, (self.expr(target),), self.expr(value), _annotated(told))
             case ast.AugAssign(target=target, op=op, value=value):
                 yield p.Augment(node, self.expr(target), _OPERATORS[type(op)], self.expr(value))
             case ast.Return(value=value):

@@ -52,7 +52,7 @@ _MAKING = (
 # One of them stands in every file that holds any of the words above.
 _HINTS = (
     "oss", "ptim", "backward", "step", "grad", "no_sync", "Loader", "Scaler", "cale", "Accelerator", "Fabric",
-    "Parallel", "FSDP", "DDP", "entropy", "LR",
+    "Parallel", "FSDP", "DDP", "entropy", "LR", "def forward",
 )  # fmt: skip
 # What a model's base class is called in the end: `nn.Module`, `BertPreTrainedModel`.
 _LIKE_A_MODEL = ("Module", "PreTrainedModel", "ModelMixin")
@@ -407,16 +407,36 @@ class Project:
 
         A model, a loader or an optimizer of one's own is what its name says; only a model's loss has more to tell.
         """
+        asked = "telling", definition
+        return self.memory.once(asked, lambda: self._is_telling(definition), False)
+
+    def _is_telling(self, definition: Definition) -> bool:
         block = definition.block
         if block.is_class:
-            is_loss = bool(_LOSS.search(definition.name))
-            return (is_loss or _is_like_a_model(block)) and _speaks_of_losses(block)
+            return self._makes_a_loss(definition) or any(
+                # A part of it does.
+                other.name and other.block.is_class and self._makes_a_loss(other)
+                for other in (*self._beside(definition), *self._beyond(definition))
+                if _is_like_a_model(block)
+            )
         if _LOSS.search(definition.name) or definition.calls & _MAKING:
             return True
         return any(
             other.name and other.block.is_class and self.is_telling(other)
             for other in self._beyond(definition)
         )
+
+    def _makes_a_loss(self, definition: Definition) -> bool:
+        """True when the text of a class tells that it is a loss or a model, and that it works out a loss."""
+        block = definition.block
+        is_loss = bool(_LOSS.search(definition.name))
+        return (is_loss or _is_like_a_model(block)) and _speaks_of_losses(block)
+
+    def _beside(self, definition: Definition) -> Iterator[Definition]:
+        """The other definitions of a file that one names."""
+        module = definition.module
+        for name in sorted(definition.names & module.outline.blocks.keys() - {definition.name}):
+            yield Definition(module, name)
 
     # Excerpts
 

@@ -305,8 +305,11 @@ class Members:
             found.count = base.count
             found.counted = base.counted
             found.whole = base if _drops_first(node) else base.whole
-            if base.networks and _picks(index, node.index):
-                found.varies = f"{t.PICKED} `{p.render(node.index)}`"
+            if _picks(index, node.index):
+                picked = f"{t.PICKED} `{p.render(node.index)}`"
+                # Of data, only a loss that takes them as its targets counts them.
+                found.varies = picked if base.networks else found.varies
+                found.left_out = "" if base.networks else picked
             return found
         return Unknown(f"{base.text}[…]", frozenset({self.piece(base, index)}))
 

@@ -245,7 +245,7 @@ class Expressions:
         skipped = _skipped(op, left, right)
         if skipped is not None:
             return skipped
-        last = self._at_the_end(op, right, shown)
+        last = None if _is_tensor(left) else self._at_the_end(op, right, shown)
         if last is not None:
             return last
         far = self._beyond(op, left, right, shown, other)
@@ -611,6 +611,11 @@ def _data(value: Value) -> tuple[frozenset[Batch], frozenset[str]]:
     if isinstance(value, Unknown):
         return value.batches, value.networks
     return frozenset(), frozenset()
+
+
+def _is_tensor(value: Value) -> bool:
+    """True for data of a batch, which is no loop's number."""
+    return isinstance(value, Unknown) and value.tensor and not value.count
 
 
 def _skipped(op: str, left: Value, right: Value) -> Unknown | None:

@@ -194,6 +194,8 @@ class Machine:
 
     def _assign(self, node: p.Assign) -> str | None:
         value = self.eval(node.value)
+        if node.annotation:
+            value = self.invoking.annotated(value, node.annotation, self.home.source, node)
         for target in node.targets:
             self.bind(target, value, node)
         return None

@@ -90,6 +90,11 @@ class Naming:
         """True for the accumulation steps; what is counted up is a counter, whatever its name."""
         return self.roles.is_steps(name) and name not in self.machine.home.relevance.counters
 
+    def is_counter(self, text: str, name: str) -> bool:
+        """True for what is counted up; a setting is none because a variable of its name is."""
+        counters = self.machine.home.relevance.counters
+        return name in counters and (f".{name}" in counters or not names.is_configuration(text))
+
     @property
     def roles(self) -> Roles:
         """What the names of the file are that is being executed."""
@@ -146,7 +151,9 @@ class Naming:
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
-        if name in relevance.counters - relevance.bounds or names.is_start(name):
+        if (
+            name not in relevance.bounds and self.is_counter(text, name)
+        ) or names.is_start(name):
             return self._beginning(text)
         return Unknown(text, hint=hint)
 

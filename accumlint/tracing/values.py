@@ -287,6 +287,7 @@ class Frame:
     owner: Class | None = None
     receiver: Value = None
     home: Home | None = None
+    function: Function | None = None
 
 
 @dataclass(eq=False, slots=True)

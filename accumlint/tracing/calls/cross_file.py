@@ -180,6 +180,7 @@ class Elsewhere:
 
     def _top_level(self, home: Home, name: str) -> Value:
         assert home.module is not None
+        self._followed(Definition(home.module, name))
         match home.module.part(name):
             case p.Function() as function:
                 return Closure(function, None)
@@ -231,7 +232,10 @@ class Elsewhere:
                 return None
 
     def classes(self, library: Library | None = None) -> dict[Key, Value]:
-        """The classes of a module that change gradients, by name; without one, of the file that is executed."""
+        """The classes of a module that change gradients, else those that work out losses, by name.
+
+        Without a module they are those of the file that is executed.
+        """
         module = self.machine.home.module
         if library is not None:
             definition = self.find(library)
@@ -243,8 +247,11 @@ class Elsewhere:
         else:
             excerpts = (self._followed(Definition(module, n)) for n in module.outline.blocks)
             statements = tuple(e.statement for e in excerpts if e is not None)
-        found = {s.name: ClassValue(s, None) for s in statements if isinstance(s, p.Class)}
-        return {name: value for name, value in found.items() if self.makes_events(value)}
+        found = [ClassValue(s, None) for s in statements if isinstance(s, p.Class)]
+        makes_a_loss = self.machine.invoking.works_out_a_loss
+        changing = [value for value in found if self.makes_events(value)]
+        kept = changing or [value for value in found if makes_a_loss(value.cls)]
+        return {value.cls.name: value for value in kept}
 
     def makes_events(self, value: Value) -> bool:
         """True for a function or class that goes backward or steps."""

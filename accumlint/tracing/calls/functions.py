@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import key
+from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.cross_file import DEFINITIONS
+from accumlint.tracing.calls.library import record
 from accumlint.tracing.control.exits import Stopped
 from accumlint.tracing.gradients.tensors import derived, flat
 from accumlint.tracing.values import (
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 MAX_DEPTH = 24
 # How often a run goes through one evaluation. What the training does with it shows by then.
 _MEASURED = 2
+# Base classes of what only holds values under names.
+_RECORDS = frozenset({"ModelOutput", "NamedTuple"})
 
 
 class Invoking:
@@ -116,7 +120,9 @@ class Invoking:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
         home = self.machine.elsewhere.home_of(function.source)
-        frame = Frame({}, closure.scope, owner=closure.owner, receiver=receiver, home=home)
+        frame = Frame(
+            {}, closure.scope, owner=closure.owner, receiver=receiver, home=home, function=function
+        )
         given = list(args)
         params = list(function.params)
         if (
@@ -185,19 +191,27 @@ class Invoking:
         if self.machine.naming.roles.is_loss(param.name):
             return Unknown(param.name, loss=True, lost=True)
         found = self.machine.naming.symbol(param.name, param.name, function)
-        if isinstance(found, Object) and found.role == "model" and found.cls is None:
-            self._be_told(found, param.annotation, function)
-        return found
+        return self.annotated(found, param.annotation, function.source, function)
 
-    def _be_told(self, model: Object, annotation: str, function: p.Function) -> None:
-        """A model that its annotation tells to be of a class of the project is what that class makes."""
-        cls = self.machine.elsewhere.cls(annotation, function.source) if annotation else None
-        if cls is None or "forward" not in cls.methods:
-            return
-        model.cls = cls
-        init = self.find_method(cls, "__init__")
-        if init is not None:
-            self.invoke(init, [], {"**": Unknown("kwargs")}, model, function)
+    def annotated(self, value: Value, annotation: str, source: Source, node: p.Node) -> Value:
+        """A value that its annotation tells to be of a class of the project is what that class makes.
+
+        Only classes of models and losses are looked for.
+        """
+        match value:
+            case Object(cls=None, role="model" | "criterion") | Unknown(tensor=False, terms=None):
+                cls = self.machine.elsewhere.cls(annotation, source) if annotation else None
+            case _:
+                return value
+        given: dict[str, Value] = {"**": Unknown("kwargs")}
+        if isinstance(value, Object) and value.role == "model":
+            init = self.find_method(cls, "__init__") if cls is not None else None
+            value.cls = cls if cls is not None and "forward" in cls.methods else None
+            if value.cls is not None and init is not None:
+                self.invoke(init, [], given, value, node)
+        elif cls is not None and self.works_out_a_loss(cls):
+            return self.construct(ClassValue(cls, None), [], given, node)
+        return value
 
     def trainer(self, param: p.Param, function: p.Function) -> Value:
         """What a parameter holds that is annotated with a class of the project that trains."""
@@ -253,9 +267,15 @@ class Invoking:
         bases = self.all_bases(cls)
         found = self.machine.things.instance(cls, bases, node, flat([*args, *kwargs.values()]))
         init = self.find_method(cls, "__init__")
+        told = any("dataclass" in d for d in cls.decorators)
         if init is not None:
             self.invoke(init, args, kwargs, found, node)
-        elif any("dataclass" in d for d in cls.decorators):
+        elif not cls.methods and (told or not bases.isdisjoint(_RECORDS)):
+            tensors = (v for v in (*args, *kwargs.values()) if isinstance(v, Unknown) and v.tensor)
+            if any(tensors) or self.machine.state.inside:
+                return record(cls.fields, args, kwargs, node)
+            found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
+        elif told:
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
 
@@ -268,11 +288,11 @@ class Invoking:
         return self.construct(value, [config, *args[1:]], given, node)
 
     def works_out_a_loss(self, cls: p.Class) -> bool:
-        """True for a model whose own forward calls a loss function."""
-        forward = cls.methods.get("forward")
-        called = (n for n in p.walk(forward.body) if isinstance(n, p.Call)) if forward else ()
+        """True for a class with a method that calls a loss function."""
+        called = (n for m in cls.methods.values() for n in p.walk(m.body) if isinstance(n, p.Call))
         lasts = (p.dotted(call.func).rpartition(".")[2] for call in called)
-        return any(last in frameworks.LOSSES or last in frameworks.CRITERIA for last in lasts)
+        known = frameworks.LOSSES | frameworks.CRITERIA
+        return not known.isdisjoint(lasts)
 
     def super_call(
         self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node

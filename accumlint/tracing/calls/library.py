@@ -152,7 +152,7 @@ def _called(
         return Partial(args[0], args[1:], dict(kwargs))
     if last == "namedtuple" and len(args) > 1:
         fields = _fields(args[1])
-        return Native(last, lambda given, named: _record(fields, given, named, node))
+        return Native(last, lambda given, named: record(fields, given, named, node))
     if last == "deepcopy" or (last == "copy" and "copy" in path):
         return _copied(machine, first, node)
     if last in _KEEPING and isinstance(first, Object | Closure | Bound):
@@ -333,7 +333,7 @@ def _fields(told: Value) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def _record(
+def record(
     fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node
 ) -> Unknown:
     """A named tuple: what it holds goes by a number and by a name."""

@@ -16,6 +16,9 @@ from accumlint.tracing.values import Counted, Lazy, Library, Object, Ranks, Unkn
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
 
+# Classes of libraries that hold what they are given under its names.
+_RECORDS = frozenset({"AttrDict", "Box", "EasyDict", "Munch", "Namespace", "SimpleNamespace"})
+
 
 class Unfollowed:
     """What calls give and do of which only the names are known, for one machine."""
@@ -273,9 +276,11 @@ class Unfollowed:
         if self.machine.state.no_grad or names.is_accuracy(last):
             found.networks = frozenset()
         found.things = tuple(s for s in objects if s.role)
-        if last[:1].isupper() and "Output" in last:
-            # A model's output holds what it is made of under the names that it is given.
-            found.attributes.update((k, v) for k, v in kwargs.items() if isinstance(v, Unknown))
+        if last in _RECORDS or (last[:1].isupper() and "Output" in last):
+            # A model's output holds what it is made of under the names that it is given, and in their order.
+            held = {k: v for k, v in kwargs.items() if isinstance(v, Unknown)}
+            found.attributes.update(held)
+            found.attributes.update((f"[{n}]", v) for n, v in enumerate(held.values()))
         return found
 
     def _may_know_steps(self, callee: Value, given: list[Value]) -> bool:

@@ -61,6 +61,8 @@ class Guards:
         self._told: dict[str, tuple[object, bool, bool]] = {}
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
         self._one: dict[p.Node, Number] = {}
+        # Per function: its guards of which one has to give its value.
+        self._giving: dict[p.Function, frozenset[p.If]] = {}
         # Per guard: whether one of its branches binds a name that had no value yet.
         self._binding: dict[p.If, bool] = {}
         # What guards around steps ask of functions that cannot be followed and were given the accumulation steps.
@@ -310,7 +312,12 @@ class Guards:
         # Scripts that train do so on the accelerator that their scalers and wrappers are for.
         prefer = literal == "cuda" or (
             isinstance(node, p.If)
-            and (self._prefers_literal(node) or _divides_by_steps(node) or self._binds_anew(node))
+            and (
+                self._prefers_literal(node)
+                or _divides_by_steps(node)
+                or self._binds_anew(node)
+                or self._gives_the_value(node)
+            )
         )
         if symbol in self.decisions:
             decision = self.decisions[symbol]
@@ -346,6 +353,15 @@ class Guards:
             self._binding[node] = bool(bound - _bound(node.orelse))
         return self._binding[node]
 
+    def _gives_the_value(self, node: p.If) -> bool:
+        """True for one of several guards that return, where a function gives no value otherwise."""
+        function = self.machine.frame.function
+        if function is None:
+            return False
+        if function not in self._giving:
+            self._giving[function] = frozenset(_giving(function.body))
+        return node in self._giving[function]
+
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
         if node in self.sides:
@@ -373,6 +389,8 @@ class Guards:
             return not names.is_off_by_default(key) and not names.is_occasional(key)
         if node in self.sides:
             return self.sides[node] != negated
+        if self._gives_the_value(node):
+            return not negated
         then, other = self._weights(node)
         if then == other == 0:
             # The same flag may guard more, further on.
@@ -533,6 +551,30 @@ def _others_of(guard: p.Node) -> Iterator[str]:
                 yield literal
             case _:
                 return
+
+
+def _giving(body: tuple[p.Stmt, ...]) -> Iterator[p.If]:
+    """The guards at the end of a function that each return a value, with nothing behind them but a `raise`."""
+    for statement in reversed(body):
+        if isinstance(statement, p.Raise):
+            continue
+        guards = [statement] if isinstance(statement, p.If) else []
+        for guard in guards:
+            guards += [s for s in guard.orelse if isinstance(s, p.If)]
+            ends = guard.orelse[-1:]
+            if not _returns(guard.body) or not all(isinstance(s, p.If | p.Raise) for s in ends):
+                return
+        if not guards:
+            return
+        yield from guards
+
+
+def _returns(block: tuple[p.Stmt, ...]) -> bool:
+    match block:
+        case (*_, p.Return(value=value)):
+            return value is not None and not isinstance(value, p.Const)
+        case _:
+            return False
 
 
 def _divides_by_steps(guard: p.If) -> bool:

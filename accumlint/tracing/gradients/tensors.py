@@ -511,7 +511,9 @@ class Tensors:
         found = derived(text, *sources, node=node)
         found.loss = True
         found.reduction = reduction
-        found.varies = varies or found.varies
+        targets = next((s for s in sources[1:2] if isinstance(s, Unknown)), None)
+        picked = targets.left_out if targets is not None else ""
+        found.varies = varies or found.varies or (picked if picked.startswith(t.PICKED) else "")
         spans = "position" in p.shown(node)
         if spans or any(isinstance(s, Unknown) and s.rows for s in sources):
             # One label for each row: the mean is over rows, and these are as many in every micro-batch.
