@@ -28,6 +28,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Trace, Window
 
+from ._ranks import averaged_by
 from ._token_sums import token_sums
 from ._weights import applied, divisions, steady_windows
 
@@ -255,10 +256,14 @@ def is_picked(c: Contribution) -> bool:
 def is_uneven(c: Contribution) -> bool:
     """True for a mean over as many elements as this rank's micro-batch happens to hold.
 
-    A divisor that counts padding is ACC108, one that counts all ranks ACC106, and as many rows are in every batch.
+    A divisor that counts padding is ACC108, one that counts all ranks ACC106, where a wrapper is seen that averages over
+    them. As many rows are in every batch.
     """
-    elsewhere = c.divisor is not None and (c.divisor.kind in ("elements", "rows") or c.divisor.over)
-    return c.reduction == "mean" and bool(c.varies) and not elsewhere
+    divisor = c.divisor
+    another = divisor is not None and (
+        divisor.kind in ("elements", "rows") or (bool(divisor.over) and averaged_by(c))
+    )
+    return c.reduction == "mean" and bool(c.varies) and not another
 
 
 def may_be_uneven(program: Program, c: Contribution) -> bool:

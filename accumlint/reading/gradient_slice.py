@@ -143,7 +143,7 @@ class _Facts(list[_Fact]):
         self.roles = roles
 
 
-_LIST_METHODS = frozenset({"append", "extend", "insert", "pop", "clear"})
+_FILLING = frozenset({"append", "extend", "insert", "pop", "clear"})
 
 
 def relevance(
@@ -434,8 +434,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                         if isinstance(n, p.Name | p.Attr)
                     }
                 fact.event |= facts.roles.is_averaging(receiver, last) or names.is_norm(last)
-                if last in _LIST_METHODS and isinstance(func, p.Attr):
-                    # A list that losses or batches are collected in is written by what fills and empties it.
+                fills = last in _FILLING or (last == "update" and bool(node.args))
+                if fills and isinstance(func, p.Attr):
+                    # What losses or batches are collected in is written by what fills and empties it.
                     fact.writes.add(usage.last_name(func.base))
                 if last == "update" and isinstance(func, p.Attr):
                     # A scaler of any name is updated with nothing given, as few other things are.

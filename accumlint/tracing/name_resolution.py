@@ -151,9 +151,7 @@ class Naming:
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
-        if (
-            name not in relevance.bounds and self.is_counter(text, name)
-        ) or names.is_start(name):
+        if (name not in relevance.bounds and self.is_counter(text, name)) or names.is_start(name):
             return self._beginning(text)
         return Unknown(text, hint=hint)
 
@@ -197,6 +195,9 @@ class Naming:
             return value
         if isinstance(value, Object) and value.thing is not None and not value.used:
             self.machine.things.rename(value, path)
+            return value
+        if isinstance(value, Object) and value.thing is None and self.role(name) == "model":
+            self.machine.things.told_a_model(value, path, node)
             return value
         if not isinstance(value, Unknown):
             return value

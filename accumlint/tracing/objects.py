@@ -134,6 +134,16 @@ class Things:
             networks = networks | inner.networks
         return Object(role, t.Thing(role, role, cls.name, node, True), cls, networks=networks)
 
+    def told_a_model(self, value: Object, name: str, node: p.Node) -> None:
+        """An instance called a model, of a class that works out a loss and whose bases are not read to the end."""
+        invoking, elsewhere, cls = self.machine.invoking, self.machine.elsewhere, value.cls
+        if cls is None or value.networks or not invoking.works_out_a_loss(cls):
+            return
+        read = (elsewhere.cls(b, c.source) for c in invoking.lineage(cls) for b in c.bases)
+        if None in read and not any(map(elsewhere.trains, cls.methods.values())):
+            value.thing = t.Thing("model", name, cls.name, node, True)
+            value.networks = frozenset({self._fresh(cls.name)})
+
     def networks_of(self, values: Iterable[Value]) -> frozenset[str]:
         """The networks whose parameters are among some values."""
         found: set[str] = set()

@@ -55,6 +55,8 @@ _CONTEXTS = frozenset(
 _KEEPING = frozenset(
     {"compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model"}
 )  # fmt: skip
+# What makes a tensor of a number, or of a list of one.
+_OF_NUMBERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor"})
 _JOINING = frozenset({"stack", "cat", "concat", "concatenate"})
 # Functions of torch that hand their tensor on.
 _PASSING = frozenset(
@@ -333,9 +335,7 @@ def _fields(told: Value) -> list[str]:
     return [name for name in listed if isinstance(name, str)]
 
 
-def record(
-    fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node
-) -> Unknown:
+def record(fields: list[str], given: list[Value], named: dict[str, Value], node: p.Node) -> Unknown:
     """A named tuple: what it holds goes by a number and by a name."""
     found = derived("namedtuple(…)", *given, *named.values(), node=node)
     for position, name in enumerate(fields):
@@ -368,6 +368,8 @@ def _torch(
         assigned = machine.program.parents.get(node)
         names_ = (p.dotted(a) for a in assigned.targets) if isinstance(assigned, p.Assign) else ()
         return (Unknown(path, networks=frozenset({next(iter(names_), path)})),)
+    if last in _OF_NUMBERS and isinstance(first, list) and len(first) == 1:
+        first = first[0]
     if last in ("tensor", "as_tensor") and isinstance(first, Number):
         return (first,)
     if last == "is_tensor" and isinstance(first, Unknown) and first.networks:
@@ -376,7 +378,7 @@ def _torch(
         not args or first in (1, (), []) or (isinstance(first, list | tuple) and len(first) <= 1)
     ):
         return (0.0 if last == "zeros" else 1.0,)
-    if last in ("tensor", "as_tensor", "from_numpy", "FloatTensor") and isinstance(first, Unknown):
+    if last in _OF_NUMBERS and isinstance(first, Unknown):
         return (first,)
     if last == "backward" and args:
         machine.losses.backward(first, "tensor", node, kwargs, subject="torch.autograd")

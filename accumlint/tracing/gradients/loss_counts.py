@@ -80,6 +80,13 @@ def both(left: Counted | None, right: Counted | None) -> Counted | None:
     return Counted(left.kind, (*left.of, *right.of))
 
 
+def without(left: Counted | None, right: Counted | None) -> Counted | None:
+    """What a count counts from which those are taken that a mask leaves in: `labels.numel() - padding.sum()`."""
+    if left is None or right is None or right.kind != "some":
+        return None
+    return Counted("some", ())
+
+
 def area(of: Unknown, by: Unknown) -> Counted | None:
     """What a product counts: rows times columns, or times a setting, are all elements, a mask times a mask is one."""
     left, right = of.counted, by.counted

@@ -20,6 +20,7 @@ from accumlint.tracing.gradients.loss_counts import (
     is_own_sum,
     left_out,
     times,
+    without,
 )
 from accumlint.tracing.trace import Divisor
 from accumlint.tracing.values import MOST, Batch, Counted, Number, Ranks, Term, Unknown, Value
@@ -356,7 +357,8 @@ class Tensors:
             if runs_on and not found.total:
                 found.total = found.text
             found.count = left.count and right.count
-            found.counted = both(left.counted, right.counted) if op == "+" else None
+            counts = both if op == "+" else without
+            found.counted = counts(left.counted, right.counted)
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
         if not isinstance(known, Unknown) or not isinstance(other, Number):
