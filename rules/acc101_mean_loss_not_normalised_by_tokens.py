@@ -256,8 +256,8 @@ def is_picked(c: Contribution) -> bool:
 def is_uneven(c: Contribution) -> bool:
     """True for a mean over as many elements as this rank's micro-batch happens to hold.
 
-    A divisor that counts padding is ACC108, one that counts all ranks ACC106, where a wrapper is seen that averages over
-    them. As many rows are in every batch.
+    A divisor that counts padding is ACC108, and one that counts all ranks ACC106 where a wrapper is seen that averages.
+    As many rows are in every batch.
     """
     divisor = c.divisor
     another = divisor is not None and (
