@@ -50,7 +50,6 @@ MAX_FLIPS = 3
 MAX_REFUSALS = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
-WHOLE = Scenario(4, 8)
 ALONE = Scenario(1, 3)
 LONGEST_LITERAL = 64
 
@@ -338,7 +337,7 @@ class _Paths:
             enough = MAX_NODES_OF_PATHS if found else MAX_NODES_OF_VAIN
             if tried and (self.nodes > enough or self.budget.is_over()):
                 break
-            run, machine, chosen = self.trained(chosen, first=not found)
+            run, machine, chosen = self.trained(chosen)
             self.first = self.first or run
             covered.update(machine.entered)
             # Where nothing trains, a flag that was set may be why.
@@ -365,8 +364,7 @@ class _Paths:
                 untold = {b.node for b in run.of(t.Backward)} - through
                 through |= untold
                 if twin is None and run.asked and not exceptional and (flips < 2 or untold):
-                    other = Scenario(2, 4) if self.scenario is WHOLE else HALF
-                    runs = (run, self.run(other, chosen)[0])
+                    runs = (run, self.run(HALF, chosen)[0])
                     if machine.state.single:
                         single = machine.state.single, self.run(ALONE, chosen)[0]
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
@@ -389,16 +387,9 @@ class _Paths:
                 waiting.extend((f, flips + 1) for f in _flipped(new, chosen, on_data=whole))
         return tuple(found)
 
-    def trained(
-        self, chosen: dict[str, str], *, first: bool
-    ) -> tuple[t.Run, Machine, dict[str, str]]:
+    def trained(self, chosen: dict[str, str]) -> tuple[t.Run, Machine, dict[str, str]]:
         """A run that trains, with the choices that it took."""
         run, machine = self.run(self.scenario, chosen)
-        if first and machine.state.length_asked and not run.of(t.Backward):
-            # Perhaps a partial window is refused.
-            whole, other = self.run(WHOLE, chosen)
-            if whole.of(t.Backward):
-                self.scenario, run, machine = WHOLE, whole, other
         kept, tried = (run, machine, chosen), chosen
         while (refusal := machine.guards.refusal) and len(tried) < len(chosen) + MAX_REFUSALS:
             # A path that leads to a `raise` is one that the program refuses.
@@ -514,12 +505,7 @@ class _Paths:
     def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
         """Runs the function that makes another one, then the made one."""
         owner = self.program.classes.get(maker.owner) if maker.owner else None
-        receiver: Value = None
-        if owner is not None and maker.name in owner.methods:
-            receiver = machine.invoking.construct(
-                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
-            )
-        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
+        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, None, maker)
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)

@@ -599,10 +599,6 @@ def _bits(op: str, left: int, right: int) -> int | None:
             return left | right
         case "^":
             return left ^ right
-        case "<<":
-            return left << right if 0 <= right <= 64 else None
-        case ">>":
-            return left >> right if right >= 0 else None
         case _:
             return None
 

@@ -96,8 +96,6 @@ def _called(
         return things.made("scaler", "scaler", last, frozenset(), node)
     kind = frameworks.optimizer_kind(path)
     if kind or last in frameworks.OPTIMIZER_FACTORIES:
-        if last in frameworks.OPTIMIZER_FACTORIES and "build" not in path and len(everything) == 0:
-            return Unknown(path)
         return things.made("optimizer", "optimizer", kind, things.networks_of(everything), node)
     if last in frameworks.SCHEDULERS:
         return things.made("scheduler", "scheduler", last, frozenset(), node)
@@ -184,8 +182,6 @@ def _called(
         return found[0]
     if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
         return _all_reduce(machine, args, kwargs, node, path)
-    if everything and all(isinstance(v, Number) for v in everything) and last in ("int", "float"):
-        return numeric(last, args)
     return machine.unfollowed.call(path, Library(path), args, kwargs, node)
 
 
@@ -327,8 +323,6 @@ def _unwind(stack: Context) -> None:
 
 def _fields(told: Value) -> list[str]:
     """The names that `namedtuple("Output", ["loss", "logits"])` or `namedtuple("Output", "loss logits")` is given."""
-    if isinstance(told, str):
-        return told.replace(",", " ").split()
     listed = told if isinstance(told, list | tuple) else ()
     return [name for name in listed if isinstance(name, str)]
 
@@ -389,11 +383,6 @@ def _torch(
     if last in ("sum", "mean") and isinstance(first, Unknown):
         over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         return ((summed if last == "sum" else mean_over)(first, over, node),)
-    if last in ("mean", "sum") and isinstance(first, list | tuple):
-        total = added_up(machine, first, node)
-        if last == "mean" and first and isinstance(total, Unknown):
-            total = machine.tensors.linear("/", total, len(first), node)
-        return (total,)
     if last in _JOINING and isinstance(first, list | tuple) and first:
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):

@@ -73,9 +73,6 @@ def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
             return power(base, exponent)
         case "pow", [int() as base, int() as exponent, int() as modulus]:
             return pow(base, exponent, modulus)
-        case "gcd", _:
-            whole = [n for n in numbers if isinstance(n, int)]
-            return math.gcd(*whole) if len(whole) == len(numbers) else None
         case _:
             return None
 

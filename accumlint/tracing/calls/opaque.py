@@ -95,8 +95,6 @@ class Unfollowed:
             if base.parameters:
                 if isinstance(args[0], Unknown) and args[0].total:
                     self.machine.tensors.read(args[0], True, node)
-                if not name.endswith("_"):
-                    return self.machine.tensors.linear(op, base, args[0], node)
                 self.machine.updating.multiplied(base, op, args[0], node)
                 return base
             found = self.machine.tensors.linear(op, base, args[0], node)
@@ -234,10 +232,6 @@ class Unfollowed:
             received.discard("model")
         losses = [s for s in unknown if s.loss and s.networks]
         if losses and all(map(self.machine.losses.is_gone, losses)):
-            received.discard("loss")
-        asked = self.machine.program.parents.get(node) if "loss" in received else None
-        if isinstance(asked, p.Attr) and asked.name == "item":
-            # What is asked for its number alone is told to somebody.
             received.discard("loss")
         harmless = frameworks.is_harmless(text) or (
             isinstance(callee, Library) and self.machine.elsewhere.is_harmless(text)

@@ -332,8 +332,6 @@ class Guards:
         known = self.decisions.get(key)
         if known is None:
             chosen = self.machine.chosen.get(key, preferred)
-            if chosen not in options:
-                chosen = preferred
             known = Decision(key, chosen, options[:_MOST_PICKED], matters, False)
             self.decisions[key] = known
         known.matters = known.matters or matters
@@ -423,8 +421,6 @@ class Guards:
         other = self.weighing.usual(node.orelse, relevance)
         idle = then == 0 and not _carries(node, self.machine.relevance)
         ordinary = then > other or (then == other and not idle)
-        if _carries(node, self.machine.relevance) and then == other == 0:
-            ordinary = False
         if then == other and self._binds_anew(node):
             ordinary = True
         if isinstance(value.hint, bool):

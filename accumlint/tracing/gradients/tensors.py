@@ -15,7 +15,6 @@ from accumlint.tracing.gradients.loss_counts import (
     area,
     both,
     divisor,
-    is_cut_from,
     is_masked,
     is_own_sum,
     left_out,
@@ -389,8 +388,6 @@ class Tensors:
             return self._opaque("*", value, by, node)
         if by.ranks is not None:
             return by_ranks(value, by.ranks, node)
-        if value.ranks is not None and by.tensor:
-            return by_ranks(by, value.ranks, node)
         found = scaled(value, Fraction(1), f"* {by.text}", node)
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
@@ -403,8 +400,6 @@ class Tensors:
         if not isinstance(value, Unknown):
             if isinstance(by, Unknown) and by.ranks is not None and isinstance(value, Number):
                 return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
-            if isinstance(by, Unknown) and by.scaler is not None:
-                return derived(_shown(value, "/", by), by, node=node)
             found = derived(_shown(value, "/", by), value, by, node=node)
             found.per = by if isinstance(by, Unknown) and by.total else None
             return found
@@ -438,8 +433,6 @@ class Tensors:
             return self._opaque("/", value, by, node)
         if is_masked(value, by):
             return self.normalised(value, by, node)
-        if is_cut_from(value, by):
-            return self.normalised(value, by, node, of_window=True)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
     def normalised(
