@@ -36,7 +36,6 @@ from accumlint.tracing.framework_driver import (
     run_through,
     runs_once,
 )
-from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.trainers import Trainer
@@ -482,7 +481,7 @@ class _Paths:
             if isinstance(receiver, Object):
                 lineage = machine.invoking.lineage(concrete)
                 _forget_unset(receiver, lineage, function)
-                _forget_empty(receiver, lineage, function, self.borders.graph)
+                _forget_empty(receiver)
             if self.entry.owner:
                 closure = machine.invoking.find_method(concrete, function.name)
         self.train(machine, closure or Closure(function, None, owner), receiver, function)
@@ -567,31 +566,15 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                         receiver.attributes.pop(name.removeprefix("self."), None)
 
 
-def _forget_empty(
-    receiver: Object, lineage: list[p.Class], function: p.Function, graph: CallGraph
-) -> None:
-    """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
+def _forget_empty(receiver: Object) -> None:
+    """Leaves open what an empty table of optimizers or networks holds: others fill it before the training begins."""
     empty = {
         f"self.{name}"
         for name, value in receiver.attributes.items()
         if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
     }
-    methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
-    for filling in (m for m in methods if m is function or function in graph.callers(methods, m)):
-        empty.difference_update(_filled(filling))
     for name in empty:
         del receiver.attributes[name.removeprefix("self.")]
-
-
-def _filled(method: p.Function) -> Iterator[str]:
-    """What a method puts something into (`self.optimizers["adam"] = ...`, `self.optimizers.append(...)`), or sets."""
-    for node in p.walk(method.body):
-        if isinstance(node, p.Assign):
-            for target in node.targets:
-                yield p.dotted(target.base if isinstance(target, p.Item) else target)
-        elif isinstance(node, p.Call) and isinstance(node.func, p.Attr):
-            if node.func.name in ("append", "extend", "update", "insert", "setdefault"):
-                yield p.dotted(node.func.base)
 
 
 def _is_hollow(method: p.Function) -> bool:

@@ -112,9 +112,6 @@ class Naming:
             return machine.scenario.steps
         if self.is_epoch(text, name):
             return machine.passed()
-        if names.is_updates_per_epoch(name):
-            machine.state.asked = machine.state.length_asked = True
-            return machine.scenario.length // machine.scenario.steps
         if names.is_length(name) and self._is_of_a_loader(text, name):
             return machine.iterating.length(Unknown("loader"))
         if text in machine.symbols:
@@ -165,9 +162,6 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
-        if isinstance(value, int) and _is_taken_up(node) and not machine.state.loops:
-            # What comes after a checkpoint's epoch is the first one of a fresh run.
-            return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
             told = machine.state.asked or machine.state.literal is not None
@@ -416,12 +410,6 @@ def asked(program: Program) -> Iterator[p.Expr]:
                 yield of.value
             case _:
                 pass
-
-
-def _is_taken_up(node: p.Node) -> bool:
-    """`start = checkpoint["epoch"] + 1`."""
-    value = node.value if isinstance(node, p.Assign) else None
-    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
 
 
 def _is_part(value: Unknown) -> bool:

@@ -161,9 +161,6 @@ class Invoking:
         if trainer is not None:
             return trainer
         default = param.default
-        if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
-            # Unset, as limits are.
-            return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
                 return self.machine.naming.symbol(
@@ -335,16 +332,6 @@ class Invoking:
         if "staticmethod" in closure.function.decorators:
             return Bound(None, closure)
         return Bound(value, closure)
-
-
-def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
-    """True for a limit without which a function does nothing (`while step < max_steps`): who calls it sets it."""
-    loops = (n for n in p.walk(function.body, into_functions=False) if isinstance(n, p.While))
-    return any(
-        isinstance(n, p.Name) and n.id == param.name
-        for loop in loops
-        for n in p.walk_expr(loop.test)
-    )
 
 
 def _part(batch: Unknown, name: str) -> Value:

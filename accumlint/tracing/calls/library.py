@@ -246,27 +246,12 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
     elif any(is_of_plugin(p.render(item)) for item in machine.program.of(p.Item)):
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
         found.steps = machine.scenario.steps
-    elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"} or (
-        "**" in kwargs and not _none_by_default(machine, node)
-    ):
+    elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"}:
         # The steps may come from what cannot be read here.
         assert found.thing is not None
         found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", node, False)
     machine.engines.accelerator = found
     return found
-
-
-def _none_by_default(machine: Machine, node: p.Node) -> bool:
-    """True for `Accelerator(**settings)`, where nothing is in `settings` unless a caller puts it there."""
-    given = [a.value for a in node.args if a.star == "**"] if isinstance(node, p.Call) else []
-    function = machine.program.function_around(node)
-    empty = {
-        param.name
-        for param in (function.params if function is not None else ())
-        if param.star == "**"
-        or (param.default is not None and p.render(param.default) in ("{}", "dict()"))
-    }
-    return bool(given) and all(isinstance(v, p.Name) and v.id in empty for v in given)
 
 
 def _deepspeed(

@@ -48,7 +48,7 @@ class Unfollowed:
             return None
         if name == "clone" and base.tensor and not base.parameters:
             return copied(base, node)
-        if name in ("reshape", "view") and base.varies.startswith(t.PICKED) and _is_told(args):
+        if name in ("reshape", "view") and base.varies.startswith(t.PICKED):
             # As many are picked every time, or it would fail.
             found = derived(base.text, base, node=node)
             found.varies = ""
@@ -154,12 +154,6 @@ class Unfollowed:
     ) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
         last = text.rpartition(".")[2]
-        if self.machine.naming.is_steps(last) and not any(
-            isinstance(a, Unknown) and a.tensor for a in args
-        ):
-            # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
-            self.machine.state.asked = True
-            return self.machine.scenario.steps
         if names.is_ranks(last) and not args and not kwargs:
             shown = p.render(node) if isinstance(node, p.Call) else text
             return Unknown(shown, ranks=Ranks(shown))
@@ -312,8 +306,3 @@ class Unfollowed:
         if gradient is None or (isinstance(gradient, Unknown) and "ones" in gradient.text):
             return loss
         return self.machine.tensors.linear("*", loss, gradient, node)
-
-
-def _is_told(sizes: list[Value]) -> bool:
-    """True for a shape that tells how many rows there are: only the size of each may be left out."""
-    return len(sizes) > 2 and -1 not in sizes[:-1]
