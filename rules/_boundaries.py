@@ -91,7 +91,7 @@ def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
     return any(
         isinstance(node, If)
         and not node.orelse
-        and isinstance(node.body[-1], Return)
+        and (isinstance(node.body[-1], Return) or step in walk(node.body))
         and _flag(node.test) in flags
         for node in takewhile(lambda node: node is not step, walk(entry.body))
     )

@@ -46,7 +46,14 @@ def call_builtin(
             return (tuple(items) if name == "tuple" else items,)
         case "dict" | "OrderedDict":
             found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
-            return ({**first, **found} if isinstance(first, dict) else found,)
+            match first:
+                case dict():
+                    found = {**first, **found}
+                case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
+                    return (derived(f"dict({values.text})", values),)
+                case _:
+                    pass
+            return (found,)
         case "defaultdict" if isinstance(first, Library) and first.path in _EMPTY:
             return (defaultdict[Key, Value](_EMPTY[first.path]),)
         case "int" | "float":

@@ -121,7 +121,7 @@ class Ledger:
         return self._parted(held, lambda h: optimizer in h.applied_by)
 
     def wipe(
-        self, networks: frozenset[str], with_owners: bool = False
+        self, networks: frozenset[str]
     ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
         """Clears networks' gradients whoever owns them; returns as `clear` does."""
         held = self.lying(networks)

@@ -222,7 +222,7 @@ class Updating:
     def clear_parameters(self, receiver: Value, node: p.Node) -> None:
         machine = self.machine
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        wiped, applied = machine.state.ledger.wipe(networks, with_owners=True)
+        wiped, applied = machine.state.ledger.wipe(networks)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
