@@ -127,12 +127,7 @@ class Members:
                 if isinstance(statement, p.Assign):
                     for target in statement.targets:
                         if isinstance(target, p.Name) and target.id == name:
-                            value = self.machine.eval(statement.value)
-                            if isinstance(value, bool) and any(
-                                "dataclass" in d for d in owner.decorators
-                            ):
-                                return self.machine.naming.symbol(text, name, node, hint=value)
-                            return value
+                            return self.machine.eval(statement.value)
         if text == f"self.{name}" and self._is_handed_around(name):
             # What nobody was seen to set is the configuration that goes by its plain name elsewhere.
             text = name
@@ -160,8 +155,6 @@ class Members:
                 return True
             if name == "data" and base.loss:
                 return detached(base)
-            if self.machine.naming.is_steps(name) and not base.networks:
-                return self.machine.naming.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
                 found = Unknown(text, base.batches, count=name == "shape")
                 found.counted = Counted("rows", (base,)) if name == "shape" else None

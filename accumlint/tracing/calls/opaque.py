@@ -162,9 +162,6 @@ class Unfollowed:
         if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
             # No loss yet: it calls the model, and nothing is divided there.
             rest = [a for a in given if a is not model]
-            if names.is_another(model.text.rpartition(".")[2]):
-                # A reference, that nobody trains.
-                return derived(f"{text}(…)", *rest, node=node)
             return self.machine.losses.forward(model, rest, {}, node, None)
         sources = [callee, *given] if isinstance(callee, Unknown | Object) else given
         if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(

@@ -248,8 +248,6 @@ class Guards:
 
     def _behind(self, test: p.Expr) -> int:
         """How many micro-batches behind the window's end a test asks for; the end itself where it ends windows."""
-        if self.ends_windows():
-            return 0
         return self.weighing.ahead(test, self.machine.scenario.steps, self.machine.relevance)
 
     def _skipped_step(self, key: str, expression: p.Expr) -> bool:
@@ -346,8 +344,6 @@ class Guards:
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
-        if node in self.sides:
-            return self.sides[node]
         then, other = self._weights(node)
         if then < 0 or then < other:
             return False
