@@ -126,14 +126,7 @@ def explore(
             break
         if entry.owner and not by_calls:
             # What the file's runs end with a step is told where the loop stands.
-            if not (left := _without_steps(groups)):
-                break
-            traces = _Paths(program, slice_, entry, budget, borders).traces(set())
-            found = tuple(x for x in traces if x.main.windows and left & goes_backward(x))
-            reached = set[object]().union(*map(goes_backward, found))
-            groups = [g for g in groups if not all(goes_backward(x) <= reached for x in g)]
-            groups += [found] if found else []
-            continue
+            break
         paths = _Paths(program, slice_, entry, budget, borders)
         # Of what a trainer does around a method, only the loss is judged; what it does itself is read once more.
         traces = paths.traces(covered if entry.driven is None else set())
@@ -175,18 +168,6 @@ def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> Non
             groups[i] = (*group, *traces)
             return
     groups.append(traces)
-
-
-def goes_backward(trace: t.Trace) -> set[object]:
-    """The places of the backward calls that the runs of a trace come to."""
-    return {event.node.at for run in trace.runs for event in run.of(t.Backward)}
-
-
-def _without_steps(groups: list[tuple[t.Trace, ...]]) -> set[object]:
-    """The backward calls from which no run came to a step."""
-    traces = [trace for traces in groups for trace in traces]
-    whole = (goes_backward(trace) for trace in traces if trace.main.windows)
-    return set[object]().union(*map(goes_backward, traces)) - set[object]().union(*whole)
 
 
 def _reached(groups: list[tuple[t.Trace, ...]], borders: Borders) -> set[object]:

@@ -411,10 +411,7 @@ def _all_reduce(
     gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
     if gradients is not None:
         # What is done to a buffer of gradients afterwards is not always seen.
-        direct = _is_gradient(gradients) or any(
-            isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node)
-        )
-        factor = Fraction(1) if how and direct else None
+        factor = Fraction(1) if how and _is_gradient(gradients) else None
         machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
         machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
         return None
@@ -440,11 +437,6 @@ def _all_reduce(
     if how:
         first.over = how
     return first
-
-
-def _first_argument(node: p.Node) -> list[p.Node]:
-    first = node.positional(0) if isinstance(node, p.Call) else None
-    return list(p.walk_expr(first)) if first is not None else []
 
 
 def _over_ranks(path: str, args: list[Value], kwargs: dict[str, Value]) -> str:
