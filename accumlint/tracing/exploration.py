@@ -170,6 +170,11 @@ def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> Non
     groups.append(traces)
 
 
+def goes_backward(trace: t.Trace) -> set[object]:
+    """The places of the backward calls that the runs of a trace come to."""
+    return {event.node.at for run in trace.runs for event in run.of(t.Backward)}
+
+
 def _reached(groups: list[tuple[t.Trace, ...]], borders: Borders) -> set[object]:
     """What some run came to with a backward, and what of the file led there."""
     nodes = {
