@@ -182,6 +182,9 @@ _CLASSES = re.compile(r"^((num|n)_(labels|classes|class)|size\(-?[1-9]\)|shape\[
 def is_weight(text: str) -> bool:
     """True when a factor reads like the weight of a loss among others, which has nothing to do with a window."""
     last = text.lower().rpartition(".")[2]
+    if last == "loss_scaling":
+        # A fixed factor against underflow, the same for every window.
+        return True
     if _CLASSES.search(last):
         return True
     last = (re.findall(r"\w+", last) or [""])[-1] if last.endswith("]") else last

@@ -245,6 +245,10 @@ class Calling:
             return self.machine.losses.forward(callee, args, kwargs, node, own)
         if callee.role == "criterion" and callee.cls is None:
             given = [*args, *kwargs.values()]
+            model = next((a for a in given if isinstance(a, Object) and a.role == "model"), None)
+            if model is not None and any(isinstance(a, Unknown) and a.batches for a in given):
+                # It calls the model that it is given.
+                return self._loss_by(model, [a for a in given if a is not model], {}, node)
             text = f"{callee.text}(…)"
             return self.machine.tensors.loss_of(text, given, callee.reduction, callee.varies, node)
         call = self.machine.invoking.method_of(
