@@ -46,7 +46,7 @@ def _rounded(number: Number, digits: int | None = None) -> Number | None:
     return round(number, digits) if digits is None or abs(digits) <= 64 else None
 
 
-_FUNCTIONS: Mapping[str, Callable[..., Number | complex | None]] = {
+_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "max": max, "min": min, "int": int, "abs": abs, "round": _rounded, "ceil": math.ceil,
     "floor": math.floor, "trunc": math.trunc, "sqrt": math.sqrt, "log": math.log, "pow": power, "gcd": math.gcd,
 }  # fmt: skip
