@@ -469,7 +469,7 @@ class Function(Node):
 
     @cached_property
     def guarded(self) -> tuple[tuple[str, tuple[Stmt, ...]], ...]:
-        """What its parameters guard by themselves (`if last: …`), each with the parameter, nested functions included."""
+        """What its parameters guard by themselves (`if last: …`), each with the parameter."""
         names = {param.name for param in self.params}
         return tuple(
             (n.test.id, n.body)
