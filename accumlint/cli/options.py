@@ -86,7 +86,8 @@ ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration 
 BASELINE = click.option(
     "--baseline",
     "known",
-    type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=lambda _, __, file: Path(os.path.abspath(file)) if file else None,
     help="The file of known findings.",
 )
 CACHE_DIR = click.option(
