@@ -214,6 +214,34 @@ def test_settings_that_are_found_name_no_baseline_elsewhere_to_write(
     assert (tmp_path / "elsewhere.json").exists()
 
 
+@pytest.mark.parametrize("command", ["check", "confirm", "trace"])
+@pytest.mark.parametrize(
+    "name", ["--config=settings.py", "--config=rule-folders=['rules'].py", "-h.py", "--fix"]
+)
+def test_no_file_is_taken_for_an_option(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "acc999_evil.py").write_text("open('was_here', 'w')\n")
+    (tmp_path / "settings.py").write_text('rule-folders = ["rules"]\n')
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / name).write_text(LOOP)
+    monkeypatch.chdir(tmp_path)
+    ran = run(command, name, "train.py")
+    assert (ran.code, ran.out) == (2, "")
+    told = f"accumlint: {name}: is an option and the name of a file; write ./{name}\n"
+    assert ran.err == told
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_a_file_that_is_called_like_an_option_is_checked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-.py").write_text(LOOP)
+    assert run("check", "./-.py").code == run("check", "--", "-.py").code == run("check").code == 1
+
+
 CLASSES = [
     ("[[:alpha:]]*.py", "a1.py", True),
     ("[[:alpha:]]*.py", "11.py", False),
