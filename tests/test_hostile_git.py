@@ -312,7 +312,9 @@ def test_a_commit_that_unfolds_without_end_is_told(
         rows = (mode + b" d%d\0" % i + bytes.fromhex(name) for i in range(10))
         name, mode = object_of(repository, "tree", b"".join(rows)), b"40000"
     made = ["git", "commit-tree", name, "-p", "HEAD", "-m", "bomb"]
-    author = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    author = {
+        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
     bomb = subprocess.run(
         made, cwd=repository, env={**os.environ, **author}, capture_output=True, check=True
     ).stdout.decode().strip()  # fmt: skip
