@@ -14,10 +14,11 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from accumlint.common.frozen import frozen
-from accumlint.common.memo import Memory
+from accumlint.common.memo import Memory, Overspent
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Settings, shown
 from accumlint.diagnostics.report_builder import finding_report, mark_of, remark_report
@@ -128,7 +129,6 @@ class _Done:
 
 
 def _done(target: Target, shared: Shared) -> _Done:
-    shared.memory.forget_paths()
     if shared.characters > _PILE:
         gc.collect()
         shared.characters = 0
@@ -236,6 +236,7 @@ def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Ch
 
 def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     """What was found in the bytes of one file and with what; what checking gave where there is nothing to run."""
+    shared.memory.begin(target.file)
     may_train = _may_train(data)
     if not may_train and not prefilter.may_ignore(data):
         return Checked(target.shown)
@@ -259,7 +260,7 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
         return _without_tests(_check_comments(text, data, target), target)
     with _without_collector(), room_to_recurse():
         try:
-            return _without_tests(_check_program(text, data, target, shared), target)
+            return _without_tests(_checked(text, data, target, shared), target)
         except RecursionError:
             return _unreadable(target, "nested too deeply to be read", None)
 
@@ -299,9 +300,9 @@ def _bytes(target: Target) -> bytes:
 class Shared:
     """What the checks of one run share: the project around its files, and what the checks of other files tell."""
 
-    def __init__(self, illustrate: Illustrate | None = None) -> None:
+    def __init__(self, illustrate: Illustrate | None = None, memory: Memory | None = None) -> None:
         self.illustrate = illustrate
-        self.memory = Memory()
+        self.memory = memory or Memory()
         # As many were read since garbage was last collected.
         self.characters = 0
 
@@ -333,6 +334,21 @@ class Shared:
                 place = program.spot(node).place
                 found.add((finding.rule.code, place.line, place.column))
         return frozenset(found), exploration.steps
+
+
+def _checked(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
+    """The same; of a file that leads to more than is read, as far as it goes in the order in which it leads there."""
+    try:
+        return _check_program(text, data, target, shared)
+    except Overspent:
+        # What it gives must not depend on which answers are known from other files.
+        memory = Memory(refusing=True)
+        memory.begin(target.file)
+        try:
+            return _check_program(text, data, target, Shared(shared.illustrate, memory))
+        finally:
+            shared.memory.read |= memory.read
+            shared.memory.met |= memory.met
 
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
@@ -376,7 +392,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
-    is_whole = exploration.is_whole and not broken
+    is_whole = exploration.is_whole and not broken and not shared.memory.refused
     reports += about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = sifted(reports, data, target)
     findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
@@ -387,6 +403,7 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         left_out,
         problems=(
             *_stopped(program, exploration, sites, text, target),
+            *_left_out(shared.memory, target),
             *_left_to_others(budget, target),
             *_broken(broken, target),
         ),
@@ -436,6 +453,9 @@ def with_fixes(examined: Examined) -> Examined:
     untried: list[Report] = []
     try:
         fixes = dict(_offered(examined, untried))
+    except Overspent:
+        fixes = {}
+        untried = [r for r in checked.reports if (f := examined.finding(r)) and f.fixes]
     except RecursionError:
         # On Python 3.12, libcst's own calls may not be nested as deeply as those that have found something.
         fixes = {}
@@ -525,6 +545,16 @@ def _left_to_others(budget: Budget, target: Target) -> Iterator[Problem]:
     """What is told where findings in other files were not compared with what the checks of these tell."""
     if budget.stopped:
         message = "findings in files that this one uses are left to their own checks: that takes too many steps"
+        yield Problem(target.shown, message, Kind.WARNING)
+
+
+def _left_out(memory: Memory, target: Target) -> Iterator[Problem]:
+    """What is told where a file leads to more than is read."""
+    if memory.refused:
+        message = (
+            "not followed into all files that it uses: they are too much to read; what was known before "
+            f"`{shown(Path(memory.refused))}` is reported"
+        )
         yield Problem(target.shown, message, Kind.WARNING)
 
 

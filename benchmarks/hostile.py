@@ -104,6 +104,23 @@ def _nested(n: int, opening: Callable[[int], str]) -> str:
     return HEAD + "\n".join(rows) + "\n" + inner
 
 
+def _namesake(i: int) -> str:
+    return (
+        f"class C{i}:\n    def go(self, loss):\n        other.go(loss)\n        loss.backward()\n"
+    )
+
+
+def _heir(i: int) -> str:
+    return (
+        f"class C{i}(C{i - 1}):\n    def go(self, loss):\n        loss.backward()\n"
+        f"        C{i - 1}().go(loss)\n"
+    )
+
+
+def _link(i: int) -> str:
+    return f"def f{i}(loss):\n    f{i + 1}(loss)\n    loss.backward()\n"
+
+
 def _elifs(n: int, body: str) -> str:
     most = min(n, 990)
     chain = "".join(
@@ -193,6 +210,11 @@ KINDS: Mapping[str, tuple[int, Callable[[int], str]]] = {
     "trainers": (1_000, lambda n: _functions(n, _trainer)),
     "autograd functions": (4_000, lambda n: _functions(n, _autograd) + LOOP + STEP),
     "methods": (3_000, _methods),
+    "namesakes": (600, lambda n: _functions(n, _namesake) + _body(1, lambda _: "stepper.go(x)")),
+    "namesakes that call": (1_000, lambda n: HEAD + "def go(loss, a, b):\n    go(loss, a + b, b)\n" * n
+                            + _body(1, lambda _: "go(x, 1, 2)")),
+    "heirs": (600, lambda n: _functions(n, _heir) + _body(1, lambda _: f"C{n - 1}().go(model(x))")),
+    "functions in a row": (1_000, lambda n: _functions(n, _link) + _body(1, lambda _: "f0(model(x))")),
     "doubling calls": (200, _doubling),
     "flags": (250, _flags),
     "training loops": (1_500, _loops),

@@ -100,7 +100,7 @@ def _told(tree: Path, environment: Mapping[str, str], *options: str) -> str:
 
 def _caches(folder: Path) -> list[Mapping[str, object]]:
     """What each file of the cache knows."""
-    return [json.loads(file.read_text())["known"] for file in folder.glob("*.json")]
+    return [json.loads(file.read_text().splitlines()[0])["known"] for file in folder.glob("*.json")]
 
 
 def _broken(folder: Path) -> list[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from accumlint.check import check_bytes
 from accumlint.config import Settings
+from accumlint.inputs.cache import KEY, signed
 from accumlint.inputs.discovery import Target
 from accumlint.registry.examples import ORDER as ORDER
 from accumlint.registry.examples import blocks as blocks
@@ -61,3 +64,14 @@ def findings(source: str, name: str = "train.py", also: str = "") -> set[tuple[i
     checked = check_bytes(source.encode(), target)
     assert checked.problems == ()
     return {(report.mark.place.line, report.code) for report in checked.reports}
+
+
+def cached(file: Path) -> dict[str, Any]:
+    """What a file of the cache holds."""
+    return json.loads(file.read_text().splitlines()[0])
+
+
+def put_into_cache(file: Path, held: object) -> None:
+    """Writes a file of the cache as who knows the user's key would."""
+    key = Path(os.environ["XDG_CACHE_HOME"], "accumlint", KEY).read_bytes()
+    file.write_bytes(signed(held if isinstance(held, str) else json.dumps(held), file.name, key))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from helpers import LOOP, ROOT
+from helpers import LOOP, ROOT, cached, put_into_cache
 
 from accumlint import config
 from accumlint.inputs.cache import TAG
@@ -79,7 +79,7 @@ def stored() -> list[Path]:
 def known() -> dict[str, object]:
     """What the user's cache knows, by file name."""
     caches = stored()
-    held = [json.loads(cache.read_text())["known"] for cache in caches]
+    held = [cached(cache)["known"] for cache in caches]
     return {Path(file).name: entry for each in held for file, entry in each.items()}
 
 
@@ -168,7 +168,7 @@ def test_what_other_code_found_is_found_anew(
 ) -> None:
     run("check")
     for cache in stored():
-        cache.write_text(json.dumps({**json.loads(cache.read_text()), about: "other"}))
+        put_into_cache(cache, {**cached(cache), about: "other"})
     unchecked(monkeypatch)
     assert run("check").code == 3
 
@@ -183,11 +183,15 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("is_signed", [False, True], ids=["", "signed"])
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-def test_a_broken_cache_is_none(run: Run, tree: Path, text: str) -> None:
+def test_a_broken_cache_is_none(run: Run, tree: Path, text: str, is_signed: bool) -> None:
     first = run("check")
     for cache in stored():
-        cache.write_text(text, encoding="latin-1")
+        if is_signed and text.isascii():
+            put_into_cache(cache, text)
+        else:
+            cache.write_text(text, encoding="latin-1")
     assert run("check") == first
     assert known()
 
@@ -200,9 +204,9 @@ def test_a_broken_cache_is_none(run: Run, tree: Path, text: str) -> None:
 def test_a_broken_entry_is_checked_again(run: Run, tree: Path, entry: object) -> None:
     first = run("check")
     for cache in stored():
-        held = json.loads(cache.read_text())
+        held = cached(cache)
         held["known"] = dict.fromkeys(held["known"], entry)
-        cache.write_text(json.dumps(held))
+        put_into_cache(cache, held)
     assert run("check") == first
 
 
@@ -271,6 +275,6 @@ def test_a_run_that_is_killed_leaves_a_whole_cache(run: Run, tree: Path) -> None
         time.sleep(delay)
         killed.kill()
         killed.wait()
-        assert all(json.loads(cache.read_text())["known"] for cache in stored())
+        assert all(cached(cache)["known"] for cache in stored())
         assert run("check") == alone
     assert len(known()) == 5

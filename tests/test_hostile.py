@@ -143,6 +143,105 @@ def test_init_writes_through_no_link(run: Run, tmp_path: Path, name: str) -> Non
         (tree / name).unlink()
 
 
+def a_link(tree: Path, outside: Path) -> str:
+    (tree / "report").symlink_to(outside / "precious")
+    return "report"
+
+
+def a_link_to_what_is_not_there(tree: Path, outside: Path) -> str:
+    (tree / "report").symlink_to(outside / "new")
+    return "report"
+
+
+def a_folder_that_is_a_link(tree: Path, outside: Path) -> str:
+    (tree / "reports").symlink_to(outside)
+    return "reports/new"
+
+
+def a_link_within(tree: Path, outside: Path) -> str:
+    (tree / "report").symlink_to(".git/config")
+    return str(tree / "report")
+
+
+def a_pipe(tree: Path, outside: Path) -> str:
+    os.mkfifo(tree / "report")
+    return "report"
+
+
+DETOURS = (a_link, a_link_to_what_is_not_there, a_folder_that_is_a_link, a_link_within, a_pipe)
+WRITING: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "check": lambda file: ("check", "--output", f"sarif={file}"),
+    "trace": lambda file: ("trace", "train.py", "--output", f"html={file}"),
+    "baseline": lambda file: ("baseline", "write", "--baseline", file),
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("command", WRITING)
+@pytest.mark.parametrize("detour", DETOURS, ids=lambda detour: detour.__name__)
+def test_no_link_of_the_tree_says_where_a_report_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    detour: Callable[[Path, Path], str], command: str,
+) -> None:  # fmt: skip
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    (tree / ".git").mkdir(parents=True)
+    outside.mkdir()
+    (tree / "train.py").write_text(LOOP)
+    for precious in (outside / "precious", tree / ".git" / "config"):
+        # What a command that reads its file before it writes it takes for its own.
+        precious.write_text('{"accumlint-baseline": 1, "findings": []}')
+    monkeypatch.chdir(tree)
+    ran = run(*WRITING[command](detour(tree, outside)))
+    assert ran.code == 2
+    assert "cannot be written: it is " in ran.err or "cannot be read" in ran.err
+    assert [file.name for file in outside.iterdir()] == ["precious"]
+    for precious in (outside / "precious", tree / ".git" / "config"):
+        assert precious.read_text() == '{"accumlint-baseline": 1, "findings": []}'
+
+
+def test_settings_that_are_found_name_no_baseline_elsewhere_to_write(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.py").write_text(LOOP)
+    (tree / "accumlint.toml").write_text('baseline = "../elsewhere.json"\n')
+    monkeypatch.chdir(tree)
+    ran = run("baseline", "write")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert not (tmp_path / "elsewhere.json").exists()
+    assert run("baseline", "write", "--baseline", "../elsewhere.json").code == 0
+    assert (tmp_path / "elsewhere.json").exists()
+
+
+@pytest.mark.parametrize("command", ["check", "confirm", "trace"])
+@pytest.mark.parametrize(
+    "name", ["--config=settings.py", "--config=rule-folders=['rules'].py", "-h.py", "--fix"]
+)
+def test_no_file_is_taken_for_an_option(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "acc999_evil.py").write_text("open('was_here', 'w')\n")
+    (tmp_path / "settings.py").write_text('rule-folders = ["rules"]\n')
+    (tmp_path / "train.py").write_text(LOOP)
+    (tmp_path / name).write_text(LOOP)
+    monkeypatch.chdir(tmp_path)
+    ran = run(command, name, "train.py")
+    assert (ran.code, ran.out) == (2, "")
+    told = f"accumlint: {name}: is an option and the name of a file; write ./{name}\n"
+    assert ran.err == told
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_a_file_that_is_called_like_an_option_is_checked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-.py").write_text(LOOP)
+    assert run("check", "./-.py").code == run("check", "--", "-.py").code == run("check").code == 1
+
+
 CLASSES = [
     ("[[:alpha:]]*.py", "a1.py", True),
     ("[[:alpha:]]*.py", "11.py", False),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
-from helpers import LOOP
+from helpers import LOOP, cached, put_into_cache
 
 from accumlint import config
 from accumlint.inputs.cache import KEY, TAG
@@ -32,13 +32,17 @@ def tree(tmp_path: Path) -> Path:
     return tree
 
 
-def forged(folder: Path, file: Path) -> None:
-    """What a cache holds in which nothing was found in a file."""
+def forged(folder: Path, file: Path, *, is_signed: bool = True) -> None:
+    """What a cache holds in which nothing was found in a file; signed with the key of who forges it."""
     for cache in folder.glob("*.json"):
-        held = json.loads(cache.read_text())
+        held = cached(cache)
         found = file.stat()
         held["known"] = {str(file): [found.st_size, found.st_mtime_ns]}
-        cache.write_text(json.dumps(held))
+        if is_signed:
+            put_into_cache(cache, held)
+        else:
+            line = cache.read_text().splitlines()[1]
+            cache.write_text(f"{json.dumps(held)}\n{line}\n")
 
 
 def test_a_cache_of_another_user_is_not_believed(
@@ -54,6 +58,35 @@ def test_a_cache_of_another_user_is_not_believed(
         # It is believed where it was made, so the forgery is a good one.
         assert run(*options).code == 0
     assert run(*options).code == 1
+    assert run(*options).code == 1
+
+
+def test_who_sees_the_names_in_a_shared_cache_cannot_write_its_files(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tree)
+    options = ("check", "--cache-dir", str(tmp_path / "shared"))
+    assert run(*options).code == 1
+    forged(tmp_path / "shared", tree / "train.py", is_signed=False)
+    assert run(*options).code == 1
+
+
+@pytest.mark.parametrize("way", ["copied", "linked"])
+def test_who_sees_the_names_in_a_shared_cache_cannot_exchange_its_files(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.chdir(tree)
+    shared = tmp_path / "shared"
+    options = ("check", "--cache-dir", str(shared))
+    assert run(*options).code == 1
+    (found,) = shared.glob("*.json")
+    assert run(*options, "--select", "ACC9").code == 0
+    (nothing,) = (file for file in shared.glob("*.json") if file != found)
+    found.unlink()
+    if way == "copied":
+        shutil.copyfile(nothing, found)
+    else:
+        os.link(nothing, found)
     assert run(*options).code == 1
 
 

@@ -294,3 +294,32 @@ def test_what_lies_in_another_repository_counts_as_new(
     git(repository / "code" / "inner", "commit", "-m", "first")
     monkeypatch.chdir(repository)
     assert "inner/train.py:" in run("check", "--diff-base", "HEAD").out
+
+
+def object_of(top: Path, kind: str, content: bytes) -> str:
+    asked = ["git", "hash-object", "-w", "-t", kind, "--stdin", "--literally"]
+    return subprocess.run(
+        asked, cwd=top, input=content, capture_output=True, check=True
+    ).stdout.decode().strip()  # fmt: skip
+
+
+@pytest.mark.timeout(60)
+def test_a_commit_that_unfolds_without_end_is_told(
+    run: Run, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, mode = object_of(repository, "blob", b"x = 1\n"), b"100644"
+    for _ in range(9):
+        rows = (mode + b" d%d\0" % i + bytes.fromhex(name) for i in range(10))
+        name, mode = object_of(repository, "tree", b"".join(rows)), b"40000"
+    made = ["git", "commit-tree", name, "-p", "HEAD", "-m", "bomb"]
+    author = {
+        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
+    bomb = subprocess.run(
+        made, cwd=repository, env={**os.environ, **author}, capture_output=True, check=True
+    ).stdout.decode().strip()  # fmt: skip
+    git(repository, "update-ref", "refs/heads/main", bomb)
+    monkeypatch.chdir(repository)
+    ran = run("check", "--diff-base", "HEAD")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert "git ls-tree prints more than 128 MiB" in ran.err

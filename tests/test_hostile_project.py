@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from conftest import Run
 from helpers import LOOP
 
+from accumlint.common.memo import Memory
 from accumlint.reading.neighbours import importers
 from accumlint.reading.project import Project, anything
 
@@ -128,7 +131,7 @@ def test_of_files_that_import_one_so_much_is_read(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "helper.py").write_text(HELPER)
     for i in range(40):
-        (tmp_path / f"c{i:02}.py").write_text("import helper\n" + "x = 1\n" * 20_000)
+        (tmp_path / f"c{i:02}.py").write_text("import helper\n" + "# long\n" * 18_000)
     project = Project()
     found = list(importers(str(tmp_path / "helper.py"), project))
     assert [Path(module.path).name for module in found] == [
@@ -178,3 +181,90 @@ def test_files_that_use_one_have_a_budget_and_it_is_told_when_that_ends(
     assert ran.code == 0
     told = "following the files that use this one takes too many steps"
     assert ran.err.startswith(f"helper.py: warning: not followed to the end: {told}")
+
+
+TOLD = "warning: not followed into all files that it uses: they are too much to read; what was known before "
+
+
+def chain(count: int) -> str:
+    """Functions that call the next one each, as an import of each shows."""
+    return "".join(
+        f"def f{i}(loss):\n    f{i + 1}(loss)\n    loss.backward()\n" for i in range(count)
+    )
+
+
+def in_circles(count: int) -> dict[str, str]:
+    """Files whose functions call those of all other files."""
+    return {
+        f"m{i}.py": "".join(f"from m{j} import go_{j}\n" for j in range(count) if j != i)
+        + f"def go_{i}(loss):\n    loss.backward()\n"
+        + "".join(f"    go_{j}(loss)\n" for j in range(count) if j != i)
+        for i in range(count)
+    }
+
+
+# The files beside `train.py`, each too much, and what that imports of them.
+TOO_MUCH: dict[str, tuple[Callable[[], dict[str, str]], str]] = {
+    "large files": (
+        lambda: {f"m{i}.py": HELPER + "def f(x):\n    return g(x)\n" * 30_000 for i in range(3)},
+        "".join(f"from m{i} import go\n" for i in range(3)),
+    ),
+    "many files": (
+        lambda: {f"m{i}.py": HELPER for i in range(2_200)},
+        "".join(f"from m{i} import go\n" for i in range(2_200)),
+    ),
+    "a long chain": (
+        lambda: {"m.py": chain(600)},
+        "".join(f"from m import f{i}\n" for i in range(600)) + "go = f0\n",
+    ),
+    "circles": (lambda: in_circles(120), "".join(f"from m{i} import go_{i}\n" for i in range(120)) + "go = go_0\n"),
+}  # fmt: skip
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_of_what_a_file_uses_so_much_is_read_and_it_is_told(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    files, imports = TOO_MUCH[name]
+    (tmp_path / ".git").mkdir()
+    for file, text in files().items():
+        (tmp_path / file).write_text(text)
+    (tmp_path / "train.py").write_text(f"{imports}{LOOP}        go(loss)\n")
+    start = time.process_time()
+    ran = run("check", "--no-cache", "train.py")
+    # In half of that on a calm machine, both for finding out that it is too much and for reading as far as it goes.
+    assert time.process_time() - start < 20
+    assert ran.err.startswith(f"train.py: {TOLD}")
+    assert ran.out.startswith("train.py:")
+
+
+def test_what_is_too_much_depends_on_no_file_that_was_checked_before(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    unit = "def scaled(loss, n):\n    return loss / n\n"
+    for i in range(6):
+        # Each uses the next one, and helps the one before.
+        other = f"from t{i + 1} import help_{i + 1}\n" if i < 5 else ""
+        called = f"        help_{i + 1}(loss)\n" if i < 5 else ""
+        text = (
+            f"{other}def help_{i}(loss):\n    loss.backward()\n{unit * 40 * (i + 1)}{LOOP}{called}"
+        )
+        (tmp_path / f"t{i}.py").write_text(text)
+    names = [f"t{i}.py" for i in range(6)]
+    for most in (4_000, 8_000):
+        monkeypatch.setattr(Memory.__init__, "__defaults__", (most,))
+        alone = {name: run("check", "--no-cache", name) for name in names}
+        told = [name for name in names if TOLD in alone[name].err]
+        assert most != 4_000 or 0 < len(told) < len(names)
+        for order in (names, names[::-1], names[3:] + names[:3]):
+            together = run("check", "--no-cache", *order)
+            for name in names:
+                assert lines_of(together.out, name) == lines_of(alone[name].out, name)
+                assert lines_of(together.err, name) == lines_of(alone[name].err, name)
+
+
+def lines_of(text: str, name: str) -> list[str]:
+    """The findings and warnings of a file, without the summary at the end."""
+    return re.findall(rf"^{name}:(?:\d+:\d+: | warning: ).*", text, re.MULTILINE)

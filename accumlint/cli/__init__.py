@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
+        _refuse_files_like_options(sys.argv[1:] if arguments is None else arguments)
         return accumlint.main(arguments, prog_name="accumlint", standalone_mode=False) or 0
     except click.UsageError as problem:
         command = problem.ctx.command_path if problem.ctx else "accumlint"
@@ -60,6 +63,17 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+
+
+def _refuse_files_like_options(arguments: Sequence[str]) -> None:
+    """A hook is called with the names of files, and a file may be called `--config=settings.py`.
+
+    Raises:
+        Misuse: for such a name.
+    """
+    for argument in itertools.takewhile(lambda word: word != "--", arguments):
+        if argument.startswith("-") and argument != "-" and os.path.lexists(argument):
+            raise Misuse(f"{argument}: is an option and the name of a file; write ./{argument}")
 
 
 class _Commands(click.Group):

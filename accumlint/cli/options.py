@@ -83,10 +83,18 @@ CONFIG = click.option(
     help="Take the settings from this file, or set one; may be repeated.",
 )
 ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration file.")
+
+
+def _as_named(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
+    """The whole path of a file, links unfollowed: where one leads is asked before it is written."""
+    return Path(os.path.abspath(file)) if file else None
+
+
 BASELINE = click.option(
     "--baseline",
     "known",
-    type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_as_named,
     help="The file of known findings.",
 )
 CACHE_DIR = click.option(

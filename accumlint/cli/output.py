@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from accumlint.common.problem import Kind, Misuse, Problem
+from accumlint.files.outputs import refuse_detours
 from accumlint.reporting.terminal import printable, printable_path
 
 
@@ -34,6 +35,7 @@ def _close(stream: TextIO) -> None:
 def write(lines: Iterable[str], file: str, mode: str = "w") -> Kind:
     """Writes lines to a file, and says how that went."""
     try:
+        refuse_detours(file)
         with open(file, mode, encoding="utf-8", errors="backslashreplace") as stream:
             stream.writelines(f"{line}\n" for line in lines)
     except OSError as problem:

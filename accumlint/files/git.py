@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,8 +42,11 @@ _SETTINGS = (
     "diff.external=",
     "protocol.allow=never",
 )
+_TOLD = 10_000
 _DIFF = ("--no-ext-diff", "--no-textconv", "--no-color")
 _SECONDS = 60.0
+# So much is taken of what a command prints: a commit may hold a few objects that unfold to any number of paths.
+_MOST = 128 * 1024 * 1024
 
 
 class GitError(Misuse):
@@ -134,24 +138,45 @@ def _run(folder: str, arguments: Sequence[str], fine: tuple[int, ...] = (0,)) ->
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {**_FIXED, "PATH": path, "GIT_CEILING_DIRECTORIES": os.path.dirname(folder)}
     settings = (word for setting in _SETTINGS for word in ("-c", setting))
-    try:
-        ran = subprocess.run(
-            [program, "--no-pager", *settings, *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_SECONDS,
-        )
-    except OSError as problem:
-        raise GitError(f"git cannot be run: {problem.strerror or problem}") from None
-    except subprocess.TimeoutExpired:
-        raise GitError(f"git {arguments[0]} took longer than {_SECONDS:.0f} seconds") from None
-    if ran.returncode not in fine:
-        told = ran.stderr.decode(errors="replace").strip().splitlines()
-        raise GitError(told[0].removeprefix("fatal: ") if told else f"git {arguments[0]} failed")
-    return ran.stdout
+    with tempfile.TemporaryFile() as errors:
+        try:
+            running = subprocess.Popen(
+                [program, "--no-pager", *settings, *arguments],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        except OSError as problem:
+            raise GitError(f"git cannot be run: {problem.strerror or problem}") from None
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            running.kill()
+
+        timer = threading.Timer(_SECONDS, end)
+        timer.start()
+        try:
+            assert running.stdout is not None
+            printed = running.stdout.read(_MOST + 1)
+            if len(printed) > _MOST:
+                raise GitError(f"git {arguments[0]} prints more than {_MOST // 1024 // 1024} MiB")
+            code = running.wait()
+        finally:
+            timer.cancel()
+            running.kill()
+            running.communicate()
+        if late.is_set():
+            raise GitError(f"git {arguments[0]} took longer than {_SECONDS:.0f} seconds")
+        if code not in fine:
+            errors.seek(0)
+            told = errors.read(_TOLD).decode(errors="replace").strip().splitlines()
+            raise GitError(
+                told[0].removeprefix("fatal: ") if told else f"git {arguments[0]} failed"
+            )
+        return printed
 
 
 def _program() -> tuple[str, str]:

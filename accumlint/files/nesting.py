@@ -52,6 +52,11 @@ def too_long(text: str, most: int = TOKENS) -> bool:
     return next(islice(tokens, most, None), None) is not None
 
 
+def tokens(text: str) -> int:
+    """How many words and signs of code a text holds."""
+    return len(_TOKEN.findall(TEXT.sub(" ", text)))
+
+
 def too_deep(text: str) -> int:
     """The line on which code becomes too deep, 0 where none does."""
     elifs = list(_ELIF.finditer(text)) if text.count("elif") > ELIFS else []

@@ -2,7 +2,8 @@
 
 The cache is a folder with a JSON file for each set of settings, by default the user's own and not in the tree that is
 checked. The names of its files are made with a key that only the user can read: who does not know it, such as the
-author of what is checked, cannot put a file where one is looked for. A file without a training loop is known by its
+author of what is checked, cannot put a file where one is looked for; nor can who sees the names in a shared folder
+write or exchange such files, which are signed with the key. A file without a training loop is known by its
 size and time. What was found in any other rests on the paths that were looked at for it: its own, and those that its
 imports led to or would have led to. Each is known by size and time, and by its text's hash where these differ. A
 cache that cannot be read or written is no cache, and never a fault.
@@ -96,7 +97,7 @@ class Cache:
             about = repr((settings, _text(settings.baseline))).encode("utf-8", "backslashreplace")
             name = hmac.new(self.key, about, sha256).hexdigest()[:32] if self.key else ""
             file = os.path.join(self.folder, f"{name}.json") if name else ""
-            self._shelves[settings] = _Shelf(file, self.paths)
+            self._shelves[settings] = _Shelf(file, self.key or b"", self.paths)
         return self._shelves[settings]
 
     def _furnish(self) -> None:
@@ -260,10 +261,11 @@ class _Shelf:
     the paths that the result rests on with their states, and the result.
     """
 
-    def __init__(self, file: str, paths: _Paths) -> None:
+    def __init__(self, file: str, key: bytes, paths: _Paths) -> None:
         self.file = file
+        self.key = key
         self.paths = paths
-        self.known: dict[str, Any] = _loaded(file)
+        self.known: dict[str, Any] = _loaded(file, key)
         self.new: dict[str, Any] = {}
 
     @property
@@ -300,7 +302,7 @@ class _Shelf:
     def save(self) -> None:
         """Adds what is new to what other runs have written, and leaves out files that are gone."""
         with _alone(os.path.dirname(self.file)):
-            self._save({**_loaded(self.file), **self.new})
+            self._save({**_loaded(self.file, self.key), **self.new})
 
     def _save(self, held: dict[str, Any]) -> None:
         # Many results rest on the same few states, which stand in the file once.
@@ -317,8 +319,8 @@ class _Shelf:
         made = {**_provenance(), "states": [*map(json.loads, states)], "known": known}
         temporary = f"{self.file}.{os.getpid()}.{time.time_ns()}"
         try:
-            with open(temporary, "x", encoding="ascii") as stream:
-                stream.write(json.dumps(made, separators=(",", ":")))
+            with open(temporary, "xb") as stream:
+                stream.write(signed(json.dumps(made, separators=(",", ":")), self.file, self.key))
             os.replace(temporary, self.file)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -326,10 +328,20 @@ class _Shelf:
             raise
 
 
-def _loaded(file: str) -> dict[str, Any]:
-    """What a file of the cache holds; nothing where it is broken, or made by other code."""
+def signed(text: str, file: str, key: bytes) -> bytes:
+    """What stands in a file of the cache: a text, and a line that only who knows the key can write for that file."""
+    about = f"{os.path.basename(file)}\n{text}".encode("ascii")
+    return f"{text}\n{hmac.new(key, about, sha256).hexdigest()}\n".encode("ascii")
+
+
+def _loaded(file: str, key: bytes) -> dict[str, Any]:
+    """What a file of the cache holds; nothing where it is broken, not ours, or made by other code."""
     try:
-        held = json.loads(contents(file, _LARGEST, follow=False))
+        data = contents(file, _LARGEST, follow=False)
+        text = data.partition(b"\n")[0].decode("ascii")
+        if not hmac.compare_digest(data, signed(text, file, key)):
+            return {}
+        held = json.loads(text)
         if held["installed"] != _installed() or held["code"] != _stamp(held["folders"]):
             return {}
         states = held["states"]

@@ -25,5 +25,8 @@ def read(text: str, path: str, project: Project) -> Program:
         read_import=project.imported,
         read_stars=project.starred,
         read_neighbours=lambda program: neighbours(program, project),
+        read_evidence=lambda caller: project.memory.once(
+            ("evidence", caller.path), lambda: caller.evidence, ()
+        ),
         keep=lambda: project.keep(module),
     )

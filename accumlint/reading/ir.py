@@ -468,6 +468,16 @@ class Function(Node):
     def yields(self) -> bool:
         return any(isinstance(n, Yield) for n in walk(self.body, into_functions=False))
 
+    @cached_property
+    def guarded(self) -> tuple[tuple[str, tuple[Stmt, ...]], ...]:
+        """What its parameters guard by themselves (`if last: …`), each with the parameter."""
+        names = {param.name for param in self.params}
+        return tuple(
+            (n.test.id, n.body)
+            for n in walk(self.body)
+            if isinstance(n, If) and isinstance(n.test, Name) and n.test.id in names
+        )
+
     @property
     def assigned_attributes_of_class(self) -> frozenset[str]:
         """The attributes that the owner class sets, on `self` or in its body."""

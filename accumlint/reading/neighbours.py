@@ -64,8 +64,7 @@ def _led_to(
     beyond: list[Definition] = []
     for definition in definitions:
         module = definition.module
-        names = module.outline.closure(definition.name) if definition.name else ()
-        for name in names:
+        for name in project.leads_to(definition):
             if (module.path, name) in seen or len(seen) > _MOST_DEFINITIONS:
                 continue
             seen.add((module.path, name))

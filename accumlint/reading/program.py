@@ -63,6 +63,9 @@ class Program:
     read_neighbours: Callable[[Program], Iterable[tuple[Source, ast.AST]]] = field(
         default=lambda _: (), repr=False
     )
+    read_evidence: Callable[[Program], tuple[Evidence, ...]] = field(
+        default=lambda caller: caller.evidence, repr=False
+    )
     keep: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @cached_property
@@ -73,7 +76,7 @@ class Program:
         for source in {e.source.path: e.source for e in found}.values():
             if source.path not in known:
                 self.others.append(source)
-        return joined(found, *(caller.evidence for caller in self.callers))
+        return joined(found, *map(self.read_evidence, self.callers))
 
     @cached_property
     def neighbours(self) -> tuple[tuple[Source, ast.AST], ...]:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from accumlint.common.frozen import frozen
 from accumlint.common.memo import Memory
+from accumlint.files import nesting
 from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, UnreadableSource, decode
 from accumlint.reading import frameworks, names, pruning
@@ -27,6 +28,9 @@ from accumlint.reading.program import Program
 from accumlint.reading.syntax import Source
 
 _LONGEST = 1024 * 1024
+# What looking at a file of the project costs beside its words and signs, a statement or expression of an excerpt, and
+# a name that a definition leads to.
+_COST_OF_FILE, _COST_OF_NODE, _COST_OF_NAME = 300, 10, 2
 # How many files away from the checked one something is still looked for.
 _FARTHEST = 2
 # In so many places it is looked for what an import stands for, faces and star imports included.
@@ -247,13 +251,32 @@ class Project:
     """Everything that was read around the files of one run."""
 
     def __init__(self, memory: Memory | None = None) -> None:
-        self.memory = memory or Memory()
+        self.memory = memory or Memory(refusing=True)
         self.imports = Imports(self.memory)
 
     def module(self, path: str) -> Module | None:
         """A file of the project, None where it cannot be read."""
         self.memory.read.add(path)
-        return self.memory.once(("module", path), lambda: _read(path), None)
+        return self.memory.once(("module", path), lambda: self._module(path), None)
+
+    def _module(self, path: str) -> Module | None:
+        if not self.memory.afford(path, "file", _COST_OF_FILE):
+            return None
+        module = _read(path)
+        return module if module is not None and self._affords(module) else None
+
+    def _affords(self, module: Module) -> bool:
+        """False for a file that must not be read in addition to those that were."""
+        return self.memory.afford(module.path, "text", nesting.tokens(module.text))
+
+    def leads_to(self, definition: Definition) -> tuple[str, ...]:
+        """The names of all blocks of its file that a definition leads to; none where there are too many."""
+        if not definition.name:
+            return ()
+        module = definition.module
+        names = module.outline.closure(definition.name)
+        cost = _COST_OF_NAME * len(names)
+        return names if self.memory.afford(module.path, ("names", definition.name), cost) else ()
 
     def as_read(self, path: str, text: str) -> Module:
         """The module of a file that is about to be checked: the one that others were followed into, if it was read."""
@@ -262,8 +285,14 @@ class Project:
 
     def keep(self, module: Module) -> None:
         """Has others followed into a module that was read for its own sake."""
-        found = module if len(module.text.encode("utf-8", "surrogatepass")) <= _LONGEST else None
-        self.memory.once(("module", module.path), lambda: found, None)
+
+        def kept() -> Module | None:
+            if len(module.text.encode("utf-8", "surrogatepass")) > _LONGEST:
+                return None
+            self.memory.afford(module.path, "file", _COST_OF_FILE)
+            return module if self._affords(module) else None
+
+        self.memory.once(("module", module.path), kept, None)
 
     def find(self, path: str, importer: str, worth: Worth | None = None) -> Definition | None:
         """What the dotted `path` stands for in the file `importer`, None for anything outside the project.
@@ -382,7 +411,7 @@ class Project:
         return self.memory.once(asked, lambda: self._is_strong(definition, further), False)
 
     def _is_strong(self, definition: Definition, further: int) -> bool:
-        if not definition.name:
+        if not self.leads_to(definition):
             return False
         if definition.module.is_strong and definition.calls & _STRONG:
             return True
@@ -475,6 +504,10 @@ class Project:
         module = definition.module
         body = tuple(_parts(definition))
         if module.part(definition.name) is None:
+            return None
+        nodes = sum(1 for _ in p.walk(body))
+        excerpt = "excerpt", definition.name, further, filled
+        if not self.memory.afford(module.path, excerpt, _COST_OF_NODE * nodes):
             return None
         reach, beyond = NOWHERE, ()
         if further:

@@ -37,6 +37,8 @@ _THROUGH = frozenset(
     {"enumerate", "zip", "iter", "islice", "cycle", "list", "reversed", "chain", "tee"}
 )
 _CUTTING = frozenset({"chunk", "tensor_split"})
+# Of a name that more functions have, a call tells nothing of any of them.
+_MOST_NAMESAKES = 100
 
 
 class Facts(Notes):
@@ -377,13 +379,18 @@ class Facts(Notes):
                     self.compared.append((labels, frozenset({key})))
 
     def hand_over(self, node: p.Call, callee: str) -> None:
-        """The arguments of a call as the parameters of what it calls."""
-        for function in self.functions[callee]:
+        """The arguments of a call as the parameters of what it calls; of nothing where too much has that name."""
+        functions = self.functions[callee]
+        if len(functions) > _MOST_NAMESAKES:
+            return
+        reads = [self.reads(argument.value) for argument in node.args]
+        given = [self.key(_gone_through(argument.value)) for argument in node.args]
+        for function in functions:
             params = [q for q in function.params if q.name not in ("self", "cls")]
             plain = [q for q in params if not q.star and not q.keyword_only]
             by_name = {q.name for q in params}
             place = 0
-            for argument in node.args:
+            for argument, read, source in zip(node.args, reads, given, strict=True):
                 if argument.star:
                     break
                 if argument.keyword:
@@ -394,9 +401,9 @@ class Facts(Notes):
                 if not name:
                     continue
                 param: Key = function, name
-                self.flows.setdefault(param, set()).update(self.reads(argument.value))
-                if (given := self.key(_gone_through(argument.value))) is not None:
-                    self.given.setdefault(given, set()).add(param)
+                self.flows.setdefault(param, set()).update(read)
+                if source is not None:
+                    self.given.setdefault(source, set()).add(param)
 
 
 def _is_class(name: str, functions: list[p.Function]) -> bool:

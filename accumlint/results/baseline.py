@@ -82,6 +82,7 @@ def save(baseline: Path, items: Mapping[Known, int]) -> None:
     import json
 
     from accumlint.files.atomic import put
+    from accumlint.files.outputs import refuse_detours
 
     rows = [
         json.dumps(
@@ -100,6 +101,7 @@ def save(baseline: Path, items: Mapping[Known, int]) -> None:
     listed = "[\n    " + ",\n    ".join(rows) + "\n  ]" if rows else "[]"
     text = f'{{\n  "accumlint-baseline": {VERSION},\n  "findings": {listed}\n}}\n'
     try:
+        refuse_detours(baseline)
         put(str(baseline), text.encode("utf-8", "surrogatepass"))
     except OSError as problem:
         raise BaselineError(f"{_shown(baseline)}: cannot be written: {problem.strerror}") from None

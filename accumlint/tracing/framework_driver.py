@@ -71,7 +71,7 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
     """What a framework gives a step for the `number`th micro-batch: new data, and the number in `numbered`."""
     kwargs: dict[str, Value] = {"**": None}
     batch = machine.fetch()
-    known = (*machine.program.functions, *machine.elsewhere.functions)
+    known = (*machine.elsewhere.borders.graph.guarding, *machine.elsewhere.guarding)
     ending = ending_flags(function, known, machine.relevance)
     for param in function.params:
         if param.name in ("self", "cls") or param.star:
@@ -100,15 +100,18 @@ def ending_flags(
 
     Those that it hands on to a `known` function as such a parameter are, too.
     """
+    if not function.params:
+        return frozenset()
     found = set(_guarding(function, slice_))
     calls: dict[str, list[p.Call]] = {}
     for node in p.walk(function.body):
         if isinstance(node, p.Call):
             calls.setdefault(p.dotted(node.func).rpartition(".")[2], []).append(node)
     for callee in (f for f in known if f.name in calls):
-        for call in calls[callee.name]:
-            places = [param.name for param in callee.params if param.name not in ("self", "cls")]
-            for flag in _guarding(callee, slice_):
+        flags = _guarding(callee, slice_)
+        places = [param.name for param in callee.params if param.name not in ("self", "cls")]
+        for call in calls[callee.name] if flags else ():
+            for flag in flags:
                 given = call.keyword(flag) or call.positional(places.index(flag))
                 found.update({given.id} if isinstance(given, p.Name) else ())
     return frozenset(found) & {param.name for param in function.params}
@@ -117,13 +120,13 @@ def ending_flags(
 def _guarding(function: p.Function, slice_: Relevance) -> frozenset[str]:
     """The parameters that guard a function's step and clearing, and not its backward."""
     guarded: dict[str, list[p.Stmt]] = {}
-    for node in p.walk(function.body):
-        if isinstance(node, p.If) and slice_.backwards.isdisjoint(node.body):
-            guarded.setdefault(p.dotted(node.test), []).extend(node.body)
+    for name, body in function.guarded:
+        if slice_.backwards.isdisjoint(body):
+            guarded.setdefault(name, []).extend(body)
     return frozenset(
-        param.name
-        for param in function.params
-        if not slice_.stepping.isdisjoint(body := guarded.get(param.name, []))
+        name
+        for name, body in guarded.items()
+        if not slice_.stepping.isdisjoint(body)
         and any(isinstance(n, p.Attr) and names.is_clearing(n.name) for n in p.walk(tuple(body)))
     )
 

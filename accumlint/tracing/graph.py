@@ -75,6 +75,11 @@ class CallGraph:
         return self._left[lineage[0]]
 
     @cached_property
+    def guarding(self) -> Sequence[p.Function]:
+        """The functions of the program some parameter of which guards something by itself."""
+        return [function for function in self.program.functions if function.guarded]
+
+    @cached_property
     def iterations(self) -> tuple[str, ...]:
         """The texts under which a framework counts its calls (`engine.state.iteration`)."""
         return tuple({p.dotted(n) for n in self.program.of(p.Attr) if n.name == "iteration"})

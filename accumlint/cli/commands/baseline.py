@@ -11,7 +11,7 @@ import click
 
 from accumlint import check, config
 from accumlint.cli import options, output
-from accumlint.common.problem import Kind
+from accumlint.common.problem import Kind, Misuse
 from accumlint.config import Options
 from accumlint.inputs.cache import Cache
 from accumlint.inputs.discovery import Target, find
@@ -78,6 +78,20 @@ def show(configs: options.Configs, isolated: bool, known: Path | None) -> None:
     click.echo(f"{count(sum(items.values()), 'finding')} known in {printable(config.shown(file))}")
 
 
+def _refuse_outside(file: Path) -> None:
+    """Settings that are found may come from anybody, and must not choose what is written elsewhere.
+
+    Raises:
+        Misuse: for a baseline that does not lie below the current folder.
+    """
+    here = Path.cwd()
+    if here not in Path(os.path.abspath(file)).parents:
+        raise Misuse(
+            f"{config.shown(file)}: the settings that name this baseline were found, and it lies outside of the "
+            "current folder; name it with --baseline"
+        )
+
+
 def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
     """Checks files without their baselines, and writes each baseline anew."""
     here = options.here(asked)
@@ -90,6 +104,9 @@ def _renew(paths: Sequence[str], asked: Options, renewed: _Renewed) -> int:
         file = target.settings.baseline or Path.cwd() / baseline.USUAL
         bare = replace(target, settings=replace(target.settings, baseline=None))
         by_file.setdefault(file, []).append(bare)
+    if not (asked.baseline or asked.config):
+        for file in by_file:
+            _refuse_outside(file)
     # A baseline that cannot be read is not written over.
     old: dict[Path, Mapping[Known, int]] = {
         file: baseline.load(file) if file.exists() else {} for file in by_file

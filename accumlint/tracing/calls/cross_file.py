@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -85,7 +85,11 @@ class Elsewhere:
         self.machine = machine
         self.borders = borders
         self.homes: dict[Source, Home] = {machine.program.source: machine.main}
-        self.functions: list[p.Function] = []
+        # Each once, in the order in which they were met.
+        self.functions: dict[p.Function, None] = {}
+        self._by_key: dict[str, list[p.Function]] = {}
+        # Those some parameter of which guards something by itself.
+        self.guarding: list[p.Function] = []
         self.loaded: set[Excerpt] = set()
         # The node of the checked file that led to where the run is now.
         self.led_by: p.Node | None = None
@@ -96,6 +100,10 @@ class Elsewhere:
             self._load(excerpt)
 
     # Files
+
+    def named(self, callee: str) -> Sequence[p.Function]:
+        """The functions that a call may mean, by what `key` tells of them."""
+        return self._by_key.get(callee, ())
 
     def home_of(self, source: Source) -> Home:
         """The file that a function or class stands in."""
@@ -140,7 +148,11 @@ class Elsewhere:
             machine.relevance = machine.relevance.executing(excerpt.relevance)
         if home.source not in machine.program.others:
             machine.program.others.append(home.source)
-        self.functions.extend(excerpt.functions)
+        for function in excerpt.functions:
+            if function not in self.functions:
+                self.functions[function] = None
+                self._by_key.setdefault(key(function), []).append(function)
+                self.guarding += [function] if function.guarded else []
         for further in excerpt.further:
             self._load(further)
 

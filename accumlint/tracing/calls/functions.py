@@ -10,6 +10,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import key
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
+from accumlint.tracing.budget import LOOKS_OF_STEP, STEPS_OF_WALK
 from accumlint.tracing.calls.cross_file import DEFINITIONS
 from accumlint.tracing.calls.library import record
 from accumlint.tracing.control.exits import Stopped
@@ -316,6 +317,7 @@ class Invoking:
                     other = self.machine.elsewhere.cls(base, current.source)
                     if other is not None and other not in found:
                         found.append(other)
+            self.machine.budget.spend(len(found) // LOOKS_OF_STEP * STEPS_OF_WALK)
         return found
 
     def all_bases(self, cls: p.Class) -> set[str]:

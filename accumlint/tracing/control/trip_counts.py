@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.gradient_slice import Relevance, called
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import STEPS_OF_WALK
@@ -97,8 +97,7 @@ class Rounds:
                 callee = called(inner.func)
                 if callee in self._relevance.reaching_backward and callee not in seen:
                     seen.add(callee)
-                    elsewhere = self.machine.elsewhere
-                    others = (f for f in elsewhere.functions if key(f) == callee)
+                    others = self.machine.elsewhere.named(callee)
                     for function in (*graph.functions(callee), *others):
                         if function not in around:
                             self.machine.budget.spend(STEPS_OF_WALK)

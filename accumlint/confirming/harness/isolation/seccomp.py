@@ -34,7 +34,7 @@ _ADMINISTRATION = {
 _OTHER_PROCESSES = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "migrate_pages": (256, 238), "move_pages": (279, 239),
-    "setpriority": (141, 140), "pidfd_send_signal": (424, 424), "tkill": (200, 130),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "pidfd_send_signal": (424, 424), "tkill": (200, 130),
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
     "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
     "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
@@ -50,13 +50,17 @@ _ATTRIBUTES = {
 _KILL, _TGKILL, _QUEUE, _THREAD_QUEUE = (62, 129), (234, 131), (129, 138), (297, 240)
 _CLONE, _CLONE3, _PRLIMIT, _PRCTL = (56, 220), (435, 435), (302, 261), (157, 167)
 _FCNTL, _IOCTL, _SOCKET = (72, 25), (16, 29), (41, 198)
+# `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`: also of another process of the user's.
+_SCHEDULING = ((142, 118), (144, 119), (203, 122), (314, 274))
+# `sendto`, `sendmsg`, `sendmmsg`, each with the argument that holds its flags.
+_SENDING, _FAST_OPEN = (((44, 206), 3), ((46, 211), 2), ((307, 269), 3)), 0x20000000
 # The last system call that was looked at (mseal): a newer one is not there.
 _NEWEST = 462
 _CLONE_THREAD = 0x10000
 _SET_PDEATHSIG, _SET_NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 1, 38, 22, 2
 # Who gets the signals of a file: another way to send one.
 _OWNING, _OWNING_BY_IOCTL, _TYPING = (8, 15), (0x8901, 0x8902), (0x5412, 0x541C)
-_UNIX, _INET, _INET6, _NETLINK, _STREAM = 1, 2, 10, 16, 1
+_UNIX, _INET, _INET6, _NETLINK, _STREAM, _TCP = 1, 2, 10, 16, 1, 6
 
 _LOAD, _AND, _EQUAL, _ABOVE, _HAS_BIT, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -102,7 +106,11 @@ def restrict(*, unix: bool) -> None:
         ]),
         *_only(_KILL[column], 0, (pid, 0, 2**32 - pid)),
         *(one for call in (_TGKILL, _QUEUE, _THREAD_QUEUE) for one in _only(call[column], 0, (pid,))),
+        # Threads of this process are placed by their own numbers, which nobody knows here; it does without.
+        *(one for call in _SCHEDULING for one in _only(call[column], 0, (0, pid))),
         *_block(_SOCKET[column], _sockets(unix)),
+        # Sending may connect as well (TCP Fast Open), past what Landlock looks at.
+        *(one for call, flags in _SENDING for one in _without_bit(call[column], flags, _FAST_OPEN)),
         (_RETURN, 0, 0, _ALLOW),
     ]  # fmt: skip
     _install(program)
@@ -118,13 +126,17 @@ def probe() -> None:
 
 
 def _sockets(unix: bool) -> list[Instruction]:
-    """TCP, and what interfaces are listed by; `unix`: those between processes of this machine, too."""
+    """TCP, and what interfaces are listed by; `unix`: those between processes of this machine, too.
+
+    Other protocols of streams (MPTCP, SMC) connect past what Landlock looks at.
+    """
     return [
         (_LOAD, 0, 0, _ARGUMENTS_AT),
         (_EQUAL, 4, 0, _INET), (_EQUAL, 3, 0, _INET6),
-        (_EQUAL, 6, 0, _NETLINK), (_EQUAL, 5, 0, _UNIX if unix else _NETLINK), _refuse(errno.EACCES),
-        (_LOAD, 0, 0, _ARGUMENTS_AT + 8), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM),
-        _refuse(errno.EACCES), (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 10, 0, _NETLINK), (_EQUAL, 9, 0, _UNIX if unix else _NETLINK), _refuse(errno.EACCES),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 8), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), _refuse(errno.EACCES),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 16), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _refuse(errno.EACCES),
+        (_RETURN, 0, 0, _ALLOW),
     ]  # fmt: skip
 
 
@@ -153,6 +165,12 @@ def _unless(call: int, argument: int, values: Sequence[int]) -> list[Instruction
     return _block(
         call, [_argument(argument), *tests, (_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
     )
+
+
+def _without_bit(call: int, argument: int, bit: int) -> list[Instruction]:
+    """A system call that fails where an argument has a bit."""
+    tests = [_argument(argument), (_HAS_BIT, 0, 1, bit), _refuse(errno.EPERM)]
+    return _block(call, [*tests, (_RETURN, 0, 0, _ALLOW)])
 
 
 def _argument(number: int) -> Instruction:
