@@ -430,7 +430,8 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                         if isinstance(n, p.Name | p.Attr)
                     }
                 fact.event |= facts.roles.is_averaging(receiver, last) or names.is_norm(last)
-                fills = last in _FILLING or (last == "update" and bool(node.args))
+                # A table is updated with one other, a meter with a number and a size.
+                fills = last in _FILLING or (last == "update" and len(node.args) == 1)
                 if fills and isinstance(func, p.Attr):
                     # What losses or batches are collected in is written by what fills and empties it.
                     fact.writes.add(usage.last_name(func.base))
