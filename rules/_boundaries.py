@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 
 from accumlint.reading.ir import (
+    Assign,
     Binary,
     Call,
     Expr,
@@ -15,9 +15,11 @@ from accumlint.reading.ir import (
     Name,
     Node,
     Return,
+    Sequence,
     Unary,
     While,
     render,
+    target_names,
     walk,
     walk_expr,
 )
@@ -83,18 +85,38 @@ def remainders(test: Expr) -> Iterator[Binary]:
             yield node
 
 
+def is_counted_by_the_caller(program: Program, step: Node) -> bool:
+    """True for a boundary that asks for a count which came with the data, as one part of what a function is given."""
+    guard = guard_of(program, step)
+    function = program.function_around(step)
+    if guard is None or function is None:
+        return False
+    counts = {
+        n.id for r in remainders(guard.test) for n in walk_expr(r.left) if isinstance(n, Name)
+    }
+    given = {param.name for param in function.params}
+    return any(
+        isinstance(target, Sequence) and counts & target_names(target)
+        for node in walk(function.body)
+        if isinstance(node, Assign) and isinstance(node.value, Name) and node.value.id in given
+        for target in node.targets
+    )
+
+
 def is_told_by_the_caller(entry: Function | None, step: Node) -> bool:
     """True for a step behind a flag that is given to the function where the run starts: nobody knows when it is set."""
     if entry is None:
         return False
     flags = {param.name for param in entry.params}
-    return any(
-        isinstance(node, If)
-        and not node.orelse
-        and (isinstance(node.body[-1], Return) or step in walk(node.body))
-        and _flag(node.test) in flags
-        for node in takewhile(lambda node: node is not step, walk(entry.body))
-    )
+    behind = False
+    for node in walk(entry.body):
+        if node is step:
+            break
+        if isinstance(node, If) and not node.orelse and _flag(node.test) in flags:
+            if step in walk(node.body):
+                return True
+            behind = behind or isinstance(node.body[-1], Return)
+    return behind
 
 
 def _flag(test: Expr) -> str:

@@ -428,6 +428,8 @@ def _is_redefined(program: Program, nodes: list[Node]) -> bool:
     # Who holds a number (`args`, read anew from itself) is none.
     measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
     named = {render(n) for n in nodes if isinstance(n, Attr | Name) and n not in measured}
+    if any(n.op in "*/" and render(n.target) in named for n in program.of(Augment)):
+        return True
     for node in program.of(Assign):
         bound = named.intersection(map(render, node.targets))
         read = (n for n in walk_expr(node.value) if isinstance(n, Attr | Name))

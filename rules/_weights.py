@@ -60,6 +60,8 @@ def divisions(trace: Trace, window: Window) -> int | None:
     if not trace.main.asked:
         if all(c.symbols for c in window.contributions):
             return None
+        if trace.main.literal not in (None, length):
+            return None
         total = window.total
         known = {Fraction(length): 0, Fraction(1): 1, Fraction(1, length): 2}
         return None if total is None else known.get(total)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from accumlint.editing import Replace
+from accumlint.reading.ir import Binary, render
 from accumlint.reading.program import Program
 from accumlint.rule import (
     Applicability,
@@ -18,7 +20,7 @@ from accumlint.rule import (
 )
 from accumlint.tracing.trace import Contribution, Rescale, Trace, Window
 
-from ._dividing import undivided
+from ._dividing import divisions_of, undivided
 from ._ranks import (
     averaged_by,
     averages_its_own_way,
@@ -170,6 +172,8 @@ def fault(c: Contribution, gathered: bool) -> str:
     loss, who = f"`{c.backward.loss}`", averaged_by(c)
     several = "" if is_sure(c) else " (if there are several)"
     name = next((symbol[2:] for symbol in c.symbols), "")
+    if due is None and c.reduction == "unknown" and c.ranks < 0:
+        return f"{loss} is divided by `{name}`, and {who} averages over the ranks again (if it is a mean)"
     if due is None or c.ranks == due:
         return ""
     if c.ranks < due and c.divisor is not None and due == 1 and c.ranks == 0:
@@ -185,8 +189,17 @@ def fault(c: Contribution, gathered: bool) -> str:
 
 
 def without_ranks(program: Program, c: Contribution) -> Iterator[Fix]:
-    """Takes the division by the world size out of the loss."""
+    """Takes the factor of the world size out of the product that divides the loss, or the division by it alone."""
     names = {symbol[2:] for symbol in c.symbols if symbol.startswith("/ ")}
     told = "Leave the ranks to the reduction, and tune the learning rate again"
+    for division in divisions_of(program, c.backward):
+        divisor = division.right if isinstance(division, Binary) else division.value
+        match divisor:
+            case Binary(op="*", left=left, right=right) if render(right) in names:
+                yield unsafe(told, Replace(divisor, program.code(left)))
+            case Binary(op="*", left=left, right=right) if render(left) in names:
+                yield unsafe(told, Replace(divisor, program.code(right)))
+            case _:
+                pass
     for verbs in undivided(program, c.backward, names):
         yield unsafe(told, *verbs)

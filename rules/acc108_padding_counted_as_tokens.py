@@ -113,6 +113,14 @@ class PaddingCountedAsTokens(Rule):
                         confidence=sureness(trace, divisor),
                         window=window,
                     )
+                elif divisor.shifted:
+                    yield self.at(
+                        c.backward,
+                        f"{loss} has no prediction for the first label of each row, and "
+                        f"`{divisor.text}` counts it",
+                        confidence=Confidence.POSSIBLE,
+                        window=window,
+                    )
 
 
 def sureness(trace: Trace, divisor: Divisor) -> Confidence:

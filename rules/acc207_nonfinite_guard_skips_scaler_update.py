@@ -177,6 +177,9 @@ def checked_scaler(run: Run, skip: Skip) -> Thing | None:
 def is_due(run: Run, skip: Skip) -> bool:
     """True where an update would have come: as many backwards have gone by as a full window has."""
     updates = [-1, *(u.index for u in run.of(Update))]
+    if len(updates) == 1:
+        # There is no update on this path that could be passed over.
+        return False
     backwards = [b.index for b in run.of(Backward)]
     usual = [
         sum(start < b < end for b in backwards)

@@ -13,6 +13,7 @@ from accumlint.reading.ir import (
     Name,
     Node,
     Return,
+    With,
     dotted,
     walk,
     walk_expr,
@@ -187,11 +188,23 @@ def past_the_given(program: Program, function: Function) -> Call | None:
         parts = list(walk_expr(value))
         calls = [n for n in parts if isinstance(n, Call) and dotted(n.func) == "self.model"]
         calls += [made[n.id] for n in parts if isinstance(n, Name) and n.id in made]
-        if isinstance(node, Return) and calls:
-            return calls[0]
-        if isinstance(node, Assign) and calls:
-            made.update((dotted(target), calls[0]) for target in node.targets)
+        # What a reference gives, without a graph, is no loss.
+        trained = [c for c in calls if not any(is_silent(outer) for outer in program.above(c))]
+        if isinstance(node, Return) and trained:
+            return trained[0]
+        if isinstance(node, Assign) and trained:
+            made.update((dotted(target), trained[0]) for target in node.targets)
     return None
+
+
+def is_silent(outer: Node) -> bool:
+    """True for a context in which nothing keeps a graph."""
+    return isinstance(outer, With) and any(
+        dotted(item.func if isinstance(item, Call) else item).endswith(
+            ("no_grad", "inference_mode")
+        )
+        for item, _ in outer.items
+    )
 
 
 def through_wrapper(program: Program, window: Window, forward: Node) -> Iterator[Fix]:

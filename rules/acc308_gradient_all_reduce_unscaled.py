@@ -137,6 +137,8 @@ def power(c: Contribution, rescales: tuple[Rescale, ...]) -> int:
 def excess(c: Contribution) -> int | None:
     """The power that its loss has beyond what an average over ranks wants; None where it cannot be told."""
     due = due_ranks(c)
+    if due is None and c.reduction == "unknown" and c.divisor is None:
+        due = 0
     return None if due is None or has_other_factors(c) or c.over else c.ranks - due
 
 

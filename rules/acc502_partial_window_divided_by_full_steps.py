@@ -99,6 +99,8 @@ class PartialWindowDividedByFullSteps(Rule):
                     and is_part(window, steady, Fraction(length, full))
                     and ends_epoch(run, window)
                 ):
+                    if any(c.reduction == "window" for c in window.contributions):
+                        continue
                     if len(window.of(Rescale)) != len(steady.of(Rescale)):
                         continue
                     yield self.at(

@@ -8,8 +8,10 @@ from accumlint.editing import Replace
 from accumlint.reading.ir import (
     Assign,
     Attr,
+    Augment,
     Binary,
     Bool,
+    Call,
     Compare,
     Const,
     Expr,
@@ -19,7 +21,9 @@ from accumlint.reading.ir import (
     While,
     dotted,
     render,
+    target_names,
     walk,
+    walk_expr,
 )
 from accumlint.reading.program import Program
 from accumlint.rule import (
@@ -161,13 +165,29 @@ def grows(program: Program, step: Node) -> bool:
 
 
 def _is_set_anew(sizes: set[str], loop: For | While) -> bool:
-    """True where one of the sizes is assigned in some of the rounds."""
+    """True where one of the sizes is assigned in the rounds, and not the same of settings alone in each of them."""
     inside = list(walk(loop.body))
     assigned = [node for node in inside if isinstance(node, Assign)]
+    bound = {
+        name for node in assigned for t in node.targets for name in (dotted(t), *target_names(t))
+    }
+    bound |= {dotted(node.target) for node in inside if isinstance(node, Augment)}
+    bound |= {
+        name for n in (loop, *inside) if isinstance(n, For) for name in target_names(n.target)
+    }
     plain = [s for n in (loop, *inside) if isinstance(n, For | While) for s in n.body]
     return any(
-        sizes & {dotted(target) for target in node.targets} and node not in plain
+        sizes & {dotted(target) for target in node.targets}
+        and not (node in plain and _is_fixed(node.value, bound))
         for node in assigned
+    )
+
+
+def _is_fixed(value: Expr, bound: set[str]) -> bool:
+    """True for what is worked out from numbers and settings, none of which is among the `bound`."""
+    return not any(
+        isinstance(n, Call) or (isinstance(n, Attr | Name) and dotted(n) in bound)
+        for n in walk_expr(value)
     )
 
 
@@ -196,5 +216,7 @@ def leaves_zero_out(test: Expr, counter: Expr) -> bool:
     match test:
         case Bool(op="and", left=Compare(left=left, rest=[(">" | "!=", Const(value=0))])):
             return dotted(left) == dotted(counter) and isinstance(test.right, Compare)
+        case Bool(op="and", left=Name() | Attr() as left, right=Compare()):
+            return dotted(left) == dotted(counter)
         case _:
             return False

@@ -12,6 +12,7 @@ from accumlint.rule import Applicability, Finding, Fix, Observed, Rule, Severity
 from accumlint.tracing.trace import Add, EpochEnd, Forward, Run, Thing, Trace, Window
 
 from ._boundaries import (
+    is_counted_by_the_caller,
     is_told_by_the_caller,
     loop_leading_to,
     loop_of,
@@ -94,6 +95,8 @@ class StepEveryMicrobatch(Rule):
         for optimizer in run.optimizers:
             window = run.steady(optimizer)
             if window is None or len(window.backwarded) != 1 or len(window.backwards) != 1:
+                continue
+            if is_counted_by_the_caller(trace.program, window.step.node):
                 continue
             if is_told_by_the_caller(trace.entry.function, window.step.node):
                 continue

@@ -117,6 +117,8 @@ def is_asked_again(trace: Trace, guard: If) -> bool:
     entry, module = trace.entry, trace.program.body
     body = module if entry.function is None else entry.function.body
     inside = guard in walk(body, into_functions=False)
+    if entry.maker is not None:
+        return inside
     if guard in walk(module, into_functions=False):
         body = module
     elif not inside or entry.calls != "once":

@@ -14,6 +14,10 @@ from accumlint.reading import frameworks, names, usage
 from accumlint.reading import ir as p
 from accumlint.reading.roles import Roles, closed, infer
 
+_STATEMENTS = (
+    p.Assign, p.Augment, p.Do, p.If, p.For, p.While, p.With, p.Try, p.Return, p.Jump, p.Raise, p.Delete, p.Scope,
+    p.Import, p.Function, p.Class,
+)  # fmt: skip
 _COMPOUND = (p.If, p.For, p.While, p.With, p.Try)
 
 
@@ -440,9 +444,18 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                     fact.event |= not node.args
                     if facts.roles.of(receiver) == "scaler":
                         fact.event = fact.strong = True
+            case p.Comprehension(clauses=clauses) if any(
+                facts.roles.of(usage.last_name(c[1])) == "scaler" for c in clauses
+            ):
+                # `[s.update() for s in scalers]`, whatever each of them is called.
+                fact.event = fact.strong = True
             case p.Lambda(function=function):
                 fact.lambdas.append(function)
                 _collect(function.body, (), function, "", facts)
+            case p.Function(name="<lambda>"):
+                for body in node.body:
+                    if isinstance(body, p.Return) and body.value is not None:
+                        _read(body.value, fact, facts)
             case p.Walrus(target=target):
                 fact.writes |= p.target_names(target)
             case _:

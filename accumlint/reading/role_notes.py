@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from accumlint.common.frozen import frozen
@@ -160,9 +161,16 @@ class Notes(Scopes):
 
     # Sizes
 
+    def named_sizes(self, expr: p.Expr) -> Iterator[Key]:
+        key = self.key(expr)
+        if key is not None:
+            yield key
+        elif isinstance(expr, p.Choice):
+            yield from self.named_sizes(expr.body)
+            yield from self.named_sizes(expr.orelse)
+
     def divided(self, key: Key, by: p.Expr) -> None:
-        size = self.key(by)
-        self.divisors.setdefault(key, set()).update(() if size is None else (size,))
+        self.divisors.setdefault(key, set()).update(self.named_sizes(by))
 
     def sizes(self, test: p.Expr) -> frozenset[Key]:
         """What a test holds a count against: `% n`, or a flag that was set by it."""

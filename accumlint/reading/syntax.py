@@ -155,6 +155,8 @@ def _called(value: ast.AST | None) -> str:
     match callee:
         case ast.Subscript(value=table):
             callee = table
+        case ast.Call(func=ast.Attribute(value=table, attr="get")):
+            callee = table
         case _:
             pass
     match callee:

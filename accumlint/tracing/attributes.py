@@ -64,7 +64,10 @@ class Members:
                 full = f"{path}.{name}"
                 if full in self.machine.symbols:
                     return self.machine.symbols[full]
-                return self.machine.naming.imported(full, importer)
+                found = self.machine.naming.imported(full, importer)
+                if isinstance(found, Library) and self.machine.naming.is_steps(name):
+                    return self.machine.naming.symbol(full, name, node)
+                return found
             case ClassValue(cls=cls):
                 method = self.machine.invoking.find_method(cls, name)
                 if method is not None:
@@ -127,7 +130,15 @@ class Members:
                 if isinstance(statement, p.Assign):
                     for target in statement.targets:
                         if isinstance(target, p.Name) and target.id == name:
-                            return self.machine.eval(statement.value)
+                            value = self.machine.eval(statement.value)
+                            # A default of a configuration class may be overridden by whoever makes it.
+                            if isinstance(value, Number) and self.machine.naming.is_steps(name):
+                                return self.machine.naming.symbol(text, name, node)
+                            if isinstance(value, bool) and any(
+                                "dataclass" in d for d in owner.decorators
+                            ):
+                                return self.machine.naming.symbol(text, name, node, hint=value)
+                            return value
         if text == f"self.{name}" and self._is_handed_around(name):
             # What nobody was seen to set is the configuration that goes by its plain name elsewhere.
             text = name
@@ -155,6 +166,8 @@ class Members:
                 return True
             if name == "data" and base.loss:
                 return detached(base)
+            if self.machine.naming.is_steps(name) and not base.networks:
+                return self.machine.naming.symbol(text, name, node)
             if name in ("shape", "device", "dtype", "is_cuda", "ndim"):
                 found = Unknown(text, base.batches, count=name == "shape")
                 found.counted = Counted("rows", (base,)) if name == "shape" else None
@@ -206,6 +219,8 @@ class Members:
         elif isinstance(base, Unknown) and isinstance(value, Unknown) and value.networks:
             # One key after the other (`for k, v in losses.items(): losses[k] = v / n`).
             base.attributes[_EACH] = value
+        elif isinstance(base, list) and base and isinstance(value, Unknown) and value.loss:
+            base.append(value)
 
     def item(self, base: Value, index: Value, node: p.Item) -> Value:
         match base:

@@ -36,6 +36,7 @@ from accumlint.tracing.framework_driver import (
     run_through,
     runs_once,
 )
+from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
 from accumlint.tracing.trainers import Trainer
@@ -49,6 +50,7 @@ MAX_FLIPS = 3
 MAX_REFUSALS = 8
 STANDARD = Scenario(4, 10)
 HALF = Scenario(2, 5)
+WHOLE = Scenario(4, 8)
 ALONE = Scenario(1, 3)
 LONGEST_LITERAL = 64
 
@@ -126,7 +128,14 @@ def explore(
             break
         if entry.owner and not by_calls:
             # What the file's runs end with a step is told where the loop stands.
-            break
+            if not (left := _without_steps(groups)):
+                break
+            traces = _Paths(program, slice_, entry, budget, borders).traces(set())
+            found = tuple(x for x in traces if x.main.windows and left & goes_backward(x))
+            reached = set[object]().union(*map(goes_backward, found))
+            groups = [g for g in groups if not all(goes_backward(x) <= reached for x in g)]
+            groups += [found] if found else []
+            continue
         paths = _Paths(program, slice_, entry, budget, borders)
         # Of what a trainer does around a method, only the loss is judged; what it does itself is read once more.
         traces = paths.traces(covered if entry.driven is None else set())
@@ -173,6 +182,13 @@ def _join(groups: list[tuple[t.Trace, ...]], traces: tuple[t.Trace, ...]) -> Non
 def goes_backward(trace: t.Trace) -> set[object]:
     """The places of the backward calls that the runs of a trace come to."""
     return {event.node.at for run in trace.runs for event in run.of(t.Backward)}
+
+
+def _without_steps(groups: list[tuple[t.Trace, ...]]) -> set[object]:
+    """The backward calls from which no run came to a step."""
+    traces = [trace for traces in groups for trace in traces]
+    whole = (goes_backward(trace) for trace in traces if trace.main.windows)
+    return set[object]().union(*map(goes_backward, traces)) - set[object]().union(*whole)
 
 
 def _reached(groups: list[tuple[t.Trace, ...]], borders: Borders) -> set[object]:
@@ -322,7 +338,7 @@ class _Paths:
             enough = MAX_NODES_OF_PATHS if found else MAX_NODES_OF_VAIN
             if tried and (self.nodes > enough or self.budget.is_over()):
                 break
-            run, machine, chosen = self.trained(chosen)
+            run, machine, chosen = self.trained(chosen, first=not found)
             self.first = self.first or run
             covered.update(machine.entered)
             # Where nothing trains, a flag that was set may be why.
@@ -349,7 +365,8 @@ class _Paths:
                 untold = {b.node for b in run.of(t.Backward)} - through
                 through |= untold
                 if twin is None and run.asked and not exceptional and (flips < 2 or untold):
-                    runs = (run, self.run(HALF, chosen)[0])
+                    other = Scenario(2, 4) if self.scenario is WHOLE else HALF
+                    runs = (run, self.run(other, chosen)[0])
                     if machine.state.single:
                         single = machine.state.single, self.run(ALONE, chosen)[0]
                 assumptions = tuple((d.key, d.choice) for d in decisions if not d.data)
@@ -372,9 +389,16 @@ class _Paths:
                 waiting.extend((f, flips + 1) for f in _flipped(new, chosen, on_data=whole))
         return tuple(found)
 
-    def trained(self, chosen: dict[str, str]) -> tuple[t.Run, Machine, dict[str, str]]:
+    def trained(
+        self, chosen: dict[str, str], *, first: bool
+    ) -> tuple[t.Run, Machine, dict[str, str]]:
         """A run that trains, with the choices that it took."""
         run, machine = self.run(self.scenario, chosen)
+        if first and machine.state.length_asked and not run.of(t.Backward):
+            # Perhaps a partial window is refused.
+            whole, other = self.run(WHOLE, chosen)
+            if whole.of(t.Backward):
+                self.scenario, run, machine = WHOLE, whole, other
         kept, tried = (run, machine, chosen), chosen
         while (refusal := machine.guards.refusal) and len(tried) < len(chosen) + MAX_REFUSALS:
             # A path that leads to a `raise` is one that the program refuses.
@@ -467,7 +491,7 @@ class _Paths:
             if isinstance(receiver, Object):
                 lineage = machine.invoking.lineage(concrete)
                 _forget_unset(receiver, lineage, function)
-                _forget_empty(receiver)
+                _forget_empty(receiver, lineage, function, self.borders.graph)
             if self.entry.owner:
                 closure = machine.invoking.find_method(concrete, function.name)
         self.train(machine, closure or Closure(function, None, owner), receiver, function)
@@ -490,7 +514,12 @@ class _Paths:
     def made(self, machine: Machine, maker: p.Function, function: p.Function) -> None:
         """Runs the function that makes another one, then the made one."""
         owner = self.program.classes.get(maker.owner) if maker.owner else None
-        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, None, maker)
+        receiver: Value = None
+        if owner is not None and maker.name in owner.methods:
+            receiver = machine.invoking.construct(
+                ClassValue(owner, None), [], {"**": Unknown("kwargs")}, maker
+            )
+        machine.invoking.invoke(Closure(maker, None, owner), [], {"**": None}, receiver, maker)
         closure = machine.captured.get(function)
         if closure is not None:
             self.train(machine, closure, None, function)
@@ -552,15 +581,31 @@ def _forget_unset(receiver: Object, lineage: list[p.Class], function: p.Function
                         receiver.attributes.pop(name.removeprefix("self."), None)
 
 
-def _forget_empty(receiver: Object) -> None:
-    """Leaves open what an empty table of optimizers or networks holds: others fill it before the training begins."""
+def _forget_empty(
+    receiver: Object, lineage: list[p.Class], function: p.Function, graph: CallGraph
+) -> None:
+    """Leaves open what a table of optimizers or networks holds that others fill before the training begins."""
     empty = {
         f"self.{name}"
         for name, value in receiver.attributes.items()
         if value in ([], {}) and names.role_of(name) in ("optimizer", "model", "scheduler")
     }
+    methods = [m for cls in lineage for m in cls.methods.values()] if empty else []
+    for filling in (m for m in methods if m is function or function in graph.callers(methods, m)):
+        empty.difference_update(_filled(filling))
     for name in empty:
         del receiver.attributes[name.removeprefix("self.")]
+
+
+def _filled(method: p.Function) -> Iterator[str]:
+    """What a method puts something into (`self.optimizers["adam"] = ...`, `self.optimizers.append(...)`), or sets."""
+    for node in p.walk(method.body):
+        if isinstance(node, p.Assign):
+            for target in node.targets:
+                yield p.dotted(target.base if isinstance(target, p.Item) else target)
+        elif isinstance(node, p.Call) and isinstance(node.func, p.Attr):
+            if node.func.name in ("append", "extend", "update", "insert", "setdefault"):
+                yield p.dotted(node.func.base)
 
 
 def _is_hollow(method: p.Function) -> bool:

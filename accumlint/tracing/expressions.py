@@ -333,6 +333,8 @@ class Expressions:
                 return chosen == (op == "==")
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
+        if op in ("<", "<=") and _passes_over(self.machine.guards.deciding):
+            return False
         return op in ("<", "<=", "!=")
 
     def _identical(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
@@ -597,6 +599,10 @@ def _bits(op: str, left: int, right: int) -> int | None:
             return left | right
         case "^":
             return left ^ right
+        case "<<":
+            return left << right if 0 <= right <= 64 else None
+        case ">>":
+            return left >> right if right >= 0 else None
         case _:
             return None
 
@@ -629,6 +635,15 @@ def _holds_unknown(value: Value) -> bool:
     if isinstance(value, tuple | list):
         return any(_holds_unknown(v) or isinstance(v, Unknown | Object) for v in value)
     return False
+
+
+def _passes_over(guard: p.Node | None) -> bool:
+    """True for a guard that only leaves rounds out: those that a run has behind it when it goes on."""
+    match guard:
+        case p.If(body=(*_, p.Jump(kind="continue"))):
+            return True
+        case _:
+            return False
 
 
 def _leaves_the_last_out(iterable: p.Expr) -> bool:

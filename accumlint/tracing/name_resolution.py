@@ -14,6 +14,7 @@ from accumlint.reading.roles import Roles
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import detached
 from accumlint.tracing.values import (
+    ClassValue,
     Library,
     Number,
     Object,
@@ -63,9 +64,15 @@ class Naming:
         if home.module is not None:
             found = self.machine.elsewhere.bound(home, name)
             return found[0] if found is not None else self.symbol(name, name, node)
+        if name in self.machine.program.classes and name not in self.machine.program.imports:
+            return ClassValue(self.machine.program.classes[name], None)
         if name in self.machine.program.imports:
             return self.imported(self.machine.program.imports[name])
-        return self.symbol(name, name, node)
+        match self.machine.elsewhere.starred(name):
+            case (Library(path=path, importer=importer),):
+                return self.imported(path, importer)
+            case _:
+                return self.symbol(name, name, node)
 
     def imported(self, path: str, importer: str = "") -> Value:
         """What a file imports under a dotted path: accumulation steps as the number that another file gives them."""
@@ -117,6 +124,9 @@ class Naming:
             return machine.scenario.steps
         if self.is_epoch(text, name):
             return machine.passed()
+        if names.is_updates_per_epoch(name):
+            machine.state.asked = machine.state.length_asked = True
+            return machine.scenario.length // machine.scenario.steps
         if names.is_length(name) and self._is_of_a_loader(text, name):
             return machine.iterating.length(Unknown("loader"))
         if text in machine.symbols:
@@ -167,6 +177,9 @@ class Naming:
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
         machine = self.machine
+        if isinstance(value, int) and _is_taken_up(node) and not machine.state.loops:
+            # What comes after a checkpoint's epoch is the first one of a fresh run.
+            return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
             computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
             told = machine.state.asked or machine.state.literal is not None
@@ -225,7 +238,7 @@ class Naming:
                 and not value.count
             ):
                 # A counter taken up from a checkpoint starts at nothing in a fresh run.
-                return 0
+                return _first(node)
             given = [x for x in value.things if x.role == role == "model"]
             if given and not names.is_another(name):
                 # What a helper makes of a model, or takes out of its wrapper, has its parameters.
@@ -347,7 +360,9 @@ class Naming:
             return
         if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
             if p.dotted(node.value.left) == text and isinstance(value, Unknown):
-                self.added(text, Unknown(text), value, value, node)
+                added = self.added(text, Unknown(text), value, value, node)
+                if added is not value:
+                    self.machine.store(text, added)
                 return
         if isinstance(value, dict | Unknown):
             for total in [x for x in self.totals if x.startswith(f"{text}[")]:
@@ -364,6 +379,8 @@ class Naming:
         if self.locals_assigned.get(target) == machine.iteration():
             return new
         if not value.batches and not value.loss and not value.networks:
+            return new
+        if not isinstance(old, Number | Unknown):
             return new
         self.totals.add(target)
         new.total = target
@@ -418,6 +435,23 @@ def asked(program: Program) -> Iterator[p.Expr]:
                 yield of.value
             case _:
                 pass
+
+
+def _first(node: p.Node) -> int:
+    """The first value of a counter that goes on from another number: `step = restored + 1` is 1 in a fresh run."""
+    match node:
+        case p.Assign(
+            value=p.Binary(op="+", left=p.Name() | p.Attr(), right=p.Const(value=int() as more))
+        ):
+            return more
+        case _:
+            return 0
+
+
+def _is_taken_up(node: p.Node) -> bool:
+    """`start = checkpoint["epoch"] + 1`."""
+    value = node.value if isinstance(node, p.Assign) else None
+    return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
 
 
 def _is_part(value: Unknown) -> bool:

@@ -182,6 +182,8 @@ class Things:
                 return [{"params": params, "lr": Unknown("lr")}]
             case "scheduler" | "loader", "optimizer":
                 return self.symbol("optimizer", f"{base.text}.optimizer", node)
+            case "engine", "optimizer":
+                return base.attributes.setdefault("optimizer", Unknown(f"{base.text}.optimizer"))
             case "model", "require_backward_grad_sync":
                 return bool(self.machine.state.flags.get(next(iter(base.networks), ""), True))
             case _:
@@ -206,6 +208,8 @@ class Things:
                 return self.symbol(base.role, f"{base.text}[{index!r}]", node)
             return base
         if isinstance(index, str):
+            if f"[{index!r}]" in base.attributes:
+                return base.attributes[f"[{index!r}]"]
             return self.machine.naming.symbol(f"{base.text}[{index!r}]", index, node)
         return Unknown(f"{base.text}[…]")
 
@@ -283,6 +287,8 @@ class Things:
     ) -> tuple[bool, Value]:
         if name in ("to", "cuda", "train", "eval", "half", "float"):
             return True, base
+        if name in ("forward", "__call__"):
+            return True, self.machine.calling.call_object(base, args, kwargs, node)
         return False, None
 
     def _loader_method(

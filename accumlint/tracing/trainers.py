@@ -80,6 +80,8 @@ def _loss_in(returned: Value) -> Value:
     match returned:
         case dict():
             return returned.get("loss")
+        case list() | tuple():
+            return returned[0] if returned else None
         case Unknown(attributes=attributes) if not returned.loss:
             return attributes.get("['loss']", returned)
         case _:

@@ -42,6 +42,8 @@ def call_builtin(
                 return ([],)
             if isinstance(first, Unknown) or (isinstance(first, Object) and first.role != ""):
                 return (first,)
+            if isinstance(first, Lazy) and _endless(first):
+                return (first,)
             items = machine.items(first, 512)
             return (tuple(items) if name == "tuple" else items,)
         case "dict" | "OrderedDict":
@@ -49,6 +51,10 @@ def call_builtin(
             match first:
                 case dict():
                     found = {**first, **found}
+                case Lazy(kind="zip", args=[list() | tuple() as keys, Unknown() as values]):
+                    for i, key in enumerate(keys):
+                        if isinstance(key, str):
+                            found[key] = derived(f"{values.text}[{i}]", values)
                 case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
                     return (derived(f"dict({values.text})", values),)
                 case _:
@@ -111,6 +117,11 @@ def call_builtin(
                     # Not every one has it.
                     return (Unknown(f"{first.text}.{args[1]}"),)
                 return (machine.members.attribute(first, args[1], node),)
+            if len(args) > 1 and isinstance(first, Library) and isinstance(args[1], Unknown):
+                table = machine.elsewhere.classes(first)
+                picked = machine.invoking.picked(table, args[1], args[1].text)
+                if picked is not None:
+                    return (picked,)
             return (Unknown("getattr(…)"),)
         case "setattr":
             if len(args) > 2 and isinstance(args[1], str):
@@ -138,6 +149,10 @@ def call_builtin(
             return (not isinstance(first, Unknown | None),)
         case _:
             return None
+
+
+def _endless(value: Lazy) -> bool:
+    return value.kind in ("cycle", "count", "generator")
 
 
 def iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -280,6 +280,18 @@ class Elsewhere:
             case _:
                 return False
 
+    def starred(self, name: str) -> tuple[Value] | None:
+        """A name that the checked file got by importing everything of another one, in a tuple."""
+        program = self.machine.program
+        for bound, path in program.imports.items():
+            if bound[0] == "*":
+                library = Library(
+                    path + ("" if path.endswith(".") else ".") + name, program.source.path
+                )
+                if self.find(library) is not None:
+                    return (library,)
+        return None
+
     def cls(self, name: str, source: Source) -> p.Class | None:
         """A class by the name that a file gives it, where it stands in the project."""
         home = self.home_of(source)
@@ -342,6 +354,8 @@ class Elsewhere:
                 done = self.machine.state.events[before:]
                 if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
                     # Nothing is seen of how it clips, by means of its own: its name stands for it.
+                    return None
+                if names.is_clearing(last) and not any(isinstance(e, t.Clear) for e in done):
                     return None
                 if excerpt.is_eventful or _tells(value):
                     return (value,)

@@ -64,8 +64,9 @@ class Calling:
             roles = self.machine.naming.roles
             averaging = roles.is_averaging(receiver.rpartition(".")[2].split("[")[0], func.name)
             if averaging and not _gives_numbers(node, args):
-                self.machine.updating.average(receiver, base, node)
-                return None
+                found = invoking.method_of(base, func.name) if isinstance(base, Object) else None
+                if self.machine.updating.average(receiver, found, base, node):
+                    return None
             return self.method(base, func.name, args, kwargs, node)
         callee = self.machine.eval(func)
         args, kwargs = self.arguments(node)
@@ -74,8 +75,8 @@ class Calling:
                 # Whatever made it, it works out a loss.
                 callee = self.machine.things.symbol("criterion", func.id, node)
         if isinstance(func, p.Name) and names.is_averaging("", func.id):
-            self.machine.updating.average(func.id, None, node)
-            return None
+            if self.machine.updating.average(func.id, callee, None, node):
+                return None
         return self.apply(callee, args, kwargs, node)
 
     def arguments(self, node: p.Call) -> tuple[list[Value], dict[str, Value]]:
@@ -118,8 +119,14 @@ class Calling:
                 return callee.call(args, kwargs)
             case Object():
                 return self.call_object(callee, args, kwargs, node)
+            case Unknown(text=text, loss=True, lost=True) if text.endswith("loss"):
+                # A parameter called `loss` that is called is no loss yet, but works one out.
+                criterion = self.machine.things.symbol("criterion", callee.text, node)
+                return self.apply(criterion, args, kwargs, node)
             case Unknown():
                 return self.machine.unfollowed.call(callee.text, callee, args, kwargs, node)
+            case Context():
+                return callee
             case _:
                 return self.machine.unfollowed.call("…", callee, args, kwargs, node)
 
@@ -129,6 +136,8 @@ class Calling:
         match base:
             case Library(path=path, importer=importer):
                 full = f"{path}.{name}"
+                if full in self.machine.symbols:
+                    return self.apply(self.machine.symbols[full], args, kwargs, node)
                 return self.library(Library(full, importer), args, kwargs, node)
             case Object():
                 return self.object_method(base, name, args, kwargs, node)

@@ -168,8 +168,16 @@ class Invoking:
         if trainer is not None:
             return trainer
         default = param.default
+        if default is not None and p.render(default) == "-1" and not _ends_a_loop(param, function):
+            # Unset, as limits are.
+            return self.machine.naming.symbol(param.name, param.name, function, hint=-1)
         if isinstance(default, p.Const):
             if isinstance(default.value, bool):
+                if self.machine.naming.is_steps(param.name) and _holds_back(param.name, function):
+                    # It is told for every micro-batch but the last of a window.
+                    self.machine.state.asked = True
+                    held = f"not {param.name} % {self.machine.scenario.steps} == 0"
+                    return Unknown(held, hint=default.value)
                 return self.machine.naming.symbol(
                     param.name, param.name, function, hint=default.value
                 )
@@ -356,7 +364,30 @@ class Invoking:
         return Bound(value, closure)
 
 
+def _ends_a_loop(param: p.Param, function: p.Function) -> bool:
+    """True for a limit without which a function does nothing (`while step < max_steps`): who calls it sets it."""
+    loops = (n for n in p.walk(function.body, into_functions=False) if isinstance(n, p.While))
+    return any(
+        isinstance(n, p.Name) and n.id == param.name
+        for loop in loops
+        for n in p.walk_expr(loop.test)
+    )
+
+
 def _part(batch: Unknown, name: str) -> Value:
     """What a batch gives for a parameter, whose name is the key: `model(**batch)`."""
     key = f"[{name!r}]"
     return batch.attributes.setdefault(key, derived(f"{batch.text}{key}", batch))
+
+
+def _holds_back(flag: str, function: p.Function) -> bool:
+    """True for a flag under which a function goes backward and does not step: `if not accumulate: optimizer.step()`."""
+    for node in p.walk(function.body):
+        match node:
+            case p.If(test=p.Unary(op="not", operand=p.Name(id=name)), body=body) if name == flag:
+                calls = (n for n in p.walk(body) if isinstance(n, p.Call))
+                if any(p.dotted(call.func).endswith(".step") for call in calls):
+                    return True
+            case _:
+                pass
+    return False

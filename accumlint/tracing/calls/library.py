@@ -98,6 +98,8 @@ def _called(
         return things.made("scaler", "scaler", last, frozenset(), node)
     kind = frameworks.optimizer_kind(path)
     if kind or last in frameworks.OPTIMIZER_FACTORIES:
+        if last in frameworks.OPTIMIZER_FACTORIES and "build" not in path and len(everything) == 0:
+            return Unknown(path)
         return things.made("optimizer", "optimizer", kind, things.networks_of(everything), node)
     if last in frameworks.SCHEDULERS:
         return things.made("scheduler", "scheduler", last, frozenset(), node)
@@ -184,6 +186,8 @@ def _called(
         return found[0]
     if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
         return _all_reduce(machine, args, kwargs, node, path)
+    if everything and all(isinstance(v, Number) for v in everything) and last in ("int", "float"):
+        return numeric(last, args)
     return machine.unfollowed.call(path, Library(path), args, kwargs, node)
 
 
@@ -248,12 +252,27 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
     elif any(is_of_plugin(p.render(item)) for item in machine.program.of(p.Item)):
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
         found.steps = machine.scenario.steps
-    elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"}:
+    elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"} or (
+        "**" in kwargs and not _none_by_default(machine, node)
+    ):
         # The steps may come from what cannot be read here.
         assert found.thing is not None
         found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", node, False)
     machine.engines.accelerator = found
     return found
+
+
+def _none_by_default(machine: Machine, node: p.Node) -> bool:
+    """True for `Accelerator(**settings)`, where nothing is in `settings` unless a caller puts it there."""
+    given = [a.value for a in node.args if a.star == "**"] if isinstance(node, p.Call) else []
+    function = machine.program.function_around(node)
+    empty = {
+        param.name
+        for param in (function.params if function is not None else ())
+        if param.star == "**"
+        or (param.default is not None and p.render(param.default) in ("{}", "dict()"))
+    }
+    return bool(given) and all(isinstance(v, p.Name) and v.id in empty for v in given)
 
 
 def _deepspeed(
@@ -310,6 +329,8 @@ def _unwind(stack: Context) -> None:
 
 def _fields(told: Value) -> list[str]:
     """The names that `namedtuple("Output", ["loss", "logits"])` or `namedtuple("Output", "loss logits")` is given."""
+    if isinstance(told, str):
+        return told.replace(",", " ").split()
     listed = told if isinstance(told, list | tuple) else ()
     return [name for name in listed if isinstance(name, str)]
 
@@ -370,6 +391,11 @@ def _torch(
     if last in ("sum", "mean") and isinstance(first, Unknown):
         over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
         return ((summed if last == "sum" else mean_over)(first, over, node),)
+    if last in ("mean", "sum") and isinstance(first, list | tuple):
+        total = added_up(machine, first, node)
+        if last == "mean" and first and isinstance(total, Unknown):
+            total = machine.tensors.linear("/", total, len(first), node)
+        return (total,)
     if last in _JOINING and isinstance(first, list | tuple) and first:
         losses = [v for v in first if isinstance(v, Unknown) and v.loss]
         if len(losses) == len(first):
@@ -413,7 +439,10 @@ def _all_reduce(
     gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
     if gradients is not None:
         # What is done to a buffer of gradients afterwards is not always seen.
-        factor = Fraction(1) if how and _is_gradient(gradients) else None
+        direct = _is_gradient(gradients) or any(
+            isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node)
+        )
+        factor = Fraction(1) if how and direct else None
         machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
         machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
         return None
@@ -439,6 +468,11 @@ def _all_reduce(
     if how:
         first.over = how
     return first
+
+
+def _first_argument(node: p.Node) -> list[p.Node]:
+    first = node.positional(0) if isinstance(node, p.Call) else None
+    return list(p.walk_expr(first)) if first is not None else []
 
 
 def _over_ranks(path: str, args: list[Value], kwargs: dict[str, Value]) -> str:

@@ -39,6 +39,8 @@ def _is_text(expression: p.Expr) -> bool:
             return True
         case p.Call(func=p.Attr(base=p.Const(value=str()), name="format")):
             return True
+        case p.Binary(op="%", left=left):
+            return _is_text(left)
         case p.Binary(op="+", left=left, right=right):
             return _is_text(left) or _is_text(right)
         case _:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from accumlint.tracing.values import Number, Object, Unknown, Value
@@ -18,7 +17,7 @@ def numeric(name: str, args: list[Value]) -> Value:
     numbers = [a for a in args if isinstance(a, Number)]
     if numbers and len(numbers) == len(args):
         try:
-            found = _FUNCTIONS[name](*numbers)
+            found = _worked_out(name, numbers)
         except (ArithmeticError, ValueError, TypeError):
             found = None
         if isinstance(found, Number) and is_handy(found):
@@ -42,14 +41,48 @@ def power(base: Number, exponent: Number) -> Number | complex | None:
     return base**exponent if abs(exponent) <= 64 and abs(base) <= 1e9 else None
 
 
-def _rounded(number: Number, digits: int | None = None) -> Number | None:
-    return round(number, digits) if digits is None or abs(digits) <= 64 else None
+def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
+    match name, numbers:
+        case "max", [_, _, *_]:
+            return max(numbers)
+        case "min", [_, _, *_]:
+            return min(numbers)
+        case "int", [number]:
+            return int(number)
+        case "float", [number]:
+            return float(number)
+        case "abs", [number]:
+            return abs(number)
+        case "round", [number]:
+            return round(number)
+        case "round", [number, int() as digits]:
+            return round(number, digits) if abs(digits) <= 64 else None
+        case "ceil", [number]:
+            return math.ceil(number)
+        case "floor", [number]:
+            return math.floor(number)
+        case "trunc", [number]:
+            return math.trunc(number)
+        case "sqrt", [number]:
+            return math.sqrt(number)
+        case "log", [number]:
+            return math.log(_plain(number))
+        case "log", [number, base]:
+            return math.log(_plain(number), _plain(base))
+        case "pow", [base, exponent]:
+            return power(base, exponent)
+        case "pow", [int() as base, int() as exponent, int() as modulus]:
+            return pow(base, exponent, modulus)
+        case "gcd", _:
+            whole = [n for n in numbers if isinstance(n, int)]
+            return math.gcd(*whole) if len(whole) == len(numbers) else None
+        case _:
+            return None
 
 
-_FUNCTIONS: Mapping[str, Callable[..., object]] = {
-    "max": max, "min": min, "int": int, "abs": abs, "round": _rounded, "ceil": math.ceil,
-    "floor": math.floor, "trunc": math.trunc, "sqrt": math.sqrt, "log": math.log, "pow": power, "gcd": math.gcd,
-}  # fmt: skip
+def _plain(number: Number) -> int | float:
+    # An integer stays one: its logarithm is known where it is too long for a float.
+    return float(number) if isinstance(number, Fraction) else number
 
 
 def word(value: Value) -> str:

@@ -51,7 +51,7 @@ class Unfollowed:
             return None
         if name == "clone" and base.tensor and not base.parameters:
             return copied(base, node)
-        if name in ("reshape", "view") and base.varies.startswith(t.PICKED):
+        if name in ("reshape", "view") and base.varies.startswith(t.PICKED) and _is_told(args):
             # As many are picked every time, or it would fail.
             found = derived(base.text, base, node=node)
             found.varies = ""
@@ -98,6 +98,8 @@ class Unfollowed:
             if base.parameters:
                 if isinstance(args[0], Unknown) and args[0].total:
                     self.machine.tensors.read(args[0], True, node)
+                if not name.endswith("_"):
+                    return self.machine.tensors.linear(op, base, args[0], node)
                 self.machine.updating.multiplied(base, op, args[0], node)
                 return base
             found = self.machine.tensors.linear(op, base, args[0], node)
@@ -157,6 +159,12 @@ class Unfollowed:
     ) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
         last = text.rpartition(".")[2]
+        if self.machine.naming.is_steps(last) and not any(
+            isinstance(a, Unknown) and a.tensor for a in args
+        ):
+            # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
+            self.machine.state.asked = True
+            return self.machine.scenario.steps
         if names.is_ranks(last) and not args and not kwargs:
             shown = p.render(node) if isinstance(node, p.Call) else text
             return Unknown(shown, ranks=Ranks(shown))
@@ -165,6 +173,9 @@ class Unfollowed:
         if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
             # No loss yet: it calls the model, and nothing is divided there.
             rest = [a for a in given if a is not model]
+            if names.is_another(model.text.rpartition(".")[2]):
+                # A reference, that nobody trains.
+                return derived(f"{text}(…)", *rest, node=node)
             return self.machine.losses.forward(model, rest, {}, node, None)
         sources = [callee, *given] if isinstance(callee, Unknown | Object) else given
         if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(
@@ -226,6 +237,10 @@ class Unfollowed:
             received.discard("model")
         losses = [s for s in unknown if s.loss and s.networks]
         if losses and all(map(self.machine.losses.is_gone, losses)):
+            received.discard("loss")
+        asked = self.machine.program.parents.get(node) if "loss" in received else None
+        if isinstance(asked, p.Attr) and asked.name == "item":
+            # What is asked for its number alone is told to somebody.
             received.discard("loss")
         harmless = frameworks.is_harmless(text) or (
             isinstance(callee, Library) and self.machine.elsewhere.is_harmless(text)
@@ -308,3 +323,8 @@ class Unfollowed:
         if gradient is None or (isinstance(gradient, Unknown) and "ones" in gradient.text):
             return loss
         return self.machine.tensors.linear("*", loss, gradient, node)
+
+
+def _is_told(sizes: list[Value]) -> bool:
+    """True for a shape that tells how many rows there are: only the size of each may be left out."""
+    return len(sizes) > 2 and -1 not in sizes[:-1]

@@ -250,6 +250,8 @@ class Guards:
 
     def _behind(self, test: p.Expr) -> int:
         """How many micro-batches behind the window's end a test asks for; the end itself where it ends windows."""
+        if self.ends_windows():
+            return 0
         return self.weighing.ahead(test, self.machine.scenario.steps, self.machine.relevance)
 
     def _skipped_step(self, key: str, expression: p.Expr) -> bool:
@@ -337,6 +339,8 @@ class Guards:
         known = self.decisions.get(key)
         if known is None:
             chosen = self.machine.chosen.get(key, preferred)
+            if chosen not in options:
+                chosen = preferred
             known = Decision(key, chosen, options[:_MOST_PICKED], matters, False)
             self.decisions[key] = known
         known.matters = known.matters or matters
@@ -360,6 +364,8 @@ class Guards:
 
     def _prefers_literal(self, node: p.If) -> bool:
         """True when `x == "literal"` had better hold: the branch trains, or what follows gives up in the end."""
+        if node in self.sides:
+            return self.sides[node]
         then, other = self._weights(node)
         if then < 0 or then < other:
             return False
@@ -435,6 +441,8 @@ class Guards:
         other = self.weighing.usual(node.orelse, relevance)
         idle = then == 0 and not _carries(node, self.machine.relevance)
         ordinary = then > other or (then == other and not idle)
+        if _carries(node, self.machine.relevance) and then == other == 0:
+            ordinary = False
         if then == other and self._binds_anew(node):
             ordinary = True
         if isinstance(value.hint, bool):

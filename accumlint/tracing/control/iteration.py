@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import is_handy
-from accumlint.tracing.control.exits import Leave
+from accumlint.tracing.control.exits import Leave, PythonError
 from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
@@ -239,6 +239,9 @@ class Iterating:
     def counted(self, value: Value) -> Value:
         """Numbers that go round or go on (`cycle(range(1, n + 1))`, `count()`) as the numbers themselves."""
         match value:
+            case Lazy(kind="count", args=args):
+                start = args[0] if args and isinstance(args[0], int) else 0
+                return list(range(start, start + _LONGEST))
             case Lazy(kind="cycle", args=[Lazy(kind="range") | list() as inner]):
                 items = self.machine.items(inner, _LONGEST)
                 rounds = _LONGEST // len(items) if items else 0
@@ -248,6 +251,8 @@ class Iterating:
 
     def alike(self, source: Value, item: Value) -> Value:
         """What comes beside `item` in a zip: data of the same micro-batch, or the thing itself."""
+        if isinstance(source, Object) and source.role != "loader":
+            return source
         batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
         return Unknown(f"{_text(source)}[…]", batches)
 
@@ -296,7 +301,7 @@ class Iterating:
                 passed += 1
                 inside, machine.frame = machine.frame, frame
                 try:
-                    body(item)
+                    body(self.tagged(item))
                 finally:
                     machine.frame = inside
                 if passed >= most and endless:
@@ -312,6 +317,12 @@ class Iterating:
                 _repeat(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
 
         return Stream(drive, self._training(node) and not endless and not _counts(function))
+
+    def tagged(self, item: Value) -> Value:
+        """An item of a generator; data that came from nowhere known is a fetch of its own."""
+        if isinstance(item, Unknown) and not item.batches and not item.networks:
+            return self.fetched(item, None)
+        return item
 
     def object(self, value: Object, node: p.Node | None) -> Stream:
         if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
@@ -403,8 +414,21 @@ class Iterating:
         """`next(source)`."""
         if isinstance(source, Lazy):
             inner = source.args[0] if source.args else Unknown("…")
+            if source.kind == "iter" and isinstance(inner, list | tuple):
+                if source.position >= len(inner):
+                    if not self.machine.handled("StopIteration"):
+                        return Unknown(f"{_text(inner)}[…]")
+                    raise PythonError("StopIteration")
+                source.position += 1
+                return inner[source.position - 1]
             if source.kind in ("iter", "cycle", "islice"):
                 return self.next(inner)
+            if source.kind == "enumerate":
+                source.position += 1
+                return (source.position - 1, self.next(inner))
+            if source.kind == "count":
+                source.position += 1
+                return source.position - 1
             if source.made is not None:
                 return source.made(self.next(inner))
         if isinstance(source, Unknown) and source.parameters:

@@ -142,6 +142,8 @@ def _region(calls: _Calls, site: p.Node) -> tuple[Region | None, int]:
         if inside is None:
             break
         seen.add(inside)
+        if _is_of_autograd(inside, calls.program):
+            return None, visited
         # A caller knows the loop; a function that loops and steps by itself needs none.
         if inside in calls.looping and not calls.stepping.isdisjoint(inside.body):
             break
@@ -156,3 +158,10 @@ def _region(calls: _Calls, site: p.Node) -> tuple[Region | None, int]:
 
 def _leaves(block: tuple[p.Stmt, ...]) -> bool:
     return bool(block) and isinstance(block[-1], p.Jump | p.Return | p.Raise)
+
+
+def _is_of_autograd(function: p.Function, program: Program) -> bool:
+    """True for the `backward(ctx, …)` of an autograd function, which is no backward pass of a training."""
+    owner = program.classes.get(function.owner) if function.owner else None
+    bases = owner.bases if owner else ()
+    return function.name == "backward" and any(b.endswith("Function") for b in bases)

@@ -60,6 +60,10 @@ class Engines:
                 return True, (base.counter + 1) % (self.engine_steps(base) or 1) == 0
             case "gradient_accumulation_steps":
                 return True, self.engine_steps(base) or Unknown("steps")
+            case "zero_grad":
+                if base.thing is None or not base.thing.certain:
+                    self.machine.updating.wipe(base, node)
+                return True, None
             case "train_batch":
                 return True, Unknown("loss")
             case _:
@@ -247,6 +251,19 @@ class Engines:
                 return (None,)
             case "toggle_optimizer" | "untoggle_optimizer":
                 return (None,)
+            case "no_sync" if not args:
+                own = base if isinstance(base, Object) and base.networks else None
+                model = own or self.machine.things.symbol("model", text, node)
+                return (self.machine.syncing.no_sync(model, node),)
+            case "zero_grad" if (
+                not (isinstance(base, Unknown) and base.tensor)
+                and self.machine.naming.role(text.rpartition(".")[2]) == ""
+            ):
+                optimizers = self.machine.state.ledger.optimizers
+                if len(optimizers) == 1 and text.rpartition(".")[2] != "self":
+                    self.machine.updating.clear(optimizers[0], node)
+                    return (None,)
+                return None
             case "parameters" | "get_parameters" if not args:
                 return (Unknown(f"{text}.parameters()", parameters=True),)
             case _:

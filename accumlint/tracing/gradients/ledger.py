@@ -121,10 +121,15 @@ class Ledger:
         return self._parted(held, lambda h: optimizer in h.applied_by)
 
     def wipe(
-        self, networks: frozenset[str]
+        self, networks: frozenset[str], with_owners: bool = False
     ) -> tuple[tuple[Contribution, ...], tuple[Contribution, ...]]:
         """Clears networks' gradients whoever owns them; returns as `clear` does."""
         held = self.lying(networks)
+        if with_owners and networks and not networks & self.met:
+            # Gradients came by other names: what an optimizer of these parameters owns is cleared with them.
+            owners = [o for o in self.optimizers if o.networks & networks]
+            own = {name for name, by in self._owners().items() if not by.isdisjoint(owners)}
+            held = [h for h in self.lying() if h.contribution.network in own]
         for h in held:
             h.wiped = True
         return self._parted(held, lambda h: bool(h.applied_by))

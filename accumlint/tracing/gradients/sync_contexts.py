@@ -115,6 +115,25 @@ class Syncing:
     def context(self, value: Value, node: p.Node) -> Context:
         if isinstance(value, Context):
             return value
+        if isinstance(value, Object) and value.cls is not None:
+            method_of = self.machine.invoking.method_of
+            enter, leave = method_of(value, "__enter__"), method_of(value, "__exit__")
+            if enter is not None or leave is not None:
+                return Context(
+                    "plain",
+                    (lambda at: self.machine.invoking.invoke(enter.closure, [], {}, value, at))
+                    if enter
+                    else None,
+                    (
+                        lambda at: _nothing(
+                            self.machine.invoking.invoke(
+                                leave.closure, [None, None, None], {}, value, at
+                            )
+                        )
+                    )
+                    if leave
+                    else None,
+                )
         wrappers = self.machine.state.wrappers
         if isinstance(value, Unknown) and wrappers and _is_no_sync(value.text):
             # Whose it is has been settled elsewhere.
@@ -135,3 +154,7 @@ def _leaving(context: Context, node: p.Node) -> Callable[[list[Value], dict[str,
         return None
 
     return leave
+
+
+def _nothing(_: Value) -> None:
+    return None

@@ -15,6 +15,7 @@ from accumlint.tracing.gradients.loss_counts import (
     area,
     both,
     divisor,
+    is_cut_from,
     is_masked,
     is_own_sum,
     left_out,
@@ -390,6 +391,8 @@ class Tensors:
             return self._opaque("*", value, by, node)
         if by.ranks is not None:
             return by_ranks(value, by.ranks, node)
+        if value.ranks is not None and by.tensor:
+            return by_ranks(by, value.ranks, node)
         found = scaled(value, Fraction(1), f"* {by.text}", node)
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
@@ -402,6 +405,8 @@ class Tensors:
         if not isinstance(value, Unknown):
             if isinstance(by, Unknown) and by.ranks is not None and isinstance(value, Number):
                 return Unknown(_shown(value, "/", by), ranks=_share(value, by.ranks))
+            if isinstance(by, Unknown) and by.scaler is not None:
+                return derived(_shown(value, "/", by), by, node=node)
             found = derived(_shown(value, "/", by), value, by, node=node)
             found.per = by if isinstance(by, Unknown) and by.total else None
             return found
@@ -435,9 +440,13 @@ class Tensors:
             return self._opaque("/", value, by, node)
         if is_masked(value, by):
             return self.normalised(value, by, node)
+        if is_cut_from(value, by):
+            return self.normalised(value, by, node, of_window=True)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
-    def normalised(self, value: Unknown, by: Unknown, node: p.Node) -> Unknown:
+    def normalised(
+        self, value: Unknown, by: Unknown, node: p.Node, of_window: bool = False
+    ) -> Unknown:
         """A loss divided by a count: its own micro-batch's makes a mean, the whole window's ends the matter."""
         if by.total:
             # A total by a total of as many micro-batches is their average, shown when all is over.
@@ -447,7 +456,7 @@ class Tensors:
         own = _roots(value.batches)
         wider = len(by.batches - value.batches) > 0 and not (value.batches >= by.batches)
         collected = own and (len(whole) > len(own) or (wider and whole <= own))
-        reduction = "window" if by.total or collected else "mean"
+        reduction = "window" if of_window or by.total or collected else "mean"
         masks = {f"* {of.text}" for of in by.counted.of} if by.counted is not None else set[str]()
         terms = tuple(
             Term(

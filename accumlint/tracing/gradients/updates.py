@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
+from accumlint.reading.program import Program
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
 from accumlint.tracing.gradients.tensors import fraction, scaled
-from accumlint.tracing.values import Number, Object, Unknown, Value
+from accumlint.tracing.values import Bound, Closure, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -82,10 +83,15 @@ class Updating:
         thing = self.machine.things.thing(base)
         # PyTorch names the parameter, and some pass it by its name.
         args = args or [v for key, v in kwargs.items() if key in ("optimizer", "outputs")]
+        given = node.positional(0) if isinstance(node, p.Call) else None
+        if args and args[0] is None and given is not None:
+            args = [machine.members.used(given), *args[1:]]
         optimizer = next((o for a in args for o in _optimizers_in(a)), None)
         match name:
             case "scale":
                 value = args[0] if args else None
+                if isinstance(value, list | tuple):
+                    value = next((v for v in value if isinstance(v, Unknown)), None)
                 if not isinstance(value, Unknown):
                     return True, value
                 found = scaled(value, Fraction(1), "", node)
@@ -221,8 +227,10 @@ class Updating:
 
     def clear_parameters(self, receiver: Value, node: p.Node) -> None:
         machine = self.machine
+        if _of_some_parameters(machine.program, node):
+            return
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        wiped, applied = machine.state.ledger.wipe(networks)
+        wiped, applied = machine.state.ledger.wipe(networks, with_owners=True)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
 
@@ -315,17 +323,24 @@ class Updating:
         lying = [h for h in ledger.lying(frozenset(networks)) if not h.applied_by]
         pending = ledger.pending(frozenset(networks))
         scaled_now = any(h.contribution.scaled for h in lying) and not bound_scaled
+        if via == "accelerator" and scaled_now:
+            ledger.unscale(None)
+            scaled_now = False
         machine.emit(
             t.Clip(*machine.stamp(node, subject), pending, scaled_now, via, frozenset(networks))
         )
 
-    def average(self, text: str, base: Value, node: p.Node) -> None:
-        """A running average of weights is updated."""
+    def average(self, text: str, method: Value, base: Value, node: p.Node) -> bool:
+        """A running average of weights is updated; False where the call itself may decide not to."""
+        function = method.closure if isinstance(method, Bound) else method
+        if isinstance(function, Closure) and _may_skip(function.function):
+            return False
         if self.machine.state.loops:
             kind = base.thing.kind if isinstance(base, Object) and base.thing is not None else ""
             self.machine.emit(
                 t.Average(*self.machine.stamp(node, text), kind in frameworks.AVERAGES)
             )
+        return True
 
 
 def _called(optimizer: Object, node: p.Node) -> str:
@@ -346,6 +361,27 @@ def _optimizers_in(value: Value) -> Iterable[Object]:
     return held if len(held) == 1 else ()
 
 
+def _of_some_parameters(program: Program, node: p.Node) -> bool:
+    """True where a loop over all parameters clears those alone that a test on their names picks."""
+    tests: list[str] = []
+    for outer in program.above(node):
+        if isinstance(outer, p.If):
+            tests.append(p.render(outer.test))
+        elif isinstance(outer, p.For):
+            named = "named_parameters" in p.render(outer.iterable)
+            return named and any("grad" not in test for test in tests)
+    return False
+
+
 def _is_times_scale(bound: Unknown) -> bool:
     """True for a scaler's scale, or something times it."""
     return bound.scale is not None or bool(_TIMES_SCALE.search(bound.text))
+
+
+def _may_skip(function: p.Function) -> bool:
+    """True when a function counts its calls, or returns early from some."""
+    tests = [n for n in p.walk(function.body) if isinstance(n, p.If)]
+    counted = (x for n in tests for x in p.walk_expr(n.test) if isinstance(x, p.Binary))
+    return any(x.op == "%" for x in counted) or any(
+        isinstance(s, p.Return) for n in tests for s in n.body
+    )
