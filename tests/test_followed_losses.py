@@ -128,7 +128,9 @@ SOURCES = {
     "an annotation of what is unknown": Source("", annotation="Net"),
     "a module around it": Source("Outer(args)", OUTER),
     "a method for each task": Source("Tasks(args)", DISPATCHED, "model(x, y, task=args.task)"),
-    "a dataclass": Source("Net(args)", RECORD, "model(x, y).loss", "Output(loss=loss, logits=logits)"),
+    "a dataclass": Source(
+        "Net(args)", RECORD, "model(x, y).loss", "Output(loss=loss, logits=logits)"
+    ),
     "a named tuple": Source("Net(args)", TUPLE, "model(x, y).loss", "Output(loss, logits)"),
     "a namespace": Source("Net(args)", "", "model(x, y).loss", "SimpleNamespace(loss=loss)"),
 }
@@ -137,12 +139,16 @@ SOURCES = {
 def written(folder: Path, source: Source, loss: str) -> Path:
     """The loop in a project whose other file holds the model."""
     (folder / ".git").mkdir()
-    net = NET.format(loss=indent(loss, " " * 8), given=source.given).replace("nn.Module", source.base)
+    net = NET.format(loss=indent(loss, " " * 8), given=source.given).replace(
+        "nn.Module", source.base
+    )
     imports = f"{IMPORTS}from transformers import PreTrainedModel\n"
     (folder / "net.py").write_text(imports + net + source.net)
     making = MAKING.format(how=source.how)
     if source.annotation:
-        making = f"model: {source.annotation} = made_by_settings(args)\n{making.partition(chr(10))[2]}"
+        making = (
+            f"model: {source.annotation} = made_by_settings(args)\n{making.partition(chr(10))[2]}"
+        )
     loop = LOOP.format(parameters="args, loader", making=indent(making, " " * 4), call=source.call)
     train = folder / "train.py"
     names = "Net, " + ", ".join(
@@ -156,7 +162,9 @@ def written(folder: Path, source: Source, loss: str) -> Path:
     "loss", [MASKED, PICKED, IN_A_TABLE, COUNTED], ids=["masked", "picked", "in a table", "counted"]
 )
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_mean_over_tokens_is_found_in_another_file(tmp_path: Path, source: str, loss: str) -> None:
+def test_a_mean_over_tokens_is_found_in_another_file(
+    tmp_path: Path, source: str, loss: str
+) -> None:
     train = written(tmp_path, SOURCES[source], loss)
     assert "ACC101" in {code for _, code in findings(train.read_text(), str(train))}
 
