@@ -271,12 +271,10 @@ class Invoking:
         told = any("dataclass" in d for d in cls.decorators)
         if init is not None:
             self.invoke(init, args, kwargs, found, node)
-        elif not cls.methods and (told or not bases.isdisjoint(_RECORDS)):
-            tensors = (v for v in (*args, *kwargs.values()) if isinstance(v, Unknown) and v.tensor)
-            if any(tensors) or self.machine.state.inside:
+        elif (plain := not cls.methods and (told or not bases.isdisjoint(_RECORDS))) or told:
+            given = (v for v in (*args, *kwargs.values()) if isinstance(v, Unknown))
+            if plain and (self.machine.state.inside or any(v.tensor for v in given)):
                 return record(cls.fields, args, kwargs, node)
-            found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
-        elif told:
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
 
