@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from labelled import InputError, Source
 
+from accumlint.reading.pins import says_what_to_install
+
 ALONE, PROJECT = "alone", "project"
-# The files that a linter of Python reads, with those that tell where a project begins.
-_NAMES = frozenset({"pyproject.toml", "setup.cfg"})
 # A repository that is gone must not ask for a password.
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
 
@@ -27,7 +27,7 @@ class GitError(Exception):
 def write(
     sources: Iterable[Source], repositories: Path, files: Path, host: str | None
 ) -> Iterator[str]:
-    """Writes each file to `files/alone` and the Python files of its commit to `files/project`; yields what failed.
+    """Writes each file to `files/alone` and what is read of its commit to `files/project`; yields what failed.
 
     Repositories are `repositories/OWNER/NAME`, bare or not; commits that are missing there are fetched from
     `host/OWNER/NAME` unless it is None. What was written earlier is kept.
@@ -60,7 +60,7 @@ def _write_project(
         raise GitError(f"{home} is no folder")
     if host is not None and not _has(home, commit):
         _fetch(home, f"{host.rstrip('/')}/{repository}", commit)
-    wanted = dict(_python_files(home, commit))
+    wanted = dict(_files(home, commit))
     if host is not None and wanted:
         # One request for all contents: git alone would ask for each of them.
         objects = "\n".join(sorted(set(wanted.values())))
@@ -101,7 +101,7 @@ def _fetch(home: Path, url: str, commit: str) -> None:
     _git(home, "fetch", "-q", "--depth", "1", "--no-tags", "--filter=blob:none", "origin", commit)
 
 
-def _python_files(home: Path, commit: str) -> Iterator[tuple[str, str]]:
+def _files(home: Path, commit: str) -> Iterator[tuple[str, str]]:
     """Paths and object names of the regular files to be written."""
     for entry in _git(home, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
         kind, _, name = entry.partition(b"\t")
@@ -111,7 +111,8 @@ def _python_files(home: Path, commit: str) -> Iterator[tuple[str, str]]:
         # Links could lead anywhere, and so could a tree that someone made for that.
         if not mode.startswith("100") or not {"..", ".git", "/"}.isdisjoint(parts):
             continue
-        if path.endswith(".py") or parts[-1] in _NAMES:
+        # The files that a linter of Python reads, with those that tell where a project begins and what it installs.
+        if path.endswith(".py") or says_what_to_install(parts[-1]):
             yield path, blob
 
 

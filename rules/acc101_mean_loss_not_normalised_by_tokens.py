@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from accumlint.reading.frameworks import COUNTED_LOSSES
 from accumlint.reading.ir import Call, dotted, render
@@ -104,7 +105,10 @@ class MeanLossNotNormalisedByTokens(Rule):
 
     Where a framework's trainer divides (Lightning's automatic optimisation, the Trainer of transformers), the finding
     stands at the `return` of the loss and holds with more than one accumulation step. A `compute_loss` that takes
-    `num_items_in_batch` and ignores it is ACC601.
+    `num_items_in_batch` and ignores it is ACC601. A Trainer of transformers, or an `SFTTrainer`, that takes the loss
+    from the model is reported at the call that makes it where it divides that mean: the project's requirement files
+    pin transformers below 4.46, which does not count the window's tokens, or the `forward` of the project's model takes
+    no `**kwargs`, so that later releases cannot give it the count.
 
     Whether the counts differ is weighed from evidence in the file, in what it imports from its project and in the
     files that import it: labels that are set to the ignored value, collators and padding, masks, instruction data
@@ -142,6 +146,20 @@ class MeanLossNotNormalisedByTokens(Rule):
     of_losses = True
     fix = Applicability.UNSAFE
 
+    def check_program(self, program: Program) -> Iterator[Finding]:
+        for call, why in program.dividing_trainers:
+            evidence = told_of_trainers(program.evidence)
+            sure = of_what_is_told(about_losses(evidence, of_model=True))
+            if sure is not None:
+                found = self.at(
+                    call,
+                    f"`{dotted(call.func)}` weighs every micro-batch the same, although the numbers of targets behind "
+                    f"the model's loss may differ: it divides their means by the accumulation steps, since {why}",
+                    confidence=sure,
+                    related=[Related(e.part, e.row.says) for e in evidence],
+                )
+                yield replace(found, conditions=(("gradient_accumulation_steps > 1", "true"),))
+
     def check(self, trace: Trace) -> Iterator[Finding]:
         for window in weighted_the_same(trace):
             uneven = [c for c in window.contributions if is_uneven(c)]
@@ -150,8 +168,7 @@ class MeanLossNotNormalisedByTokens(Rule):
                 continue
             evidence = trace.program.evidence
             if trace.entry.driven is not None:
-                # Which model a framework's trainer is given, its name in another file does not tell.
-                evidence = tuple(e for e in evidence if e.own or e.key != "language model")
+                evidence = told_of_trainers(evidence)
             told = about_losses(evidence, of_model=any(map(is_of_the_model, unseen)))
             sure = of_what_is_seen(uneven, evidence) if uneven else of_what_is_told(told)
             if sure is None:
@@ -207,6 +224,11 @@ def of_what_is_seen(uneven: list[Contribution], evidence: tuple[Evidence, ...]) 
     if chosen or counted:
         return Confidence.LIKELY
     return Confidence.POSSIBLE
+
+
+def told_of_trainers(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    """Evidence about what a framework's trainer is given: the name of a model in another file does not tell which."""
+    return tuple(e for e in evidence if e.own or e.key != "language model")
 
 
 def is_fixed(evidence: tuple[Evidence, ...]) -> bool:

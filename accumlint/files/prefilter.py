@@ -41,6 +41,9 @@ _TOLD = (
 )
 _WORD = re.compile(_TOLD.encode())
 _NAME = re.compile(rf"{_TOLD}|(?<!\w)step(?!\w)")
+# A trainer that is made and not derived from, and what tells that it accumulates.
+_STOCK = re.compile(rb"Trainer\w*\(|\([\w.]*Trainer[,)]")
+_ACCUMULATING = (b"gradient_accumulation_steps", b"HfArgumentParser")
 # How JSON may write letters of ASCII, and those that Python takes for them.
 _ESCAPED = re.compile(
     rb"\\u(?:00[4-7aAbB]|017[fF]|02|1[dD]|20[79]|21|2[cC]7|[dD]835|[fF][bB]0|[fF]{2}[2-5])"
@@ -55,12 +58,24 @@ _TORCH = re.compile(_IMPORT % rb"\w*torch|accelerate|lightning|deepspeed|transfo
 
 def may_train(data: bytes) -> bool:
     """False when nothing in `data` can be a backward pass or a trainer's loss."""
+    if makes_a_trainer(data):
+        return True
     if not (_has_any(_BRIEF, data) and _has_any(_TOKENS, data)):
         return False
     if _WORD.search(data) is None:
         return False
     other = any(name in data for name in _OTHERS) and _OTHER.search(data)
     return not other or _TORCH.search(data) is not None
+
+
+def makes_a_trainer(data: bytes) -> bool:
+    """False when nothing in `data` can make a trainer of transformers that accumulates."""
+    return (
+        b"Trainer" in data
+        and (b"transformers" in data or b"trl" in data)
+        and _has_any(_ACCUMULATING, data)
+        and _STOCK.search(data) is not None
+    )
 
 
 def _has_any(tokens: tuple[bytes, ...], data: bytes) -> bool:
@@ -105,7 +120,7 @@ def trains(text: str) -> bool:
     """
     from accumlint.files.nesting import LONGEST
 
-    if len(text) > LONGEST:
+    if len(text) > LONGEST or makes_a_trainer(text.encode("utf-8", "surrogatepass")):
         return True
     if _is_silent(text):
         return False

@@ -111,7 +111,7 @@ HOOKS = (
 )  # fmt: skip
 METHODS = frozenset(hook.method for hook in HOOKS)
 # Set to anything, it tells the Trainer of transformers that the loss counts the window.
-_COUNTING = "compute_loss_func"
+COUNTING = "compute_loss_func"
 _ACCUMULATING = re.compile(r"accum\w*_(grad|step|iter|batch)|grad\w*_accum")
 # What a trainer calls with other things than one micro-batch, or for several optimizers in turn.
 _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
@@ -141,7 +141,7 @@ def _driven(program: Program, project: Project) -> Iterator[Driven]:
             continue
         classes, outside = lineage(cls, program, project)
         for hook in HOOKS:
-            if any(_is_of(hook, path) for path in outside) and _is_called(hook, classes):
+            if any(is_of(hook, path) for path in outside) and _is_called(hook, classes):
                 function = cls.methods[hook.method]
                 divides = _divides(hook, function, classes)
                 if divides is not None:
@@ -156,14 +156,23 @@ def lineage(
     classes, outside = [cls], list[str]()
     for current in classes:
         for base in current.bases:
-            name = base.partition("[")[0]
-            for path in _paths(name, current.source, program, project):
-                found = _class(path, current.source, program, project)
-                if found is None:
-                    outside.append(path)
-                elif found not in classes:
-                    classes.append(found)
+            found, path = named(base.partition("[")[0], current.source, program, project)
+            outside += path
+            classes += [c for c in found if c not in classes]
     return tuple(classes), tuple(outside)
+
+
+def named(
+    name: str, source: Source, program: Program, project: Project
+) -> tuple[tuple[p.Class, ...], tuple[str, ...]]:
+    """The classes of the project that a name of a file may mean, and its dotted paths where it means none."""
+    found = {
+        path: _class(path, source, program, project)
+        for path in _paths(name, source, program, project)
+    }
+    return tuple(c for c in found.values() if c is not None), tuple(
+        q for q, c in found.items() if c is None
+    )
 
 
 def _paths(name: str, source: Source, program: Program, project: Project) -> list[str]:
@@ -200,7 +209,7 @@ def _part(module: Module | None, name: str) -> p.Class | None:
     return part if isinstance(part, p.Class) else None
 
 
-def _is_of(hook: Hook, path: str) -> bool:
+def is_of(hook: Hook, path: str) -> bool:
     """True for the path of a class that a contract is about."""
     return path.partition(".")[0] in hook.packages and path.rpartition(".")[2] in hook.bases
 
@@ -240,7 +249,7 @@ def _divides(hook: Hook, function: p.Function, classes: tuple[p.Class, ...]) -> 
         bodies = (m.body for m in classes[0].methods.values() if m is function or m.name in called)
         named = (n.name for body in bodies for n in p.walk(body) if isinstance(n, p.Attr))
         return None if any(map(_ACCUMULATING.search, named)) else True
-    switched = {_value(switch, classes) for switch in TRAINER_SWITCHES} - {None}
+    switched = {set_to(switch, classes) for switch in TRAINER_SWITCHES} - {None}
     if switched or takes:
         return True if switched == {False} or hook.division is Division.ALWAYS else None
     return True
@@ -249,10 +258,10 @@ def _divides(hook: Hook, function: p.Function, classes: tuple[p.Class, ...]) -> 
 def _sets_loss_function(cls: p.Class) -> bool:
     """True where a class gives the Trainer a `compute_loss_func`, which takes the division away from it."""
     calls = (n for n in p.walk(cls.body) if isinstance(n, p.Call))
-    return _COUNTING in cls.attributes or any(call.keyword(_COUNTING) for call in calls)
+    return COUNTING in cls.attributes or any(call.keyword(COUNTING) for call in calls)
 
 
-def _value(name: str, classes: tuple[p.Class, ...]) -> object:
+def set_to(name: str, classes: tuple[p.Class, ...]) -> object:
     """What the classes set an attribute to: a constant, the name itself for anything else, None where they do not."""
     found: set[object] = set()
     for cls in classes:

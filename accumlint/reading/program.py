@@ -66,6 +66,9 @@ class Program:
     read_evidence: Callable[[Program], tuple[Evidence, ...]] = field(
         default=lambda caller: caller.evidence, repr=False
     )
+    read_trainers: Callable[[Program], Iterable[tuple[Call, str]]] = field(
+        default=lambda _: (), repr=False
+    )
     keep: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @cached_property
@@ -82,6 +85,11 @@ class Program:
     def neighbours(self) -> tuple[tuple[Source, ast.AST], ...]:
         """The definitions of other files that this one leads to, and the files that import it."""
         return tuple(self.read_neighbours(self))
+
+    @cached_property
+    def dividing_trainers(self) -> tuple[tuple[Call, str], ...]:
+        """The trainers of a framework that divide the mean of the model's loss by the steps, each with the reason."""
+        return tuple(self.read_trainers(self))
 
     @cached_property
     def roles(self) -> Roles:
