@@ -32,7 +32,7 @@ from accumlint.rule import (
     Symptom,
     unsafe,
 )
-from accumlint.tracing.trace import Backward, Trace, Window
+from accumlint.tracing.trace import Backward, Rescale, Trace, Window
 
 from ._dividing import undivided
 from ._weights import applied, divisions, expected, steady_windows
@@ -123,6 +123,16 @@ class DoubleDivision(Rule):
                     applied=applied(window),
                     expected=expected(window),
                     fixes=divide_once(trace.program, window),
+                )
+        for window in steady_windows(trace, rescaled=True):
+            if divisions(trace, window) == 1:
+                rescale = next(r for r in window.of(Rescale) if not r.reduced)
+                yield self.at(
+                    rescale,
+                    f"`{window.contributions[0].backward.loss}` is divided by the accumulation steps, and so are the "
+                    "gradients",
+                    window=window,
+                    expected=expected(window),
                 )
 
     def check_program(self, program: Program) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from accumlint.common.frozen import frozen
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.role_scopes import LOSS, RETURNED, Key, Scopes, last_of
+from accumlint.reading.role_scopes import LOSS, NO_KEYS, RETURNED, Key, Scopes, called_as, last_of
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +63,7 @@ class Notes(Scopes):
         self.divisors: dict[Key, set[Key]] = {}
         self.guards: list[tuple[frozenset[Key], Region, Region]] = []
         self.flags: dict[Key, frozenset[Key]] = {}
+        self.tests: dict[str, frozenset[Key]] = {}
         self.aliases: dict[Key, set[Key]] = {}
         self.windows: set[Key] = set()
         self.capped: dict[Key, set[Key]] = {}
@@ -182,7 +183,22 @@ class Notes(Scopes):
                 found |= self.limits(node)
             elif isinstance(node, p.Name) and (key := self.key(node)) in self.flags:
                 found |= self.flags[key]
+            elif isinstance(node, p.Call) and (callee := called_as(node.func)) in self.functions:
+                found |= self.sizes_returned(callee)
         return frozenset(found)
+
+    def sizes_returned(self, callee: str) -> frozenset[Key]:
+        """What the tests that a function of the file returns hold a count against."""
+        if callee not in self.tests:
+            self.tests[callee] = NO_KEYS
+            scopes, found = self.scopes, set[Key]()
+            for function in self.functions[callee]:
+                self.scopes = [None, function]
+                for node in p.walk(function.body, into_functions=False):
+                    if isinstance(node, p.Return) and node.value is not None:
+                        found |= self.sizes(node.value)
+            self.scopes, self.tests[callee] = scopes, frozenset(found)
+        return self.tests[callee]
 
     def limits(self, node: p.Compare) -> set[Key]:
         match node:

@@ -247,7 +247,8 @@ class Machine:
         new = self.expressions.arithmetic(node.op, old, value, node)
         if node.op in ("+", "-") and isinstance(new, Unknown):
             new = self.naming.added(target, old, value, new, node)
-        self.naming.gradient_changed(node.target, old, node.op, value, node)
+        if self.naming.gradient_changed(node.target, old, node.op, value, node):
+            return None
         if isinstance(old, Unknown) and old.networks and not old.parameters:
             # It works in place: what other names have of the same tensor changes, too.
             same = [n for n, other in self.frame.names.items() if other is old]

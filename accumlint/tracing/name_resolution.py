@@ -407,12 +407,14 @@ class Naming:
 
     def gradient_changed(
         self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
-    ) -> None:
-        """`p.grad /= n`."""
+    ) -> bool:
+        """`p.grad /= n`; False for anything else."""
         named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
         alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
-        if op in "*/" and (named or alias):
-            self.machine.updating.multiplied(old, op, value, node)
+        if op not in "*/" or not (named or alias):
+            return False
+        self.machine.updating.multiplied(old, op, value, node)
+        return True
 
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""

@@ -356,7 +356,7 @@ class Losses:
             weight = None
         elif weight is not None and divided != 1:
             weight = weight / divided
-        origin = f"{atom.text}@{id(atom.origin) if atom.origin is not None else ''}"
+        origin = f"{atom.text}@{id(atom.origin.at) if atom.origin is not None else ''}"
         reduction, varies = atom.reduction, atom.varies or loss.varies
         own = own_counts(term) if reduction == "none" else ""
         if own:
