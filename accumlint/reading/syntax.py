@@ -99,11 +99,16 @@ class Source:
     def made(self) -> Mapping[str, frozenset[str]]:
         """The names that are bound to what a call of each name gives: variables, attributes, parameters."""
         found: dict[str, set[str]] = {}
+        taken: list[tuple[list[str], ast.AST]] = []
         for node in self._nodes:
             for target, value in _bindings(node):
-                made = _called(value)
-                if made:
-                    found.setdefault(made, set()).update(_endings(target)[-1:])
+                for each in _elements(value):
+                    if made := _called(each):
+                        found.setdefault(made, set()).update(_endings(target)[-1:])
+                if (table := _taken_from(value)) is not None:
+                    taken.append((_endings(target)[-1:], table))
+        for bound in found.values():
+            bound.update(n for names, table in taken if bound & {*_endings(table)} for n in names)
         return {name: frozenset(bound) for name, bound in found.items()}
 
     @cached_property
@@ -176,9 +181,34 @@ def _endings(node: ast.AST) -> list[str]:
                 node = below
             case ast.Name(id=name):
                 return [*found, f"{name}.{found[-1]}" if found else name]
+            case ast.Subscript(value=below):
+                # What is done with one of several is done with them.
+                node = below
             case _:
                 break
     return found
+
+
+def _elements(value: ast.expr | None) -> Iterator[ast.expr | None]:
+    """A value, and what it holds where it is written as a table or a list."""
+    match value:
+        case ast.Dict(values=values):
+            yield from values
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            yield from elements
+        case ast.DictComp(value=element) | ast.ListComp(elt=element):
+            yield element
+        case _:
+            yield value
+
+
+def _taken_from(value: ast.expr | None) -> ast.expr | None:
+    """The table or list that a value is one of: `agents[name]`, `agents.get(name)`."""
+    match value:
+        case ast.Subscript(value=table) | ast.Call(func=ast.Attribute(value=table, attr="get")):
+            return table
+        case _:
+            return None
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
@@ -191,6 +221,8 @@ def _bindings(node: ast.AST) -> Iterator[tuple[ast.AST, ast.expr | None]]:
             yield target, value
         case ast.keyword(arg=str(name), value=value):
             yield ast.Name(name), value
+        case ast.For(target=target, iter=ast.Call(func=ast.Attribute(value=table, attr="values"))):
+            yield target, ast.Subscript(table, ast.Constant(0))
         case _:
             pass
 

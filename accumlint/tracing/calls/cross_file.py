@@ -266,13 +266,13 @@ class Elsewhere:
         return {value.cls.name: value for value in kept}
 
     def makes_events(self, value: Value) -> bool:
-        """True for a function or class that goes backward or steps."""
+        """True for a function, a class or an object of one that goes backward or steps."""
         relevance = self.machine.relevance
         reaching = relevance.reaching_backward | relevance.reaching_step
         match value:
             case Closure(function=function):
                 return key(function) in reaching
-            case ClassValue(cls=cls):
+            case ClassValue(cls=cls) | Object(cls=p.Class() as cls):
                 return any(key(m) in reaching for m in cls.methods.values())
             case Library():
                 excerpt = self._followed(self.find(value))

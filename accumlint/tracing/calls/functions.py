@@ -332,10 +332,17 @@ class Invoking:
         }
 
     def picked(self, table: dict[Key, Value], index: Value, written: str) -> Value | None:
-        """What an unknown key picks out of a table of functions, classes or contexts; None for another table."""
+        """What an unknown key picks out of a table of functions, classes, contexts or objects; None for another table.
+
+        Of objects of one class that goes backward or steps, each stands for all.
+        """
         named = {k: v for k, v in table.items() if isinstance(k, str)}
         if not named or len(named) != len(table):
             return None
+        classes = {v.cls for v in named.values() if isinstance(v, Object)}
+        if len(classes) == 1 and all(isinstance(v, Object) for v in named.values()):
+            first = next(iter(named.values()))
+            return first if self.machine.elsewhere.makes_events(first) else None
         if not all(isinstance(v, DEFINITIONS) for v in named.values()):
             return None
         trains = [k for k, v in named.items() if self.machine.elsewhere.makes_events(v)]
