@@ -405,6 +405,9 @@ def _read(expr: p.Expr, fact: _Fact, facts: _Facts) -> None:
                 last = func.name if isinstance(func, p.Attr) else p.dotted(func)
                 fact.calls.add(last)
                 fact.callees.add(called(func))
+                if isinstance(func, p.Name) and fact.function is not None:
+                    if any(func.id == param.name for param in fact.function.params):
+                        fact.callees.add(GIVEN)
                 if last in frameworks.EVENTS:
                     fact.event = True
                     fact.strong |= last in frameworks.STRONG
@@ -501,7 +504,7 @@ def _callable_names(fact: _Fact) -> set[str]:
         return set()
     if fact.function.name in ("__init__", "__call__", "__enter__", "__exit__", "__iter__"):
         # A call of an object's own __call__ shows no name that leads to it; its construction does.
-        return {fact.owner}
+        return {fact.owner, GIVEN} if fact.function.name == "__call__" else {fact.owner}
     return {key(fact.function)} - {"<lambda>"}
 
 
@@ -520,6 +523,8 @@ def called(func: p.Expr) -> str:
     return f".{func.name}"
 
 
+# What a call of a parameter looks like, whatever it is called: it may be an object that is called like a function.
+GIVEN = "()"
 _OWNERS = frozenset({"model", "optimizer", "scheduler", "scaler"})
 _MODULE_METHODS = frozenset({"train", "eval", "step", "update", "forward", "to", "apply"})
 # What an object does without being asked by name.

@@ -20,7 +20,7 @@ from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, UnreadableSource, decode
 from accumlint.reading import frameworks, names, pruning
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, relevance
+from accumlint.reading.gradient_slice import GIVEN, NOWHERE, Reach, Relevance, key, relevance
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
@@ -637,6 +637,8 @@ def _callees(
             key(m) for m in cls.methods.values() if m.name not in _EVERYBODY_S or m.name in asked
         )
         led.update((method, method) for method in methods)
+        if "__call__" in cls.methods:
+            led.add((GIVEN, GIVEN))
     return frozenset(led)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import Relevance, key, relevance
+from accumlint.reading.gradient_slice import GIVEN, Relevance, key, relevance
 from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Excerpt, Module, Project, anything
 from accumlint.reading.syntax import Source
@@ -117,13 +117,14 @@ class Elsewhere:
         self, function: p.Function, reaching: Callable[[Relevance], frozenset[str]]
     ) -> bool:
         """Asked of a function's own file: a trainer of another one may have methods of the same names."""
-        if key(function) not in reaching(self.machine.relevance):
+        shown = GIVEN if function.name == "__call__" else key(function)
+        if shown not in reaching(self.machine.relevance):
             return False
         home = self.home_of(function.source)
         return home is self.machine.main or any(
             excerpt.is_eventful
             and excerpt.definition.module is home.module
-            and key(function) in reaching(excerpt.relevance)
+            and shown in reaching(excerpt.relevance)
             for excerpt in self.loaded
         )
 
