@@ -181,7 +181,10 @@ def _endings(node: ast.AST) -> list[str]:
                 node = below
             case ast.Name(id=name):
                 return [*found, f"{name}.{found[-1]}" if found else name]
-            case ast.Subscript(value=below):
+            case (
+                ast.Subscript(value=below)
+                | ast.Call(func=ast.Attribute(value=below, attr="get"), args=[_])
+            ):
                 # What is done with one of several is done with them.
                 node = below
             case _:

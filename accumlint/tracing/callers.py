@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from typing import TypeAlias
 
 from accumlint import reading
 from accumlint.files import prefilter
@@ -27,6 +28,7 @@ from accumlint.tracing.exploration import Exploration
 _FARTHEST = 2
 _MOST = 4
 _WORD = re.compile(r"\w+")
+_Handed: TypeAlias = Mapping[p.Call, frozenset[object]]
 _NOTHING = Exploration((), (), "", {})
 
 
@@ -48,7 +50,7 @@ def explore(
     left = unfinished | finished
     if not left:
         return found
-    loops = _has_loop(program)
+    loops, handed = _has_loop(program), _handed(program, left)
     cut = False
     for caller in _callers(program, left, project):
         if budget.is_over(STEPS_OF_CALLER):
@@ -57,11 +59,13 @@ def explore(
         further = _of_caller(caller, project)
         budget.spend(further.steps)
         cut |= bool(further.stopped)
-        added = tuple(filter(None, (_through(traces, left, program) for traces in further.traces)))
+        added = tuple(
+            filter(None, (_through(traces, left, handed, program) for traces in further.traces))
+        )
         if not loops and prefilter.may_train(caller.text.encode()):
             # The defect is told where the loop stands, unless that file is never read for its sake.
             added = tuple(
-                tuple(replace(one, told=_goes_through(one, finished)) for one in traces)
+                tuple(replace(one, told=bool(_passed(one, handed) & finished)) for one in traces)
                 for traces in added
             )
         if not added:
@@ -72,7 +76,7 @@ def explore(
             for traces in added
             for trace in traces
             if not _is_cut(trace.main)
-            for at in alone.goes_backward(trace)
+            for at in _passed(trace, handed)
         }
         kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
         found = replace(
@@ -80,6 +84,12 @@ def explore(
             traces=(*kept, *added),
             untraced=tuple((n, why) for n, why in found.untraced if n.at not in reached),
             steps=found.steps + further.steps,
+            leads={
+                **found.leads,
+                **dict(
+                    lead for ts in added for trace in ts for lead in _leads(trace, handed, program)
+                ),
+            },
             alone=found.alone or found,
         )
         left -= reached
@@ -186,18 +196,41 @@ def _of_caller(module: Module, project: Project) -> Exploration:
 
 
 def _through(
-    traces: tuple[t.Trace, ...], left: Set[object], program: Program
+    traces: tuple[t.Trace, ...], left: Set[object], handed: _Handed, program: Program
 ) -> tuple[t.Trace, ...]:
     """The paths that go through one of some backward calls of a program, and come to a step."""
     return tuple(
         replace(trace, program=program)
         for trace in traces
-        if trace.main.windows and _goes_through(trace, left)
+        if trace.main.windows and _passed(trace, handed) & left
     )
 
 
-def _goes_through(trace: t.Trace, backwards: Set[object]) -> bool:
-    return not alone.goes_backward(trace).isdisjoint(backwards)
+def _handed(program: Program, left: Set[object]) -> _Handed:
+    """The calls among some backward calls that hand the loss to an object, each with the nodes of its function."""
+    calls = [n for n in program.of(p.Call) if n.at in left and n.positional(0) is not None]
+    around = {call: program.function_around(call) for call in calls}
+    return {
+        call: frozenset(n.at for n in p.walk((function,)))
+        for call, function in around.items()
+        if function is not None
+    }
+
+
+def _passed(trace: t.Trace, handed: _Handed) -> set[object]:
+    """The places of the backward calls that a trace comes to, and of those that hand their loss to an object."""
+    found = alone.goes_backward(trace)
+    met = {event.node.at for run in trace.runs for event in run.events} if handed else set[object]()
+    return found | {call.at for call, inside in handed.items() if not met.isdisjoint(inside)}
+
+
+def _leads(trace: t.Trace, handed: _Handed, program: Program) -> Iterator[tuple[p.Node, p.Node]]:
+    """The backward passes in other files, each with the call that hands the loss over."""
+    passed = _passed(trace, handed)
+    call = next((call for call in handed if call.at in passed), None)
+    for event in trace.main.of(t.Backward):
+        if call is not None and not program.source.holds(event.node.at):
+            yield event.node, call
 
 
 def _is_cut(run: t.Run) -> bool:
