@@ -15,6 +15,8 @@ from conftest import Run
 from helpers import LOOP, cached, put_into_cache
 
 from accumlint import config
+from accumlint.files.folder import Folder
+from accumlint.inputs import cache
 from accumlint.inputs.cache import KEY, TAG
 
 pytestmark = pytest.mark.skipif(
@@ -34,15 +36,15 @@ def tree(tmp_path: Path) -> Path:
 
 def forged(folder: Path, file: Path, *, is_signed: bool = True) -> None:
     """What a cache holds in which nothing was found in a file; signed with the key of who forges it."""
-    for cache in folder.glob("*.json"):
-        held = cached(cache)
+    for kept in folder.glob("*.json"):
+        held = cached(kept)
         found = file.stat()
         held["known"] = {str(file): [found.st_size, found.st_mtime_ns]}
         if is_signed:
-            put_into_cache(cache, held)
+            put_into_cache(kept, held)
         else:
-            line = cache.read_text().splitlines()[1]
-            cache.write_text(f"{json.dumps(held)}\n{line}\n")
+            line = kept.read_text().splitlines()[1]
+            kept.write_text(f"{json.dumps(held)}\n{line}\n")
 
 
 def test_a_cache_of_another_user_is_not_believed(
@@ -266,3 +268,35 @@ def test_without_a_place_for_a_key_there_is_no_cache(
     ran = run("check")
     assert (ran.code, ran.err) == (1, "")
     assert [file.name for file in tree.iterdir()] == ["train.py"]
+
+
+def exchanged(monkeypatch: pytest.MonkeyPatch, folder: Path, theirs: Path) -> None:
+    """Puts a link to somebody's folder in the place of a cache as soon as that was looked at."""
+    moved = folder.with_name("moved")
+
+    def is_ours(asked: Folder) -> bool:
+        answer = before(asked)
+        if folder.is_dir() and not folder.is_symlink():
+            folder.rename(moved)
+            folder.symlink_to(theirs, target_is_directory=True)
+        return answer
+
+    before = cache.is_ours
+    monkeypatch.setattr(cache, "is_ours", is_ours)
+
+
+@pytest.mark.parametrize("command", ["check", "clean"])
+def test_a_cache_that_is_exchanged_for_a_link_meanwhile_leads_nowhere(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tree)
+    theirs = a_foreign_cache(tmp_path)
+    (theirs / TAG).unlink()
+    run("check", "--cache-dir", "cache")
+    (tree / "more.py").write_text(LOOP)
+    os.utime(tree / "more.py", (OLD, OLD))
+    before = snapshot(theirs)
+    exchanged(monkeypatch, tree / "cache", theirs)
+    run(command, "--cache-dir", "cache")
+    assert (tree / "cache").is_symlink()
+    assert snapshot(theirs) == before
