@@ -26,7 +26,7 @@ def refuse_detours(file: str | os.PathLike[str]) -> None:
         raise OSError(errno.EINVAL, "it is no regular file")
 
 
-def target_of(file: str | os.PathLike[str]) -> str:
+def target_of(file: str) -> str:
     """The file that stands behind a path, which may be a link within its repository.
 
     Outside of a repository it is one within the current folder, or else beside the link.
@@ -35,7 +35,7 @@ def target_of(file: str | os.PathLike[str]) -> str:
         OSError: where it leads elsewhere: whoever wrote what is checked would choose which file is changed.
     """
     folder, name = os.path.split(os.path.abspath(file))
-    folder, real, here = map(os.path.realpath, (folder, file, os.curdir))
+    folder, real, here = (os.path.realpath(path) for path in (folder, file, os.curdir))
     if real != os.path.join(folder, name):
         homes = (folder, *_above(folder))
         usual = here if here in homes else folder
