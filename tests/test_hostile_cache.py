@@ -258,6 +258,39 @@ def test_the_key_is_the_user_s_alone(
     assert not list(tree.glob(".accumlint*"))
 
 
+@pytest.mark.parametrize("place", ["", "deep/down"])
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_key_that_comes_with_the_tree_is_none(
+    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_repository: bool
+) -> None:
+    """With a mask of 077 a checkout, and from an archive everybody, gets files that only the user can read."""
+    committed = tree / ".cache"
+    if is_repository:
+        (tree / ".git").mkdir()
+    (tree / place).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tree / place if is_repository else tree)
+    with monkeypatch.context() as theirs:
+        theirs.setenv("XDG_CACHE_HOME", str(tree.parent / "elsewhere"))
+        assert run("check", str(tree)).code == 1
+        forged(tree.parent / "elsewhere" / "accumlint", tree / "train.py")
+        # It is believed where it was made, so the forgery is a good one.
+        assert run("check", str(tree)).code == 0
+    shutil.copytree(tree.parent / "elsewhere", committed)
+    assert (committed / "accumlint" / KEY).stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("XDG_CACHE_HOME", str(committed))
+    assert run("check", str(tree)).code == 1
+
+
+def test_who_works_in_their_home_has_a_cache(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "tree").code == 1
+    assert list((tmp_path / ".cache" / "accumlint").glob("*.json"))
+
+
 @pytest.mark.parametrize("home", ["", "relative", "/proc/none", "/dev/null"])
 def test_without_a_place_for_a_key_there_is_no_cache(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, home: str

@@ -160,7 +160,7 @@ def _key() -> bytes | None:
     """What the names of our files are made with: the user's own, or None where there is no place to keep it."""
     try:
         home = config.user_cache()
-        if home is None:
+        if home is None or _is_of_the_tree(str(home)):
             return None
         file = os.path.join(home, KEY)
         if not os.path.lexists(file):
@@ -170,6 +170,20 @@ def _key() -> bytes | None:
         return key if len(key) == 64 else None
     except OSError:
         return None
+
+
+def _is_of_the_tree(folder: str) -> bool:
+    """True for a folder in the repository or the folder that is worked in: its key may have come with them.
+
+    Who works in a folder that holds their home works in no tree of somebody else's.
+    """
+    here, real, home = (os.path.realpath(p) for p in (os.curdir, folder, os.path.expanduser("~")))
+    above = [here]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    top = next((f for f in above if os.path.lexists(os.path.join(f, ".git"))), here)
+    inside = os.path.join(top, "")
+    return real.startswith(inside) and not os.path.join(home, "").startswith(inside)
 
 
 def _make_key(file: str) -> None:
