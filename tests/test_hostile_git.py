@@ -233,7 +233,7 @@ def test_settings_overrule_those_of_a_repository_whatever_is_asked(
 
 def test_a_folder_that_looks_like_a_repository_is_none(repository: Path, evil: str) -> None:
     a_bare_repository_inside(repository, evil)
-    with pytest.raises(GitError, match="bare repository|not a git repository"):
+    with pytest.raises(GitError, match=r"bare repository|not a git repository"):
         Git(str(repository / "code")).ask("rev-parse", "--git-dir")
 
 
