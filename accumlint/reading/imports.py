@@ -50,11 +50,7 @@ class Imports:
         parts = name.split(".") if name else []
         folder = os.path.dirname(importer)
         if name != path:
-            top = self.top(folder)
             for _ in range(len(path) - len(name) - 1):
-                # Dots do not lead out of the project.
-                if folder == top:
-                    return None
                 folder = os.path.dirname(folder)
             return self._below(folder, parts)
         if not os.path.isabs(importer) or parts[0] in MODELLED:
@@ -121,7 +117,7 @@ class Imports:
         return top
 
     def _is_inside(self, path: str, folder: str) -> bool:
-        """False for what a link leads to outside of the project."""
+        """False for what dots or a link lead to outside of the project."""
 
         def inside() -> bool:
             top = os.path.realpath(self.top(folder))
