@@ -259,10 +259,12 @@ def test_the_key_is_the_user_s_alone(
 
 
 @pytest.mark.parametrize("place", ["", "deep/down"])
+@pytest.mark.parametrize("is_linked", [False, True])
 @pytest.mark.parametrize("is_repository", [True, False])
 def test_a_key_that_comes_with_the_tree_is_none(
-    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_repository: bool
-) -> None:
+    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_linked: bool,
+    is_repository: bool,
+) -> None:  # fmt: skip
     """With a mask of 077 a checkout, and from an archive everybody, gets files that only the user can read."""
     committed = tree / ".cache"
     if is_repository:
@@ -277,8 +279,21 @@ def test_a_key_that_comes_with_the_tree_is_none(
         assert run("check", str(tree)).code == 0
     shutil.copytree(tree.parent / "elsewhere", committed)
     assert (committed / "accumlint" / KEY).stat().st_mode & 0o777 == 0o600
-    monkeypatch.setenv("XDG_CACHE_HOME", str(committed))
+    if is_linked:
+        (tree.parent / "link").symlink_to(committed)
+    named = tree.parent / "link" if is_linked else committed
+    monkeypatch.setenv("XDG_CACHE_HOME", str(named))
     assert run("check", str(tree)).code == 1
+
+
+def test_a_link_in_the_place_of_the_user_s_cache_leads_nowhere(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_home: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    cache_home.symlink_to(tmp_path / "theirs", target_is_directory=True)
+    monkeypatch.chdir(tree)
+    assert run("check").code == 1
+    assert list((tmp_path / "theirs").iterdir()) == []
 
 
 def test_who_works_in_their_home_has_a_cache(
