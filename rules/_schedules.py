@@ -448,10 +448,9 @@ def _is_steps(program: Program, name: str) -> bool:
 
 
 def _by_steps(program: Program, product: Binary) -> bool:
-    return any(
-        isinstance(side, Attr | Name) and _is_steps(program, next(_last_names([side])))
-        for side in (product.left, product.right)
-    )
+    sides = (product.left, product.right)
+    written = (side.id if isinstance(side, Name) else _setting(side) for side in sides)
+    return any(name and _is_steps(program, name) for name in written)
 
 
 def _is_length(program: Program, call: Call) -> bool:

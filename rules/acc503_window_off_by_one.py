@@ -145,7 +145,7 @@ class WindowOffByOne(Rule):
                     f"the first `{first.step.subject}.step()` comes after {told} "
                     f"micro-batch{'es' if told > 1 else ''}, every later one after {later}",
                     window=first,
-                    fixes=counted_rightly(trace.program, first.step.node),
+                    fixes=counted_rightly(trace.program, first.step.node, 1 < size < full),
                 )
 
 
@@ -191,8 +191,11 @@ def _is_fixed(value: Expr, bound: set[str]) -> bool:
     )
 
 
-def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:
-    """Counts the micro-batch that is being worked on: one more than an index from 0, no more than a number from 1."""
+def counted_rightly(program: Program, step: Node, is_short: bool) -> Iterator[Fix]:
+    """Counts the micro-batch that is being worked on: one more than an index from 0, no more than a number from 1.
+
+    Where the first window `is_short` of one, its first micro-batch has the number 2.
+    """
     asked = boundary_of(program, step)
     for remainder in remainders(asked) if asked is not None else ():
         # An evaluation that asks the same would no longer come right behind the step.
@@ -202,11 +205,12 @@ def counted_rightly(program: Program, step: Node) -> Iterator[Fix]:
             case Binary(op="+", left=counter, right=Const(value=1)):
                 yield make("Count from one", Replace(remainder.left, program.code(counter)))
             case Name() | Attr():
-                raised = f"({program.code(remainder.left)} + 1) % {program.code(remainder.right)}"
+                told = "Count from one" if is_short else "Count the present micro-batch"
+                sign, steps = "-" if is_short else "+", program.code(remainder.right)
+                moved = f"({program.code(remainder.left)} {sign} 1) % {steps}"
                 if asked is not None and leaves_zero_out(asked, remainder.left):
-                    test = f"{raised} == 0"
-                    yield make("Count the present micro-batch", Replace(asked, test))
-                yield make("Count the present micro-batch", Replace(remainder, raised))
+                    yield make(told, Replace(asked, f"{moved} == 0"))
+                yield make(told, Replace(remainder, moved))
             case _:
                 pass
 

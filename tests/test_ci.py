@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from helpers import LOOP, ROOT
@@ -66,6 +68,11 @@ def test_the_page_lists_the_action_s_inputs() -> None:
         ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": "absent"}, 2),
         ({"PATHS": "$(touch harm)"}, 2),
         ({"PATHS": ". --isolated", "OPTIONS": ""}, 2),
+        ({"PATHS": "*.py"}, 2),
+        ({"PATHS": "clean.py", "OPTIONS": "$(touch harm) `touch harm` ; touch harm"}, 2),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true; touch harm"}, 1),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": "--output=harm"}, 2),
+        ({"PATHS": "train.py", "CHANGED_LINES": "true", "BASE": "$(touch harm)"}, 2),
     ],
 )
 def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) -> None:
@@ -99,6 +106,31 @@ def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], code: int) ->
         return
     log = sarif_run((tmp_path / "a log.sarif").read_text())
     assert bool(log["results"]) == ("::" in ran.stdout.decode())
+
+
+def test_no_script_has_a_value_of_the_workflow_put_into_it() -> None:
+    """Who names a branch or a file would write a part of the script; values come as variables."""
+    scripts = [script for file in FILES for script in scripts_in(yaml(file))]
+    assert len(scripts) > 6
+    marks = ("${{", "$[", "$(Build", "$(System")
+    assert [script for script in scripts if any(mark in script for mark in marks)] == []
+
+
+def scripts_in(held: object) -> Iterator[str]:
+    """The texts behind `run`, `script` and the like in what a YAML file holds."""
+    match held:
+        case dict():
+            for key, value in cast("dict[str, object]", held).items():
+                if key in ("run", "script", "before_script", "bash"):
+                    lines = cast("list[str]", value) if isinstance(value, list) else [str(value)]
+                    yield from map(str, lines)
+                else:
+                    yield from scripts_in(value)
+        case list():
+            for value in cast("list[object]", held):
+                yield from scripts_in(value)
+        case _:
+            pass
 
 
 def test_no_module_of_the_tree_is_imported_while_the_action_installs(tmp_path: Path) -> None:

@@ -168,6 +168,36 @@ def a_pipe(tree: Path, outside: Path) -> str:
     return "report"
 
 
+CLIPPED = LOOP.replace(
+    "\n        optimizer.step()", "\n            CLIP\n        optimizer.step()"
+).replace("CLIP", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
+
+
+@unix
+@pytest.mark.parametrize("is_repository", [True, False])
+@pytest.mark.parametrize("path", [".", "train.py"])
+@pytest.mark.parametrize("option", ["--fix", "--add-ignore"])
+def test_no_link_of_the_tree_says_which_file_is_changed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, path: str,
+    is_repository: bool,
+) -> None:  # fmt: skip
+    """Their loop has a fix that is safe: it clips in each micro-batch."""
+    tree, theirs = tmp_path / "tree", tmp_path / "theirs.py"
+    tree.mkdir()
+    if is_repository:
+        (tree / ".git").mkdir()
+    theirs.write_text(CLIPPED)
+    (tree / "train.py").symlink_to(theirs)
+    monkeypatch.chdir(tree)
+    ran = run("check", "--select", "ACC202", option, path)
+    assert theirs.read_text() == CLIPPED
+    assert ran.err.startswith("train.py: cannot be written: it is a link that leads to a file ")
+    assert ran.code == 2
+    # Whose it is may name it.
+    assert run("check", "--select", "ACC202", option, str(theirs)).code == 0
+    assert theirs.read_text() != CLIPPED
+
+
 DETOURS = (a_link, a_link_to_what_is_not_there, a_folder_that_is_a_link, a_link_within, a_pipe)
 WRITING: dict[str, Callable[[str], tuple[str, ...]]] = {
     "check": lambda file: ("check", "--output", f"sarif={file}"),

@@ -15,6 +15,8 @@ from conftest import Run
 from helpers import LOOP, cached, put_into_cache
 
 from accumlint import config
+from accumlint.files.folder import Folder
+from accumlint.inputs import cache
 from accumlint.inputs.cache import KEY, TAG
 
 pytestmark = pytest.mark.skipif(
@@ -34,15 +36,15 @@ def tree(tmp_path: Path) -> Path:
 
 def forged(folder: Path, file: Path, *, is_signed: bool = True) -> None:
     """What a cache holds in which nothing was found in a file; signed with the key of who forges it."""
-    for cache in folder.glob("*.json"):
-        held = cached(cache)
+    for kept in folder.glob("*.json"):
+        held = cached(kept)
         found = file.stat()
         held["known"] = {str(file): [found.st_size, found.st_mtime_ns]}
         if is_signed:
-            put_into_cache(cache, held)
+            put_into_cache(kept, held)
         else:
-            line = cache.read_text().splitlines()[1]
-            cache.write_text(f"{json.dumps(held)}\n{line}\n")
+            line = kept.read_text().splitlines()[1]
+            kept.write_text(f"{json.dumps(held)}\n{line}\n")
 
 
 def test_a_cache_of_another_user_is_not_believed(
@@ -244,7 +246,7 @@ def test_what_is_in_the_way_is_no_cache(
     assert run("check") == run("check") == first
     if name == KEY:
         # Nothing is kept under a key that others may know.
-        assert not list(cache_home.glob("*.json")) or cache.exists()
+        assert list(cache_home.glob("*.json")) == [cache]
 
 
 def test_the_key_is_the_user_s_alone(
@@ -254,6 +256,54 @@ def test_the_key_is_the_user_s_alone(
     run("check")
     assert (cache_home / KEY).stat().st_mode & 0o777 == 0o600
     assert not list(tree.glob(".accumlint*"))
+
+
+@pytest.mark.parametrize("place", ["", "deep/down"])
+@pytest.mark.parametrize("is_linked", [False, True])
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_key_that_comes_with_the_tree_is_none(
+    run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch, place: str, is_linked: bool,
+    is_repository: bool,
+) -> None:  # fmt: skip
+    """With a mask of 077 a checkout, and from an archive everybody, gets files that only the user can read."""
+    committed = tree / ".cache"
+    if is_repository:
+        (tree / ".git").mkdir()
+    (tree / place).mkdir(parents=True, exist_ok=True)
+    monkeypatch.chdir(tree / place if is_repository else tree)
+    with monkeypatch.context() as theirs:
+        theirs.setenv("XDG_CACHE_HOME", str(tree.parent / "elsewhere"))
+        assert run("check", str(tree)).code == 1
+        forged(tree.parent / "elsewhere" / "accumlint", tree / "train.py")
+        # It is believed where it was made, so the forgery is a good one.
+        assert run("check", str(tree)).code == 0
+    shutil.copytree(tree.parent / "elsewhere", committed)
+    assert (committed / "accumlint" / KEY).stat().st_mode & 0o777 == 0o600
+    if is_linked:
+        (tree.parent / "link").symlink_to(committed)
+    named = tree.parent / "link" if is_linked else committed
+    monkeypatch.setenv("XDG_CACHE_HOME", str(named))
+    assert run("check", str(tree)).code == 1
+
+
+def test_a_link_in_the_place_of_the_user_s_cache_leads_nowhere(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_home: Path
+) -> None:
+    (tmp_path / "theirs").mkdir()
+    cache_home.symlink_to(tmp_path / "theirs", target_is_directory=True)
+    monkeypatch.chdir(tree)
+    assert run("check").code == 1
+    assert list((tmp_path / "theirs").iterdir()) == []
+
+
+def test_who_works_in_their_home_has_a_cache(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    monkeypatch.chdir(tmp_path)
+    assert run("check", "tree").code == 1
+    assert list((tmp_path / ".cache" / "accumlint").glob("*.json"))
 
 
 @pytest.mark.parametrize("home", ["", "relative", "/proc/none", "/dev/null"])
@@ -266,3 +316,35 @@ def test_without_a_place_for_a_key_there_is_no_cache(
     ran = run("check")
     assert (ran.code, ran.err) == (1, "")
     assert [file.name for file in tree.iterdir()] == ["train.py"]
+
+
+def exchanged(monkeypatch: pytest.MonkeyPatch, folder: Path, theirs: Path) -> None:
+    """Puts a link to somebody's folder in the place of a cache as soon as that was looked at."""
+    moved = folder.with_name("moved")
+
+    def is_ours(asked: Folder) -> bool:
+        answer = before(asked)
+        if folder.is_dir() and not folder.is_symlink():
+            folder.rename(moved)
+            folder.symlink_to(theirs, target_is_directory=True)
+        return answer
+
+    before = cache.is_ours
+    monkeypatch.setattr(cache, "is_ours", is_ours)
+
+
+@pytest.mark.parametrize("command", ["check", "clean"])
+def test_a_cache_that_is_exchanged_for_a_link_meanwhile_leads_nowhere(
+    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tree)
+    theirs = a_foreign_cache(tmp_path)
+    (theirs / TAG).unlink()
+    run("check", "--cache-dir", "cache")
+    (tree / "more.py").write_text(LOOP)
+    os.utime(tree / "more.py", (OLD, OLD))
+    before = snapshot(theirs)
+    exchanged(monkeypatch, tree / "cache", theirs)
+    run(command, "--cache-dir", "cache")
+    assert (tree / "cache").is_symlink()
+    assert snapshot(theirs) == before

@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from conftest import Run
 from helpers import LOOP
 from test_changes import git
+
+from accumlint.files.git import Git, GitError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the commands are a Unix shell's")
 
@@ -206,6 +209,32 @@ def test_no_command_of_a_repository_is_executed(
     ran = run("check", "--diff-base", "HEAD", "train.py" if inside else "code/train.py")
     assert not (tmp_path / "was_here").exists()
     assert (ran.code, ran.err) == (1, "")
+
+
+# Commands that would execute what a trap names; accumlint asks for none of them.
+OBEYING: dict[str, tuple[str, ...]] = {
+    "a monitor": ("status",),
+    "hooks": ("checkout", "--quiet", "--force", "HEAD"),
+    "an external diff": ("diff", "HEAD"),
+    "a remote to fetch from": ("fetch", "origin"),
+}
+
+
+@pytest.mark.parametrize("trap", OBEYING)
+def test_settings_overrule_those_of_a_repository_whatever_is_asked(
+    tmp_path: Path, repository: Path, evil: str, trap: str
+) -> None:
+    TRAPS[trap](repository, evil)
+    (repository / ".gitattributes").unlink(missing_ok=True)
+    with suppress(GitError):
+        Git(str(repository)).ask(*OBEYING[trap])
+    assert not (tmp_path / "was_here").exists()
+
+
+def test_a_folder_that_looks_like_a_repository_is_none(repository: Path, evil: str) -> None:
+    a_bare_repository_inside(repository, evil)
+    with pytest.raises(GitError, match=r"bare repository|not a git repository"):
+        Git(str(repository / "code")).ask("rev-parse", "--git-dir")
 
 
 def test_objects_that_are_missing_are_told_and_not_fetched(

@@ -17,6 +17,7 @@ from helpers import LOOP, Ran
 
 from accumlint.check import check_bytes
 from accumlint.cli.watch_mode import RUN
+from accumlint.common.memo import Memory
 from accumlint.config import Settings, setting_keys
 from accumlint.inputs.discovery import Target
 from accumlint.reporting.diff import difference
@@ -128,6 +129,19 @@ COMMANDS = {
 def test_no_command_prints_what_is_obeyed(run: Run, tree: Path, name: str) -> None:
     ran = run(*COMMANDS[name], stdin=FIXABLE.encode())
     assert ran.out + ran.err
+    assert raw(ran) == []
+
+
+def test_no_warning_prints_what_is_obeyed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the first file that is too much to read, which lies in a folder of the tree."""
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "m.py").write_text(f"def go(loss):\n    loss.backward()\n{FIXABLE}")
+    (tmp_path / FOLDER / "train.py").write_text(f"from m import go\n{FIXABLE}    go(loss)\n")
+    monkeypatch.setattr(Memory.__init__, "__defaults__", (10,))
+    ran = run("check", "--no-cache", str(Path(FOLDER, "train.py")))
+    assert "they are too much to read" in ran.err
     assert raw(ran) == []
 
 

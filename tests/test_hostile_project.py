@@ -101,17 +101,26 @@ def test_imports_of_a_file_deep_down_are_not_looked_for_everywhere(
     assert run("check", str(deep / "train.py")).code in (0, 1)
 
 
+@pytest.mark.parametrize("mark", [".git", "pyproject.toml", "__init__.py", ""])
 @pytest.mark.parametrize("way", ["dots", "link"])
-def test_no_import_leads_out_of_a_repository(tmp_path: Path, way: str) -> None:
-    (tmp_path / "repository" / ".git").mkdir(parents=True)
-    (tmp_path / "outside.py").write_text(HELPER)
-    train = tmp_path / "repository" / "train.py"
+def test_no_import_leads_out_of_a_project(tmp_path: Path, way: str, mark: str) -> None:
+    """A project without a repository is one that was unpacked, or a folder of scripts."""
+    home = tmp_path / "around" / "project"
+    home.mkdir(parents=True)
+    if mark == ".git":
+        (home / mark).mkdir()
+    elif mark:
+        (home / mark).touch()
+    # The folder around a package belongs to its project.
+    dots, top = ("...", home.parent) if mark == "__init__.py" else ("..", home)
+    outside, train = top.parent / "outside.py", home / "train.py"
+    outside.write_text(HELPER)
     if way == "link":
-        (tmp_path / "repository" / "helpers.py").symlink_to(tmp_path / "outside.py")
-    path = {"dots": "..outside.go", "link": "helpers.go"}[way]
+        (home / "helpers.py").symlink_to(outside)
+    path = {"dots": f"{dots}outside.go", "link": "helpers.go"}[way]
     project = Project()
     assert project.find(path, str(train), anything) is None
-    assert str(tmp_path / "outside.py") not in project.memory.read
+    assert str(outside) not in project.memory.read
 
 
 @pytest.mark.timeout(60)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +22,10 @@ COMMAND = [sys.executable, "-c", "from accumlint.cli import main; main(['server'
 FAR = {"line": 2**31 - 1, "character": 2**31 - 1}
 BEFORE = {"line": -1, "character": -1}
 WIDE = LOOP.replace("# error", "# \ud800\udfff")
-NOWHERE = ("untitled:1", "file:///a%00b.py", "", "file:///dev/zero", "file:///" + "x/" * 3_000)
+NOWHERE = (
+    "untitled:1", "file:///a%00b.py", "", "file:///dev/zero", "file:///" + "x/" * 3_000,
+    "file://host/share/x.py", "https://example.com/x.py", "file:///a/../../../b/x.py", "file:///proc/self/environ",
+)  # fmt: skip
 
 
 def note(method: str, **parameters: object) -> bytes:
@@ -63,6 +66,7 @@ MESSAGES = [
     *(asked(10**30, method) for method in METHODS),
     *(opened(uri, LOOP) for uri in NOWHERE),
     changed("file:///never_opened.py"), changed("file:///dev/zero"), opened("file:///x.py", WIDE), changed("file:///x.py"),
+    opened("file:///large.py", LOOP + "#" * 20_000_000), opened("file:///long.py", LOOP + "x = 1\n" * 1_000_000),
     *(actions(f"a{i}", "file:///x.py") for i in range(20)),
     *(note("$/cancelRequest", id=f"a{i}") for i in range(20)),
     asked(7, "workspace/executeCommand", command="accumlint.page", arguments=[None, "x"]),
@@ -146,6 +150,38 @@ def test_a_session_outlives_every_message(tmp_path: Path) -> None:
         said.write(framed(opened(last, LOOP)))
         said.flush()
         assert until(told, last.encode(), b"ACC102")
+
+
+def a_pipe_for_settings(folder: Path) -> None:
+    os.mkfifo(folder / "accumlint.toml")
+
+
+def settings_that_lead_elsewhere(folder: Path) -> None:
+    (folder / "accumlint.toml").write_text('baseline = "/dev/zero"\nexclude = ["../**"]\n')
+
+
+def links_to_an_endless_device(folder: Path) -> None:
+    for name in (".gitignore", "helpers.py", "train.py"):
+        (folder / name).symlink_to("/dev/zero")
+
+
+AROUND = (a_pipe_for_settings, settings_that_lead_elsewhere, links_to_an_endless_device)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="makes links and pipes as Unix does")
+@pytest.mark.parametrize("make", AROUND, ids=lambda make: make.__name__)
+def test_what_stands_around_a_document_keeps_no_session_waiting(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / "tree").mkdir()
+    make(tmp_path / "tree")
+    here, other = (tmp_path / name / "train.py" for name in ("tree", "other"))
+    with session(tmp_path) as (_, said, told):
+        said.write(BEGIN)
+        for file in (here, other):
+            said.write(framed(opened(file.as_uri(), f"from helpers import go\n{LOOP}")))
+        said.flush()
+        assert until(told, other.as_uri().encode(), b"ACC102")
 
 
 def test_what_follows_broken_messages_is_answered_without_more_memory(tmp_path: Path) -> None:

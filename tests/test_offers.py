@@ -164,6 +164,30 @@ def test_a_scaled_loss_is_not_taken_for_its_scaler(run: Run, tmp_path: Path) -> 
     assert told == "Fix: Step by `scaler.step(optimizer)`"
 
 
+SHIFTED = """
+def train(model, loader, n, epochs):
+    optimizer = optim.AdamW(model.parameters())
+    for _ in range(epochs):
+        for i, (inputs, targets) in enumerate(loader):
+            loss = F.cross_entropy(model(inputs), targets) / n
+            loss.backward()
+            if TEST % n == 0 or i == len(loader) - 1:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [("(i + 1)", "Fix (unsafe): Divide the partial window by its own length"), ("i", "")],
+)
+def test_lengths_are_counted_only_from_where_windows_begin(
+    run: Run, tmp_path: Path, test: str, told: str
+) -> None:
+    source = HEAD + SHIFTED.replace("TEST", test)
+    assert offered(run, tmp_path / "train.py", source, "ACC502") == told
+
+
 def test_a_suggestion_is_not_made(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     source = HEAD + UNCLEARED.replace("MADE", "pass")

@@ -84,8 +84,8 @@ def test_an_import_leads_into_a_file(tmp_path: Path, path: str, file: str | None
 @pytest.mark.parametrize(
     ("path", "file"), [(".steps", "helpers/steps.py"), ("..losses", "losses.py"), ("...x", None)]
 )
-def test_dots_lead_upwards(tmp_path: Path, path: str, file: str | None) -> None:
-    for name in ("losses.py", "helpers/steps.py", "helpers/train.py"):
+def test_dots_lead_upwards_within_a_project(tmp_path: Path, path: str, file: str | None) -> None:
+    for name in ("setup.py", "losses.py", "helpers/steps.py", "helpers/train.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     importer = tmp_path / "helpers" / "train.py"

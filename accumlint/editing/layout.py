@@ -6,6 +6,7 @@ import ast
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import TypeAlias, cast
 
@@ -15,13 +16,14 @@ from libcst.metadata import CodeRange
 from accumlint.editing.excerpt import excerpt
 from accumlint.files.source import line_starts
 from accumlint.reading import concrete_syntax
-from accumlint.reading.ir import Node
+from accumlint.reading.ir import Const, Node, Text, walk_expr
 from accumlint.reading.program import Program
 
 Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Block: TypeAlias = cst.IndentedBlock | cst.Module
 _STATEMENTS = (cst.BaseSmallStatement, cst.BaseCompoundStatement)
 _PLACED = (*_STATEMENTS, cst.BaseExpression)
+_TEXTS = (cst.FormattedString, cst.ConcatenatedString)
 _WHITE = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine)
 _SCOPES = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.Module)
 
@@ -79,8 +81,25 @@ class Layout:
             ends = (end.line, end.column + 1) == (place.end_line, place.end_column)
             # No statement begins where another one does, and trees differ about where a block ends.
             if isinstance(found, wanted) and (ends or wanted is _STATEMENTS):
-                return found
+                return self._part(found, node) if isinstance(found, _TEXTS) else found
         return None
+
+    def _part(self, text: cst.BaseExpression, node: Node) -> cst.CSTNode | None:
+        """A part of an f-string, which before Python 3.12 stands where the text does; the text for that itself."""
+        if isinstance(node, Text | Const):
+            return text
+        top = node
+        while not isinstance(around := self.program.parents.get(top), Text):
+            if around is None:
+                return None
+            top = around
+        fields = list(_fields(text))
+        number = around.parts.index(top)
+        like = [n for n in walk_expr(top) if _same(n.at, node.at)]
+        if number >= len(fields) or node not in like:
+            return None
+        parts = [n for n in _expressions(fields[number]) if _same(_parsed(self.code(n)), node.at)]
+        return parts[like.index(node)] if len(parts) == len(like) else None
 
     @cached_property
     def parents(self) -> dict[cst.CSTNode, cst.CSTNode]:
@@ -222,6 +241,35 @@ class Layout:
     def _line(self, offset: int) -> int:
         """The number, from 0, of the line that holds an offset."""
         return min(bisect_right(self.starts, offset) - 1, max(len(self.starts) - 2, 0))
+
+
+def _fields(text: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """The expressions in an f-string, but for those of its formats."""
+    match text:
+        case cst.ConcatenatedString(left=left, right=right):
+            yield from (*_fields(left), *_fields(right))
+        case cst.FormattedString(parts=parts):
+            yield from (p.expression for p in parts if isinstance(p, cst.FormattedStringExpression))
+        case _:
+            pass
+
+
+def _expressions(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """An expression and those in it, in the order of the text."""
+    if isinstance(node, cst.BaseExpression):
+        yield node
+    for child in below(node):
+        yield from _expressions(child)
+
+
+def _parsed(code: str) -> ast.AST | None:
+    with suppress(SyntaxError):
+        return ast.parse(code, mode="eval").body
+    return None
+
+
+def _same(one: ast.AST | None, other: ast.AST) -> bool:
+    return one is not None and ast.dump(one) == ast.dump(other)
 
 
 def below(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

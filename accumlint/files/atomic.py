@@ -6,14 +6,16 @@ import os
 import shutil
 import tempfile
 
+from accumlint.files.outputs import target_of
+
 
 def write(file: str, data: bytes, before: bytes) -> None:
     """Puts new bytes in the place of a file's old ones, keeping its mode; a link stays one, its target is written.
 
     Raises:
-        OSError: when the file cannot be written, or no longer holds what it held before.
+        OSError: when the file cannot be written, no longer holds what it held before, or is a link to one elsewhere.
     """
-    real = os.path.realpath(file)
+    real = target_of(file)
     # Replacing a file asks its folder for leave; the file's own mode may forbid it.
     with open(real, "r+b") as old:
         if old.read() != before:

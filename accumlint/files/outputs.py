@@ -1,10 +1,11 @@
-"""Tells where a file may be written that the user names: not where a link of the current folder leads."""
+"""Tells where files may be written: not where a link of the folder that is checked leads out of it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Iterator
 
 
 def refuse_detours(file: str | os.PathLike[str]) -> None:
@@ -23,3 +24,28 @@ def refuse_detours(file: str | os.PathLike[str]) -> None:
         raise OSError(errno.ELOOP, "it is reached by a link, which nothing is written through")
     if os.path.exists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def target_of(file: str) -> str:
+    """The file that stands behind a path, which may be a link within its repository.
+
+    Outside of a repository it is one within the current folder, or else beside the link.
+
+    Raises:
+        OSError: where it leads elsewhere: whoever wrote what is checked would choose which file is changed.
+    """
+    folder, name = os.path.split(os.path.abspath(file))
+    folder, real, here = (os.path.realpath(path) for path in (folder, file, os.curdir))
+    if real != os.path.join(folder, name):
+        homes = (folder, *_above(folder))
+        usual = here if here in homes else folder
+        home = next((f for f in homes if os.path.lexists(os.path.join(f, ".git"))), usual)
+        if not real.startswith(os.path.join(home, "")):
+            raise OSError(errno.ELOOP, "it is a link that leads to a file elsewhere")
+    return real
+
+
+def _above(folder: str) -> Iterator[str]:
+    while (above := os.path.dirname(folder)) != folder:
+        yield above
+        folder = above

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 
 # Notebooks with pictures are the largest that anybody checks.
 LARGEST = 64 * 1024 * 1024
@@ -22,17 +23,31 @@ _FLAGS = (
 )
 
 
-def contents(path: str | os.PathLike[str], most: int = LARGEST, *, follow: bool = True) -> bytes:
+def contents(
+    path: str | os.PathLike[str],
+    most: int = LARGEST,
+    *,
+    follow: bool = True,
+    folder: int | None = None,
+    private: bool = False,
+) -> bytes:
     """The bytes of a regular file; a link leads to one, unless it is not to be followed.
+
+    Where a `folder` is open, the path begins there. What is `private` belongs to the user, and nobody else may read it.
 
     Raises:
         OSError: when it cannot be read, is something else, or holds more than the `most` bytes.
     """
     # Asked before, since opening some devices already does something.
-    if not stat.S_ISREG(os.stat(path, follow_symlinks=follow).st_mode):
+    if not stat.S_ISREG(os.stat(path, dir_fd=folder, follow_symlinks=follow).st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
-    file = os.open(path, _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    flags = _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
+    file = os.open(path, flags, dir_fd=folder)
     try:
+        found = os.fstat(file)
+        # What the path means may have changed since it was asked.
+        if not stat.S_ISREG(found.st_mode) or (private and not _is_private(found)):
+            raise OSError(errno.EINVAL, "it is no regular file of the user's own")
         parts: list[bytes] = []
         size = 0
         while size <= most and (part := os.read(file, _PART)):
@@ -43,3 +58,8 @@ def contents(path: str | os.PathLike[str], most: int = LARGEST, *, follow: bool 
     if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // 1024 // 1024} MiB")
     return b"".join(parts)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    # On Windows a user's folders are closed to others.
+    return sys.platform == "win32" or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)

@@ -26,6 +26,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accumlint import config
+from accumlint.files.folder import Folder
 from accumlint.files.regular import contents
 from accumlint.registry import packs
 from accumlint.results.report import Checked
@@ -61,7 +62,7 @@ class Cache:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.key = _key() if not os.path.lexists(folder) or _is_usable(folder) else None
+        self.key = _key() if not os.path.lexists(folder) or _is_ours_to_use(folder) else None
         self.paths = _Paths()
         self._shelves: dict[Settings, _Shelf] = {}
 
@@ -86,11 +87,16 @@ class Cache:
     def save(self) -> None:
         """Writes what is new."""
         changed = [shelf for shelf in self._shelves.values() if shelf.is_changed and self.key]
+        if not changed:
+            return
         with contextlib.suppress(OSError):
-            if changed:
-                self._furnish()
-            for shelf in changed:
-                shelf.save()
+            os.makedirs(self.folder, exist_ok=True)
+            with Folder(self.folder) as folder:
+                # Since the run began the path may have come to mean another one.
+                if _is_usable(folder):
+                    _furnish(folder)
+                    for shelf in changed:
+                        shelf.save(folder)
 
     def _shelf(self, settings: Settings) -> _Shelf:
         if settings not in self._shelves:
@@ -100,66 +106,84 @@ class Cache:
             self._shelves[settings] = _Shelf(file, self.key or b"", self.paths)
         return self._shelves[settings]
 
-    def _furnish(self) -> None:
-        """Makes the folder, tells git and backups to pass it over, and removes what was not used for long."""
-        os.makedirs(self.folder, exist_ok=True)
-        for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
-            file = os.path.join(self.folder, name)
-            with contextlib.suppress(FileExistsError), open(file, "x", encoding="ascii") as stream:
-                stream.write(text)
-        for path, part in made_in(self.folder):
-            age = time.time() - os.lstat(path).st_mtime
-            if age > (_HOUR if part else _MONTH):
-                os.unlink(path)
 
-
-def is_ours(folder: str) -> bool:
-    """True for a folder that accumlint made, and not for a link to one."""
+def is_ours(folder: Folder) -> bool:
+    """True for a folder that accumlint made."""
     with contextlib.suppress(OSError):
-        tag = contents(os.path.join(folder, TAG), len(_TAGGED), follow=False)
-        return not os.path.islink(folder) and tag == _TAGGED.encode()
+        return folder.contents(TAG, len(_TAGGED)) == _TAGGED.encode()
     return False
 
 
-def made_in(folder: str) -> list[tuple[str, bool]]:
+def clear(folder: Folder) -> None:
+    """Removes what accumlint made in a folder of its own."""
+    for name, _ in _made_in(folder):
+        folder.remove(name)
+    for name in (".gitignore", KEY, TAG):
+        folder.remove(name)
+
+
+def _furnish(folder: Folder) -> None:
+    """Tells git and backups to pass a folder over, and removes what was not used for long."""
+    for name, text in ((".gitignore", "*\n"), (TAG, _TAGGED)):
+        with contextlib.suppress(FileExistsError):
+            folder.make(name, text.encode())
+    for name, is_part in _made_in(folder):
+        if folder.age(name) > (_HOUR if is_part else _MONTH):
+            folder.remove(name)
+
+
+def _made_in(folder: Folder) -> list[tuple[str, bool]]:
     """The files that runs made in a folder, and whether each is a part that was not finished."""
-    with os.scandir(folder) as entries:
-        return [
-            (entry.path, bool(match["part"] or match["begun"]))
-            for entry in entries
-            if (match := _MADE.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False)
-        ]
+    return [
+        (name, bool(match["part"] or match["begun"]))
+        for name in folder.files()
+        if (match := _MADE.fullmatch(name))
+    ]
 
 
-def _is_usable(folder: str) -> bool:
-    """False for somebody's folder: it must not be hidden, nor be cleaned one day."""
-    if is_ours(folder):
-        return True
-    with contextlib.suppress(OSError):
-        # The key, and what another run has just begun with.
-        known = {KEY, TAG, ".gitignore"}
-        return not os.path.islink(folder) and all(
-            name in known or name.startswith(f"{KEY}.") for name in os.listdir(folder)
-        )
+def _is_ours_to_use(path: str) -> bool:
+    with contextlib.suppress(OSError), Folder(path) as folder:
+        return _is_usable(folder)
     return False
+
+
+def _is_usable(folder: Folder) -> bool:
+    """False for somebody's folder: it must not be hidden, nor be cleaned one day."""
+    # The key, and what another run has just begun with.
+    known = {KEY, TAG, ".gitignore"}
+    return is_ours(folder) or all(
+        name in known or name.startswith(f"{KEY}.") for name in folder.names()
+    )
 
 
 def _key() -> bytes | None:
     """What the names of our files are made with: the user's own, or None where there is no place to keep it."""
     try:
         home = config.user_cache()
-        if home is None:
+        if home is None or _is_of_the_tree(str(home)):
             return None
         file = os.path.join(home, KEY)
         if not os.path.lexists(file):
             _make_key(file)
-        found = os.lstat(file)
         # One that others may read, or that came with a checkout, is no secret.
-        is_own = os.name == "nt" or (found.st_uid == os.geteuid() and not found.st_mode & 0o077)
-        key = contents(file, 64, follow=False)
-        return key if is_own and len(key) == 64 else None
+        key = contents(file, 64, follow=False, private=True)
+        return key if len(key) == 64 else None
     except OSError:
         return None
+
+
+def _is_of_the_tree(folder: str) -> bool:
+    """True for a folder in the repository or the folder that is worked in: its key may have come with them.
+
+    Who works in a folder that holds their home works in no tree of somebody else's.
+    """
+    here, real, home = (os.path.realpath(p) for p in (os.curdir, folder, os.path.expanduser("~")))
+    above = [here]
+    while above[-1] != os.path.dirname(above[-1]):
+        above.append(os.path.dirname(above[-1]))
+    top = next((f for f in above if os.path.lexists(os.path.join(f, ".git"))), here)
+    inside = os.path.join(top, "")
+    return real.startswith(inside) and not os.path.join(home, "").startswith(inside)
 
 
 def _make_key(file: str) -> None:
@@ -181,27 +205,26 @@ def _make_key(file: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: str) -> Generator[None]:
+def _alone(folder: Folder) -> Generator[None]:
     """While no other run writes in a folder, as far as the system can tell."""
-    if sys.platform == "win32":
+    if sys.platform == "win32" or folder.handle is None:
         yield
         return
     import fcntl
 
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError:
+            if time.monotonic() > until:
                 break
-            except OSError:
-                if time.monotonic() > until:
-                    break
-                time.sleep(0.02)
+            time.sleep(0.02)
+    try:
         yield
     finally:
-        os.close(handle)
+        fcntl.flock(folder.handle, fcntl.LOCK_UN)
 
 
 class _Paths:
@@ -299,12 +322,12 @@ class _Shelf:
         rests_on += [[path, self.paths.kind(path)] for path in sorted(met)]
         self.new[target.file] = [target.shown, rests_on, plain(checked)]
 
-    def save(self) -> None:
+    def save(self, folder: Folder) -> None:
         """Adds what is new to what other runs have written, and leaves out files that are gone."""
-        with _alone(os.path.dirname(self.file)):
-            self._save({**_loaded(self.file, self.key), **self.new})
+        with _alone(folder):
+            self._save(folder, {**_loaded(self.file, self.key), **self.new})
 
-    def _save(self, held: dict[str, Any]) -> None:
+    def _save(self, folder: Folder, held: dict[str, Any]) -> None:
         # Many results rest on the same few states, which stand in the file once.
         states: dict[str, int] = {}
 
@@ -317,14 +340,15 @@ class _Shelf:
                 shown, rests_on, result = entry
                 known[file] = [shown, [*map(number, rests_on)], result]
         made = {**_provenance(), "states": [*map(json.loads, states)], "known": known}
-        temporary = f"{self.file}.{os.getpid()}.{time.time_ns()}"
+        name = os.path.basename(self.file)
+        temporary = f"{name}.{os.getpid()}.{time.time_ns()}"
         try:
-            with open(temporary, "xb") as stream:
-                stream.write(signed(json.dumps(made, separators=(",", ":")), self.file, self.key))
-            os.replace(temporary, self.file)
+            text = json.dumps(made, separators=(",", ":"))
+            folder.make(temporary, signed(text, name, self.key))
+            folder.replace(temporary, name)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
+                folder.remove(temporary)
             raise
 
 

@@ -51,9 +51,6 @@ class Imports:
         folder = os.path.dirname(importer)
         if name != path:
             for _ in range(len(path) - len(name) - 1):
-                # Dots do not lead out of the repository.
-                if self._is_repository(folder):
-                    return None
                 folder = os.path.dirname(folder)
             return self._below(folder, parts)
         if not os.path.isabs(importer) or parts[0] in MODELLED:
@@ -102,6 +99,9 @@ class Imports:
 
     def top(self, folder: str) -> str:
         """The folder in which the project of `folder` begins."""
+        return self.memory.once(("top", folder), lambda: self._top(folder), folder)
+
+    def _top(self, folder: str) -> str:
         top = above = folder
         while os.path.basename(above) not in _INSTALLED:
             if self._is_repository(above):
@@ -117,13 +117,11 @@ class Imports:
         return top
 
     def _is_inside(self, path: str, folder: str) -> bool:
-        """False for what a link of a repository leads to outside of it."""
+        """False for what dots or a link lead to outside of the project."""
 
         def inside() -> bool:
-            top = self.top(folder)
-            if not self._is_repository(top):
-                return True
-            return os.path.realpath(path).startswith(os.path.join(os.path.realpath(top), ""))
+            top = os.path.realpath(self.top(folder))
+            return os.path.realpath(path).startswith(os.path.join(top, ""))
 
         return self.memory.once(("inside", path, folder), inside, True)
 

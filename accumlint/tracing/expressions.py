@@ -488,6 +488,9 @@ class Expressions:
                 items = list[Value](range(self.machine.scenario.steps - 1))
             for item in items:
                 loop.index += 1
+                if isinstance(item, Unknown) and item.parameters and _is_pair(target):
+                    # Each of `model.named_parameters()` is a name and a parameter.
+                    item = (Unknown(f"{item.text}[0]"), item)
                 self.machine.bind(target, item, node)
                 if all(
                     self.machine.guards.known_truth(self.eval(test)) is not False for test in tests
@@ -644,6 +647,10 @@ def _passes_over(guard: p.Node | None) -> bool:
             return True
         case _:
             return False
+
+
+def _is_pair(target: p.Expr) -> bool:
+    return isinstance(target, p.Sequence) and len(target.items) == 2
 
 
 def _leaves_the_last_out(iterable: p.Expr) -> bool:

@@ -34,11 +34,14 @@ class CallGraph:
         asking = self._callers if functions is self.program.functions else self._index(functions)
         found: set[p.Function] = set()
         wanted = [key(function)]
+        seen = set(wanted)
         while wanted:
             for caller in asking.get(wanted.pop(), ()):
-                if caller not in found:
-                    found.add(caller)
-                    wanted.append(key(caller))
+                found.add(caller)
+                # Functions of one name have the same callers.
+                if (name := key(caller)) not in seen:
+                    seen.add(name)
+                    wanted.append(name)
         return found
 
     def loops_and_calls(self, body: tuple[p.Stmt, ...]) -> Sequence[p.Node]:

@@ -10,6 +10,7 @@ import click
 from accumlint import config
 from accumlint.cli import options
 from accumlint.common.problem import Misuse
+from accumlint.files.folder import Folder
 from accumlint.inputs import cache
 from accumlint.reporting.terminal import printable
 
@@ -25,17 +26,24 @@ def command(configs: options.Configs, isolated: bool, cache_dir: Path | None) ->
     if named is None or not os.path.lexists(named):
         return
     folder = Path(os.path.abspath(named))
-    # A folder that was named by mistake is not touched, nor what others put into ours.
-    if not cache.is_ours(str(folder)):
-        raise Misuse(
-            f"{config.shown(folder)}: holds no {cache.TAG} of accumlint, so it is no cache"
-        )
     try:
-        for path, _ in cache.made_in(str(folder)):
-            os.unlink(path)
-        for name in (".gitignore", cache.KEY, cache.TAG):
-            (folder / name).unlink(missing_ok=True)
+        # A folder that was named by mistake is not touched, nor what others put into ours.
+        if not _cleared(str(folder)):
+            raise Misuse(
+                f"{config.shown(folder)}: holds no {cache.TAG} of accumlint, so it is no cache"
+            )
         folder.rmdir()
     except OSError as problem:
         raise Misuse(f"{config.shown(folder)}: cannot be removed: {problem.strerror}") from None
     click.echo(printable(f"Removed {config.shown(folder)}{os.sep}"))
+
+
+def _cleared(path: str) -> bool:
+    """Empties a cache; False for what is none, a link included."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        return False
+    with Folder(path) as folder:
+        if not cache.is_ours(folder):
+            return False
+        cache.clear(folder)
+        return True

@@ -318,10 +318,12 @@ class Invoking:
         found = self.lineages.get(cls)
         if found is None:
             self.lineages[cls] = found = [cls]
+            seen = {cls}
             for current in found:
                 for base in current.bases:
                     other = self.machine.elsewhere.cls(base, current.source)
-                    if other is not None and other not in found:
+                    if other is not None and other not in seen:
+                        seen.add(other)
                         found.append(other)
             self.machine.budget.spend(len(found) // LOOKS_OF_STEP * STEPS_OF_WALK)
         return found
