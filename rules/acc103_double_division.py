@@ -27,6 +27,7 @@ from accumlint.rule import (
     Finding,
     Fix,
     Observed,
+    Related,
     Rule,
     Severity,
     Symptom,
@@ -126,12 +127,13 @@ class DoubleDivision(Rule):
                 )
         for window in steady_windows(trace, rescaled=True):
             if divisions(trace, window) == 1:
+                backward = window.contributions[0].backward
                 rescale = next(r for r in window.of(Rescale) if not r.reduced)
                 yield self.at(
-                    rescale,
-                    f"`{window.contributions[0].backward.loss}` is divided by the accumulation steps, and so are the "
-                    "gradients",
+                    backward,
+                    f"`{backward.loss}` is divided by the accumulation steps, and so are the gradients",
                     window=window,
+                    related=[Related(rescale.node, "the gradients are divided here")],
                     expected=expected(window),
                 )
 
