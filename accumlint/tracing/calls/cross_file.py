@@ -114,10 +114,14 @@ class Elsewhere:
         return self._reaches(function, lambda relevance: relevance.reaching_backward)
 
     def _reaches(
-        self, function: p.Function, reaching: Callable[[Relevance], frozenset[str]]
+        self,
+        function: p.Function,
+        reaching: Callable[[Relevance], frozenset[str]],
+        node: p.Node | None = None,
     ) -> bool:
         """Asked of a function's own file: a trainer of another one may have methods of the same names."""
-        shown = GIVEN if function.name == "__call__" else key(function)
+        by_name = isinstance(node, p.Call) and isinstance(node.func, p.Name)
+        shown = GIVEN if function.name == "__call__" and by_name else key(function)
         if shown not in reaching(self.machine.relevance):
             return False
         home = self.home_of(function.source)
@@ -415,7 +419,7 @@ class Elsewhere:
         function = closure.function
         led_by, self.led_by = self.led_by, node
         try:
-            if not self.making and self._reaches(function, lambda r: r.reaching_strong):
+            if not self.making and self._reaches(function, lambda r: r.reaching_strong, node):
                 value = machine.invoking.executed(closure, args, kwargs, receiver, node)
                 return self._given(value, node)
             if function not in self.borders.refused:
