@@ -15,6 +15,7 @@ from conftest import Run
 
 from accumlint import reading, tracing
 from accumlint.check import check_bytes
+from accumlint.common.memo import Memory, Overspent
 from accumlint.config import Settings
 from accumlint.editing import name_bindings, statement_moves
 from accumlint.inputs.discovery import Target
@@ -192,3 +193,11 @@ def test_a_look_at_what_many_optimizers_own_takes_as_long_as_is_counted() -> Non
     assert time.process_time() - start < 1
     assert looks == [1_200] * 60
     assert ledger.looked > 60 * 60 * 20
+
+
+def test_no_budget_is_struck_before_work_on_a_file_has_begun() -> None:
+    memory = Memory(most=10)
+    assert memory.afford("/a.py", "text", 50)
+    memory.begin("/b.py")
+    with pytest.raises(Overspent):
+        memory.afford("/a.py", "text", 50)

@@ -47,7 +47,7 @@ class Memory:
         # What was refused first, "" as long as nothing was.
         self.refused = ""
         self._most, self._refusing = most, refusing
-        self._own = ""
+        self._own: str | None = None
         self._spent = 0
         self._done: set[_Work] = set()
         self._work: set[_Work] = set()
@@ -114,5 +114,6 @@ class Memory:
             return
         self._done |= new
         self._spent += sum(cost for (path, _), cost in new if path != self._own)
-        if self._spent > self._most and not self._refusing:
+        # Before work on a file has begun, nothing says whose budget it is.
+        if self._own is not None and self._spent > self._most and not self._refusing:
             raise Overspent
