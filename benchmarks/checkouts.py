@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections import defaultdict
@@ -11,9 +12,12 @@ from pathlib import Path, PurePosixPath
 
 from labelled import InputError, Source
 
-from accumlint.reading.pins import says_what_to_install
-
 ALONE, PROJECT = "alone", "project"
+# The files that tell where a project begins and what it installs, and Python's own.
+_READ = re.compile(
+    r"\.py$|^(pyproject\.toml|setup\.cfg)$|(requirement|\breqs?\b|environment|\benv\b|conda).*\.(txt|in|ya?ml)$",
+    re.IGNORECASE,
+)
 # A repository that is gone must not ask for a password.
 _ENVIRONMENT = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "LC_ALL": "C"}
 
@@ -111,8 +115,7 @@ def _files(home: Path, commit: str) -> Iterator[tuple[str, str]]:
         # Links could lead anywhere, and so could a tree that someone made for that.
         if not mode.startswith("100") or not {"..", ".git", "/"}.isdisjoint(parts):
             continue
-        # The files that a linter of Python reads, with those that tell where a project begins and what it installs.
-        if path.endswith(".py") or says_what_to_install(parts[-1]):
+        if _READ.search(parts[-1]):
             yield path, blob
 
 
