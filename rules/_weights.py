@@ -9,6 +9,7 @@ from accumlint.reading.ir import Call, Const
 from accumlint.reading.names import is_weight
 from accumlint.tracing.trace import (
     ELEMENTS,
+    PICKED,
     Backward,
     Contribution,
     Forward,
@@ -140,6 +141,13 @@ def _is_half(run: Run, optimizer: Thing) -> bool:
         return False
     length = len(window.microbatches)
     return weights(window) == (Fraction(1, 2 * length),) * length
+
+
+def is_mean_of_picked(contribution: Contribution) -> bool:
+    """True for `losses[losses != 0].mean()`: its count is that of what a mask picks, whatever else is left out."""
+    divisor = contribution.divisor
+    picked = contribution.varies.startswith(PICKED)
+    return picked and divisor is not None and divisor.text == "mean()"
 
 
 def bypasses(window: Window) -> tuple[Backward, ...]:

@@ -31,7 +31,7 @@ from accumlint.tracing.trace import MARKED, OF_A_MODEL, PICKED, Contribution, Tr
 
 from ._ranks import averaged_by
 from ._token_sums import token_sums
-from ._weights import applied, divisions, steady_windows
+from ._weights import applied, divisions, is_mean_of_picked, steady_windows
 
 # Evidence that a file writes labels of positions itself.
 _OF_LABELS = ("left out", "padded labels", "random mask")
@@ -257,7 +257,8 @@ def by_counts(window: Window) -> str:
 
 def _counted(c: Contribution) -> str:
     """What tells that the count differs: the count itself, where it is written."""
-    return f"`{c.divisor.text}`" if c.divisor is not None and c.divisor.text else c.varies
+    written = c.divisor is not None and c.divisor.text and not is_picked(c)
+    return f"`{c.divisor.text}`" if c.divisor is not None and written else c.varies
 
 
 def is_counted(c: Contribution) -> bool:
@@ -283,7 +284,8 @@ def is_uneven(c: Contribution) -> bool:
     """
     divisor = c.divisor
     another = divisor is not None and (
-        divisor.kind in ("elements", "rows") or (bool(divisor.over) and averaged_by(c))
+        (divisor.kind in ("elements", "rows") and not is_mean_of_picked(c))
+        or (bool(divisor.over) and averaged_by(c))
     )
     return c.reduction == "mean" and bool(c.varies) and not another
 

@@ -9,6 +9,7 @@ from accumlint.reading.targets import leaves_labels_out
 from accumlint.rule import Confidence, Finding, Observed, Rule, Severity, Symptom
 from accumlint.tracing.trace import Divisor, Trace
 
+from ._weights import is_mean_of_picked
 from ._windows import typical_windows
 
 # A mask of this name leaves tokens out; any other one may be a weight that the loss is meant to have.
@@ -102,7 +103,7 @@ class PaddingCountedAsTokens(Rule):
         for window in typical_windows(trace):
             for c in window.contributions:
                 divisor = c.divisor
-                if divisor is None or c.weight is None:
+                if divisor is None or c.weight is None or is_mean_of_picked(c):
                     continue
                 loss = f"`{c.backward.loss}`"
                 if divisor.kind == "elements" and divisor.leaves_out:
