@@ -12,7 +12,7 @@ from enum import Enum
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.reading.frameworks import TRAINER_SWITCHES
-from accumlint.reading.neighbours import importers
+from accumlint.reading.neighbours import accumulating
 from accumlint.reading.program import Program, Source
 from accumlint.reading.project import Module, Project, anything
 from accumlint.reading.trainer_methods import (
@@ -279,6 +279,5 @@ def set_to(name: str, classes: tuple[p.Class, ...]) -> object:
 
 
 def _speaks_of_steps(program: Program, project: Project) -> bool:
-    """True where a file, or one that imports it, names the accumulation steps."""
-    modules = importers(program.path, project)
-    return any(_ACCUMULATING.search(text) for text in (program.text, *(m.text for m in modules)))
+    """True where a file, or another one of its project, names the accumulation steps."""
+    return bool(_ACCUMULATING.search(program.text) or accumulating(program.path, project))

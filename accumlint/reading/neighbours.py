@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from accumlint.files.regular import contents
 from accumlint.reading.outline import used
@@ -26,6 +26,9 @@ _IMPORTS = re.compile(
 )
 _MAIN = re.compile(r"^if __name__ == ", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+# How settings of accumulation steps are called, and the key of the files that name them.
+ACCUMULATING = re.compile(rb"accum\w*_(?:grad|step|iter|batch)|grad\w*_accum")
+_STEPS = "accumulation steps"
 _SKIPPED = (
     "node_modules",
     "site-packages",
@@ -84,10 +87,8 @@ def importers(path: str, project: Project) -> Iterator[Module]:
     stem = os.path.basename(path).removesuffix(".py")
     if stem == "__init__":
         stem = os.path.basename(os.path.dirname(path))
-    top = project.imports.top(os.path.dirname(path))
-    index = project.memory.once(("index", top), lambda: _index(top), dict[str, list[str]]())
     read = 0
-    for file in index.get(stem, ()):
+    for file in _indexed(path, project).get(stem, ()):
         module = project.module(file) if file != path else None
         if module is None:
             continue
@@ -101,8 +102,18 @@ def importers(path: str, project: Project) -> Iterator[Module]:
                 break
 
 
+def accumulating(path: str, project: Project) -> Sequence[str]:
+    """The files of the project of `path` that name accumulation steps; none in a large project."""
+    return _indexed(path, project).get(_STEPS, ()) if os.path.isabs(path) else ()
+
+
+def _indexed(path: str, project: Project) -> dict[str, list[str]]:
+    top = project.imports.top(os.path.dirname(path))
+    return project.memory.once(("index", top), lambda: _index(top), dict[str, list[str]]())
+
+
 def _index(top: str) -> dict[str, list[str]]:
-    """The files below a folder by the words of their imports."""
+    """The files below a folder by the words of their imports, and those that name accumulation steps."""
     found: dict[str, list[str]] = {}
     size = count = 0
     for file in _files(top):
@@ -119,6 +130,8 @@ def _index(top: str) -> dict[str, list[str]]:
             if part
             for word in _WORD.findall(part)
         }
+        if ACCUMULATING.search(data):
+            words.add(_STEPS)
         size += len(data)
         count += len(words)
         if size > _MOST_BYTES or count > _MOST_WORDS:
