@@ -37,6 +37,44 @@ def train(model, loader, optimizer, accumulation_steps):
             backward(F.cross_entropy(model(images), labels), accumulation_steps)
         optimizer.step()
 """
+# What goes backward through an object that another file makes, and that file.
+LEARNER = """\
+import torch.nn.functional as F
+
+
+class Learner:
+    def __init__(self, strategy, model, optimizer, loader):
+        self.strategy, self.model, self.optimizer, self.loader = strategy, model, optimizer, loader
+
+    def fit(self):
+        for images, labels in self.loader:
+            self.optimizer.zero_grad()
+            loss = F.cross_entropy(self.model(images), labels)
+            self.strategy.backward(loss, self.model)
+            self.strategy.advance(self.optimizer)
+"""
+STARTS = """\
+import torch
+from learner import Learner
+
+
+class Strategy:
+    def __init__(self, steps):
+        self.steps, self.calls = steps, 0
+
+    def backward(self, loss, model):
+        (loss / self.steps).backward()
+
+    def advance(self, optimizer):
+        self.calls += 1
+        if self.calls % self.steps == 0:
+            optimizer.step()
+
+
+def start(model, loader, accumulation_steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    Learner(Strategy(accumulation_steps), model, optimizer, loader).fit()
+"""
 CELL: dict[str, object] = {
     "cell_type": "code",
     "id": "a",
@@ -59,6 +97,7 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "main.py").write_text(MAIN)
     (tmp_path / "helper.py").write_text(HELPER)
     (tmp_path / "data.py").write_text("x = 1\n")
+    (tmp_path / "learner.py").write_text(LEARNER)
     (tmp_path / "notes.ipynb").write_text(json.dumps(NOTEBOOK))
     (tmp_path / "known.json").write_text('{"accumlint-baseline": 1, "findings": []}')
     settle(tmp_path)
@@ -98,7 +137,7 @@ def test_the_second_run_says_the_same_and_checks_nothing(
 ) -> None:
     first = run("check", "--output-format", name)
     assert (first.code, set(known())) == (
-        1, {"train.py", "main.py", "helper.py", "data.py", "notes.ipynb"},
+        1, {"train.py", "main.py", "helper.py", "learner.py", "data.py", "notes.ipynb"},
     )  # fmt: skip
     unchecked(monkeypatch)
     assert run("check", "--output-format", name) == first
@@ -119,6 +158,8 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "settings": lambda tree: (tree / "accumlint.toml").write_text("ignore = ['ACC102']"),
     "severity": lambda tree: (tree / "accumlint.toml").write_text("severity = {ALL = 'info'}"),
     "a new file": lambda tree: shutil.copy(tree / "train.py", tree / "again.py"),
+    "a new file that uses one": lambda tree: (tree / "start.py").write_text(STARTS),
+    "a file that comes to use one": lambda tree: (tree / "data.py").write_text(STARTS),
 }
 
 

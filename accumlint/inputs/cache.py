@@ -26,6 +26,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from accumlint import config
+from accumlint.files import import_index
 from accumlint.files.folder import Folder
 from accumlint.files.regular import contents
 from accumlint.registry import packs
@@ -234,6 +235,7 @@ class _Paths:
         self._start = time.time_ns()
         self._stats: dict[str, os.stat_result | None] = {}
         self._hashes: dict[str, str] = {}
+        self._indexes: dict[str, str] = {}
 
     def stat(self, path: str) -> os.stat_result | None:
         if path not in self._stats:
@@ -258,7 +260,9 @@ class _Paths:
     def kind(self, path: str) -> str:
         found = self.stat(path)
         if found is None:
-            return ""
+            if path not in self._indexes:
+                self._indexes[path] = import_index.digest(path)
+            return self._indexes[path]
         return "folder" if stat.S_ISDIR(found.st_mode) else "file"
 
     def text(self, path: str) -> State:

@@ -7,38 +7,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from accumlint.files.regular import contents
+from accumlint.files import import_index
 from accumlint.reading.outline import used
 from accumlint.reading.program import Program
 from accumlint.reading.project import Definition, Module, Project, anything
 from accumlint.reading.syntax import Source
 
-# Larger projects are not searched for the files that import one: so many files, folders, bytes and words of imports.
-_MOST_FILES, _MOST_FOLDERS, _MOST_BYTES, _MOST_WORDS = 2000, 500, 64 * 1024 * 1024, 300_000
 # As much text is read of files that may import a file; those that come later, by their paths, are left.
 _MOST_TEXT = 2 * 1024 * 1024
-# Longer files are no callers of a loop.
-_LARGEST = 256 * 1024
 # How many definitions of other files are looked at.
 _MOST_DEFINITIONS = 300
-_IMPORTS = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+([^\n#]+)|import[ \t]+([^\n#]+))", re.MULTILINE
-)
 _MAIN = re.compile(r"^if __name__ == ", re.MULTILINE)
-_WORD = re.compile(r"\w+")
-# How settings of accumulation steps are called, and the key of the files that name them.
-ACCUMULATING = re.compile(rb"accum\w*_(?:grad|step|iter|batch)|grad\w*_accum")
-_STEPS = "accumulation steps"
-_SKIPPED = (
-    "node_modules",
-    "site-packages",
-    "dist-packages",
-    "__pycache__",
-    "build",
-    "venv",
-    "tests",
-    "test",
-)
 
 
 def neighbours(program: Program, project: Project) -> Iterator[tuple[Source, ast.AST]]:
@@ -104,51 +83,14 @@ def importers(path: str, project: Project) -> Iterator[Module]:
 
 def accumulating(path: str, project: Project) -> Sequence[str]:
     """The files of the project of `path` that name accumulation steps; none in a large project."""
-    return _indexed(path, project).get(_STEPS, ()) if os.path.isabs(path) else ()
+    return _indexed(path, project).get(import_index.STEPS, ()) if os.path.isabs(path) else ()
 
 
 def _indexed(path: str, project: Project) -> dict[str, list[str]]:
     top = project.imports.top(os.path.dirname(path))
-    return project.memory.once(("index", top), lambda: _index(top), dict[str, list[str]]())
+    project.memory.met.add(import_index.marked(top))
 
+    def made() -> dict[str, list[str]]:
+        return import_index.index(top)
 
-def _index(top: str) -> dict[str, list[str]]:
-    """The files below a folder by the words of their imports, and those that name accumulation steps."""
-    found: dict[str, list[str]] = {}
-    size = count = 0
-    for file in _files(top):
-        if not file:
-            return {}
-        try:
-            data = contents(file, _LARGEST, follow=False)
-        except OSError:
-            continue
-        words = {
-            word
-            for match in _IMPORTS.finditer(data.decode("utf-8", "replace"))
-            for part in match.groups()
-            if part
-            for word in _WORD.findall(part)
-        }
-        if ACCUMULATING.search(data):
-            words.add(_STEPS)
-        size += len(data)
-        count += len(words)
-        if size > _MOST_BYTES or count > _MOST_WORDS:
-            return {}
-        for word in words:
-            found.setdefault(word, []).append(file)
-    return found
-
-
-def _files(top: str) -> Iterator[str]:
-    """The files below a folder that may import others, "" where there are too many."""
-    count = 0
-    for number, (folder, folders, files) in enumerate(os.walk(top)):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
-        names = [f for f in files if f.endswith(".py") and not f.startswith(("test_", "conftest"))]
-        count += len(names)
-        if number > _MOST_FOLDERS or count > _MOST_FILES:
-            yield ""
-            return
-        yield from (os.path.join(folder, name) for name in sorted(names))
+    return project.memory.once(("index", top), made, {})
