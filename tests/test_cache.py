@@ -184,7 +184,7 @@ def test_a_file_that_was_only_touched_is_not_checked_again(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run("check", "train.py", "main.py")
-    for name in ("train.py", "main.py", "helper.py"):
+    for name in ("train.py", "main.py", "helper.py", "learner.py"):
         os.utime(tree / name, (1, 1))
     unchecked(monkeypatch)
     assert run("check", "train.py", "main.py") == first
@@ -266,7 +266,7 @@ def test_runs_at_once_do_not_disturb_each_other(run: Run, tree: Path) -> None:
         subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     assert {one.communicate()[0] for one in runs} == {alone.out}
-    assert len(known()) == 5
+    assert len(known()) == 6
     assert run("check") == alone
 
 
@@ -318,4 +318,4 @@ def test_a_run_that_is_killed_leaves_a_whole_cache(run: Run, tree: Path) -> None
         killed.wait()
         assert all(cached(cache)["known"] for cache in stored())
         assert run("check") == alone
-    assert len(known()) == 5
+    assert len(known()) == 6

@@ -82,8 +82,25 @@ def marked(top: str) -> str:
     return f"{top}{_MARK}"
 
 
+def is_marked(path: str) -> bool:
+    """True for a path that stands for an index."""
+    return path.endswith(_MARK)
+
+
+def stamp(path: str) -> str:
+    """What tells the files behind a marked path, by their sizes and times, from any others; none of them is read."""
+    seen = [(file, *_size_and_time(file)) for file in _files(path.removesuffix(_MARK))]
+    return sha256(json.dumps(seen).encode()).hexdigest()
+
+
 def digest(path: str) -> str:
-    """What tells the index of a marked path from any other, "" for a path that is not marked."""
-    if not path.endswith(_MARK):
-        return ""
+    """What tells the index behind a marked path from any other."""
     return sha256(json.dumps(sorted(index(path.removesuffix(_MARK)).items())).encode()).hexdigest()
+
+
+def _size_and_time(file: str) -> tuple[int, int]:
+    try:
+        found = os.lstat(file)
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns

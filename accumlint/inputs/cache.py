@@ -5,7 +5,8 @@ checked. The names of its files are made with a key that only the user can read:
 author of what is checked, cannot put a file where one is looked for; nor can who sees the names in a shared folder
 write or exchange such files, which are signed with the key. A file without a training loop is known by its
 size and time. What was found in any other rests on the paths that were looked at for it: its own, and those that its
-imports led to or would have led to. Each is known by size and time, and by its text's hash where these differ. A
+imports led to or would have led to. Each is known by size and time, and by its text's hash where these differ. Where
+it counts which files import the checked one, it rests on the imports of all files of the project as well. A
 cache that cannot be read or written is no cache, and never a fault.
 """
 
@@ -20,7 +21,7 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -235,7 +236,7 @@ class _Paths:
         self._start = time.time_ns()
         self._stats: dict[str, os.stat_result | None] = {}
         self._hashes: dict[str, str] = {}
-        self._indexes: dict[str, str] = {}
+        self._indexes: dict[str, dict[Callable[[str], str], str]] = {}
 
     def stat(self, path: str) -> os.stat_result | None:
         if path not in self._stats:
@@ -260,17 +261,33 @@ class _Paths:
     def kind(self, path: str) -> str:
         found = self.stat(path)
         if found is None:
-            if path not in self._indexes:
-                self._indexes[path] = import_index.digest(path)
-            return self._indexes[path]
+            return ""
         return "folder" if stat.S_ISDIR(found.st_mode) else "file"
+
+    def met(self, path: str) -> str:
+        """The state of a path of which it only counts what is there, or what the files below it import."""
+        if not import_index.is_marked(path):
+            return self.kind(path)
+        told = import_index.stamp, import_index.digest
+        return " ".join(self.index(path, each) for each in told)
 
     def text(self, path: str) -> State:
         """The state of a file whose text counts."""
         return [*self.size_and_time(path), self.hash(path)] if self.stat(path) else ""
 
+    def index(self, path: str, told: Callable[[str], str]) -> str:
+        """What an index is told by, worked out once."""
+        known = self._indexes.setdefault(path, {})
+        if told not in known:
+            known[told] = told(path)
+        return known[told]
+
     def is_still(self, path: str, state: State) -> bool:
         """True when a path is what it was."""
+        if import_index.is_marked(path):
+            stamp, _, digest = str(state).partition(" ")
+            same = self.index(path, import_index.stamp) == stamp
+            return same or self.index(path, import_index.digest) == digest
         if isinstance(state, str):
             return self.kind(path) == state
         return self.size_and_time(path) == state[:2] or self.hash(path) == state[2] != ""
@@ -323,7 +340,7 @@ class _Shelf:
             self.new[target.file] = self.paths.size_and_time(target.file)
             return
         rests_on = [[path, self.paths.text(path)] for path in texts]
-        rests_on += [[path, self.paths.kind(path)] for path in sorted(met)]
+        rests_on += [[path, self.paths.met(path)] for path in sorted(met)]
         self.new[target.file] = [target.shown, rests_on, plain(checked)]
 
     def save(self, folder: Folder) -> None:
