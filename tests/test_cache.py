@@ -184,7 +184,7 @@ def test_a_file_that_was_only_touched_is_not_checked_again(
     run: Run, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = run("check", "train.py", "main.py")
-    for name in ("train.py", "main.py", "helper.py", "learner.py"):
+    for name in ("train.py", "main.py", "helper.py"):
         os.utime(tree / name, (1, 1))
     unchecked(monkeypatch)
     assert run("check", "train.py", "main.py") == first
@@ -193,7 +193,8 @@ def test_a_file_that_was_only_touched_is_not_checked_again(
 def test_what_was_written_a_moment_ago_is_not_kept(run: Run, tree: Path) -> None:
     (tree / "helper.py").write_text(HELPER)
     run("check")
-    assert set(known()) == {"train.py", "data.py", "notes.ipynb"}
+    # A loop may be told by who imports it: by any other file.
+    assert set(known()) == {"data.py"}
 
 
 def test_what_went_wrong_is_not_kept(run: Run, tree: Path) -> None:

@@ -93,6 +93,12 @@ def stamp(path: str) -> str:
     return sha256(json.dumps(seen).encode()).hexdigest()
 
 
+def newest(path: str) -> int:
+    """When the last of the files behind a marked path was changed, in nanoseconds."""
+    files = _files(path.removesuffix(_MARK))
+    return max((time for _, time in map(_size_and_time, files)), default=0)
+
+
 def digest(path: str) -> str:
     """What tells the index behind a marked path from any other."""
     return sha256(json.dumps(sorted(index(path.removesuffix(_MARK)).items())).encode()).hexdigest()

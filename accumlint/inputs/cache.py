@@ -237,6 +237,7 @@ class _Paths:
         self._stats: dict[str, os.stat_result | None] = {}
         self._hashes: dict[str, str] = {}
         self._indexes: dict[str, dict[Callable[[str], str], str]] = {}
+        self._newest: dict[str, int] = {}
 
     def stat(self, path: str) -> os.stat_result | None:
         if path not in self._stats:
@@ -294,6 +295,10 @@ class _Paths:
 
     def is_settled(self, path: str) -> bool:
         """False for what changed so shortly before the run, or in it, that it may have been read before or after."""
+        if import_index.is_marked(path):
+            if path not in self._newest:
+                self._newest[path] = import_index.newest(path)
+            return self._newest[path] < self._start - _MOMENT
         found = self.stat(path)
         return found is None or found.st_mtime_ns < self._start - _MOMENT
 
@@ -334,7 +339,8 @@ class _Shelf:
         self, target: Target, checked: Checked, read: Collection[str], met: Collection[str]
     ) -> None:
         texts = [target.file, *sorted(read)]
-        if not self.paths.size_and_time(target.file) or not all(map(self.paths.is_settled, texts)):
+        settled = all(map(self.paths.is_settled, [*texts, *filter(import_index.is_marked, met)]))
+        if not self.paths.size_and_time(target.file) or not settled:
             return
         if checked == Checked(target.shown) and not read and not met:
             self.new[target.file] = self.paths.size_and_time(target.file)
