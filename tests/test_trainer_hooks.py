@@ -119,3 +119,24 @@ def test_every_contract_says_where_it_was_read() -> None:
         assert all((hook.bases, hook.packages, hook.steps))
         assert hook.version[0].isdigit()
         assert hook.source.partition("/")[0] in hook.packages
+
+
+@pytest.mark.parametrize(
+    ("beside", "spoken"),
+    [
+        ({}, False),
+        ({"scripts/start.py": "trainer = Trainer(accumulate_grad_batches=8)\n"}, True),
+        ({"scripts/start.py": "trainer = Trainer(max_epochs=8)\n"}, False),
+        ({"tests/start.py": "trainer = Trainer(accumulate_grad_batches=8)\n"}, False),
+    ],
+)
+def test_any_file_of_the_project_may_set_the_steps(
+    tmp_path: Path, beside: dict[str, str], spoken: bool
+) -> None:
+    (tmp_path / "setup.py").touch()
+    for name, content in beside.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(content)
+    text = "import lightning as L\n" + STEP.format("L.LightningModule")
+    program = reading.read(text, str(tmp_path / "train.py"), project := Project())
+    assert [d.spoken for d in driven(program, project)] == [spoken]
