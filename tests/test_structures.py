@@ -233,3 +233,26 @@ def test_a_defect_is_found_in_it(name: str, code: str, tmp_path: Path) -> None:
 def test_nothing_wrong_is_found_where_it_is_right(name: str, tmp_path: Path) -> None:
     # The last window of an epoch may be a short one.
     assert set(written(tmp_path, name, "")) <= {"ACC501", "ACC502"}
+
+
+def test_losses_that_a_mask_picks_are_the_same_loss_in_each_micro_batch(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        HEAD
+        + """
+def train(model, loader, steps, epochs):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        for number, (features, labels, mask) in enumerate(loader):
+            losses = F.binary_cross_entropy_with_logits(model(features), labels, reduction="none")
+            loss = losses.masked_select(mask).mean() / steps
+            loss.backward()
+            if (number + 1) % steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+    )
+    (checked,) = check([Target(str(file), str(file), Settings(tmp_path))])
+    # What an epoch leaves over is told only where its losses are those of a full window.
+    assert {report.code for report in checked.reports} == {"ACC101", "ACC501"}
