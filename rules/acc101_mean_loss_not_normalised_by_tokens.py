@@ -153,8 +153,8 @@ class MeanLossNotNormalisedByTokens(Rule):
             if sure is not None:
                 found = self.at(
                     call,
-                    f"`{dotted(call.func)}` weighs every micro-batch the same, although the numbers of targets behind "
-                    f"the model's loss may differ: it divides their means by the accumulation steps, since {why}",
+                    f"`{dotted(call.func)}` divides the mean loss of each micro-batch by the accumulation steps, since "
+                    f"{why}, although the numbers of targets behind it may differ",
                     confidence=sure,
                     related=[Related(e.part, e.row.says) for e in evidence],
                 )
