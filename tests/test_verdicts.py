@@ -129,6 +129,7 @@ EXCEPTIONS = {
     "acc102/good_rate_of_the_generator": UNSEEN,
     "acc408/good_same_question_twice": UNSEEN,
     "acc506/good_stretched_by_a_helper": UNSEEN,
+    "acc506/good_stretched_by_a_setting": UNSEEN,
     "acc101/good_ignore_index_never_met": OTHER_DATA,
     "acc101/good_model_told_by_its_annotation/main": OTHER_DATA,
     "acc101/good_packed_blocks": OTHER_DATA,
