@@ -68,9 +68,11 @@ def divisor(term: Term, value: Unknown, by: Unknown, node: p.Node) -> Divisor:
 
 def times(by: Unknown) -> Fraction:
     """The number that a count was multiplied by as a whole, such as the steps: it divides beside the count."""
-    factors = {x.factor for x in by.terms or ()}
-    factor = factors.pop() if len(factors) == 1 else None
-    return factor or Fraction(1)
+    terms = by.terms or ()
+    factor = terms[0].factor if terms else None
+    # Most terms of a long sum share one number.
+    same = all(x.factor is factor or x.factor == factor for x in terms)
+    return factor if factor and same else Fraction(1)
 
 
 def both(left: Counted | None, right: Counted | None) -> Counted | None:

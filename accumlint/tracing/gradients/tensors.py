@@ -149,12 +149,13 @@ def detached(value: Unknown) -> Unknown:
 def shared_factor(value: Unknown) -> Term | None:
     """The factor that all terms of a count have; None where it is 1, or differs."""
     first = value.linear[0]
+    if value.counted is None or (first.factor == 1 and not first.symbols):
+        return None
     same = all(
         (x.factor, x.symbols, x.ranks) == (first.factor, first.symbols, first.ranks)
         for x in value.linear
     )
-    plain = first.factor == 1 and not first.symbols
-    return first if same and not plain and value.counted is not None else None
+    return first if same else None
 
 
 def summed(value: Unknown, over: Value, node: p.Node) -> Unknown:
