@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from labelled import InputError, Source
 
 ALONE, PROJECT = "alone", "project"
-# The files that tell where a project begins and what it installs, and Python's own.
+# The files that tell where a project begins and what it installs, and Python's own; accumlint need not be installed.
 _READ = re.compile(
     r"\.py$|^(pyproject\.toml|setup\.cfg)$|(requirement|\breqs?\b|environment|\benv\b|conda).*\.(txt|in|ya?ml)$",
     re.IGNORECASE,

@@ -19,7 +19,8 @@ _IMPORTS = re.compile(
 )
 _WORD = re.compile(r"\w+")
 # How settings of accumulation steps are called, and the key of the files that name them.
-_ACCUMULATING = re.compile(rb"accum\w*_(?:grad|step|iter|batch)|grad\w*_accum")
+ACCUMULATING = r"accum\w*_(?:grad|step|iter|batch)|grad\w*_accum"
+_ACCUMULATING = re.compile(ACCUMULATING.encode())
 STEPS = "accumulation steps"
 _SKIPPED = (
     "node_modules",

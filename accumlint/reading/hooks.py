@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import Enum
 
 from accumlint.common.frozen import frozen
+from accumlint.files.import_index import ACCUMULATING
 from accumlint.reading import ir as p
 from accumlint.reading.frameworks import TRAINER_SWITCHES
 from accumlint.reading.neighbours import accumulating
@@ -112,7 +113,7 @@ HOOKS = (
 METHODS = frozenset(hook.method for hook in HOOKS)
 # Set to anything, it tells the Trainer of transformers that the loss counts the window.
 COUNTING = "compute_loss_func"
-_ACCUMULATING = re.compile(r"accum\w*_(grad|step|iter|batch)|grad\w*_accum")
+_ACCUMULATING = re.compile(ACCUMULATING)
 # What a trainer calls with other things than one micro-batch, or for several optimizers in turn.
 _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 
