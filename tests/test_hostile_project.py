@@ -12,6 +12,7 @@ from conftest import Run
 from helpers import LOOP
 
 from accumlint.common.memo import Memory
+from accumlint.files import import_index
 from accumlint.reading.neighbours import importers
 from accumlint.reading.project import Project, anything
 
@@ -165,7 +166,7 @@ def test_a_project_past_all_measure_is_not_searched(
         (tmp_path / f"d{i}" / "c.py").write_text(f"import helper\nimport {words}\n")
     helper = str(tmp_path / "helper.py")
     assert len(list(importers(helper, Project()))) == 10
-    monkeypatch.setitem(importers.__globals__, limit, LIMITS[limit])
+    monkeypatch.setattr(import_index, limit, LIMITS[limit])
     assert not list(importers(helper, Project()))
 
 
