@@ -9,7 +9,7 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from accumlint.diagnostics.coverage import Site
     from accumlint.diagnostics.location import Known
     from accumlint.inputs.cache import Cache
+    from accumlint.reading.ir import Node
     from accumlint.reading.program import Program
     from accumlint.reading.project import Project
     from accumlint.reading.syntax import Source
@@ -329,8 +330,7 @@ class Shared:
         exploration = tracing.explore(program, self.project)
         found: set[tuple[str, int, int]] = set()
         for finding in judge.judge(program, exploration, selection(settings).rules, {}):
-            twins = (r.node for r in finding.related if r.message == judge.OTHER_SIDE)
-            for node in (finding.node, *twins):
+            for node in (finding.node, *judge.twins(finding)):
                 place = program.spot(node).place
                 found.add((finding.rule.code, place.line, place.column))
         return frozenset(found), exploration.steps
@@ -377,7 +377,19 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
         return told.get(source)
 
     judged = judge.judge(program, exploration, asked, broken)
-    placed = list(location.placed(judged, program, exploration.leads, known))
+
+    def mended(misplaced: Set[Node]) -> Exploration:
+        trial = Budget(budget.left)
+        found = tracing.explore_alone(program, shared.project, trial, misplaced=misplaced)
+        budget.spend(trial.spent)
+        return found
+
+    # What a finding hides does not depend on whether its rule is selected.
+    hiding = {r for r in packs.everything() if r.misplaced}
+    clears = [f for f in judged if f.rule in hiding]
+    clears += judge.judge(program, exploration, hiding - set(asked), broken)
+    behind = judge.hidden(program, mended, set(asked) - broken.keys(), clears, judged)
+    placed = list(location.placed([*judged, *behind], program, exploration.leads, known))
     located = [(f, program.place(f.node)) for f in placed]
 
     def picture(finding: Finding) -> Loop | None:

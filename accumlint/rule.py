@@ -184,7 +184,7 @@ class Finding:
     `message` is one line in the user's identifiers. `window` is the window it was seen in, for the timeline and the
     two lines `applied` and `expected` (what the optimizer applies; what the large batch would apply). `fixes` are ways
     to mend it, the best first. `trace` is a path that it was seen on. `everywhere`: it only holds if it
-    holds on all paths through its place.
+    holds on all paths through its place. `behind` is the code of a finding that hides it until that is mended.
     """
 
     rule: Rule
@@ -200,6 +200,7 @@ class Finding:
     fixes: tuple[Fix, ...] = ()
     trace: Trace | None = None
     everywhere: bool = False
+    behind: str = ""
 
 
 class Rule:
@@ -208,7 +209,9 @@ class Rule:
     `ranks` is the least number of processes in which the defect shows when a loop is run.
 
     `fix` is the surest fix that the rule may offer, None without any. `hides` are the beginnings of the codes of which
-    nothing can be found in the same window while this defect is there: its fix may bring them to light. `unmeasured`
+    nothing can be found in the same window while this defect is there: its fix may bring them to light. Where it is
+    `misplaced`, the rule points to what clears gradients and belongs behind the step: what it hides is looked for as if
+    that stood there. `unmeasured`
     says why no run can confirm the rule, "" where one can. `observed` is what a script's own run shows of the defect.
 
     `of_losses` rules judge what goes backward alone: they are asked, too, where a framework's trainer goes backward,
@@ -223,6 +226,7 @@ class Rule:
     claim: ClassVar[Claim] = Claim.GRADIENT
     fix: ClassVar[Applicability | None] = None
     hides: ClassVar[tuple[str, ...]] = ()
+    misplaced: ClassVar[bool] = False
 
     unmeasured: ClassVar[str] = ""
     # A fixed text is held to the gradient's direction: its size is another rule's claim.

@@ -61,6 +61,9 @@ class ZeroGradInsideWindow(Rule):
     is right, unguarded; at the start of the `accumulate` body it is not, because at the last
     micro-batch it clears the ones before. `model.zero_grad()` always clears.
 
+    What it hides is reported with it: the loop is followed once more as if the gradients were cleared behind the step,
+    and what is found then (a loss that nothing divides, a last window that leaks) holds "once ACC402 is mended".
+
     When the fix is not offered: where the clearing is part of a longer statement, or no step in the same class or
     function can take it over.
 
@@ -81,6 +84,7 @@ class ZeroGradInsideWindow(Rule):
     fix = Applicability.SAFE
     # A window of one micro-batch needs no division, no last step of an epoch and no `no_sync`.
     hides = ("ACC1", "ACC2", "ACC3", "ACC5")
+    misplaced = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

@@ -74,6 +74,7 @@ class ZeroGradBeforeStep(Rule):
     fix = Applicability.SAFE
     # Where nothing is applied, nothing is said of what it would be.
     hides = ("ACC1", "ACC2", "ACC3", "ACC5")
+    misplaced = True
 
     def check(self, trace: Trace) -> Iterator[Finding]:
         run = trace.main

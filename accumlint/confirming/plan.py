@@ -187,6 +187,9 @@ def _plan(
     symptom, text = rule.shows, program.text
     if rule.unmeasured:
         return Plan(report, rule, symptom, 1, None, rule.unmeasured)
+    if report.behind:
+        reason = f"{report.behind} hides it: mend that first, then confirm again"
+        return Plan(report, rule, symptom, 1, None, reason)
     if reason := _unparsable(text):
         return Plan(report, rule, symptom, 1, None, reason)
     driven = trace.entry.driven if trace else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from accumlint.reading.ir import If, Node, walk
@@ -13,7 +13,7 @@ from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
 # Why a second place belongs to a finding that stands on both sides of an `if`.
-OTHER_SIDE = "and on the other side of the condition"
+_OTHER_SIDE = "and on the other side of the condition"
 
 _Key = tuple[str, object]
 Assumption = tuple[str, str]
@@ -38,6 +38,34 @@ def judge(
                 raise
             broken[rule] = problem
     return list(_gathered(found, program))
+
+
+def hidden(
+    program: Program,
+    explored: Callable[[Set[Node]], Exploration],
+    rules: Iterable[Rule],
+    clears: Sequence[Finding],
+    judged: Iterable[Finding],
+) -> Iterator[Finding]:
+    """What findings about misplaced `clears` hide: what is found where those stand behind the step.
+
+    `explored` gives the program's traces with some clears there. No fix can be tried before they are mended.
+    """
+    if not clears:
+        return
+    first, known = clears[0], set(map(_key, judged))
+    behind = [r for r in rules if r.code.startswith(first.rule.hides)]
+    nodes = {node for f in clears for node in (f.node, *twins(f))}
+    after = explored(nodes) if behind else None
+    for finding in judge(program, after, behind) if after else ():
+        if _key(finding) not in known:
+            related = (*finding.related, Related(first.node, "what clears the gradients too early"))
+            yield replace(finding, fixes=(), related=related, behind=first.rule.code)
+
+
+def twins(finding: Finding) -> Iterator[Node]:
+    """Where a finding stands on the other sides of conditions."""
+    return (r.node for r in finding.related if r.message == _OTHER_SIDE)
 
 
 def _by(rule: Rule, program: Program, exploration: Exploration) -> Iterable[Finding]:
@@ -98,7 +126,7 @@ def _joined(finding: Finding, twin: Finding) -> Finding:
     return replace(
         finding,
         confidence=surer.confidence,
-        related=(*finding.related, Related(twin.node, OTHER_SIDE)),
+        related=(*finding.related, Related(twin.node, _OTHER_SIDE)),
         conditions=tuple((k, c) for k, c in finding.conditions if others.get(k, c) == c),
         fixes=fixes,
     )

@@ -56,8 +56,9 @@ def _mean(window: t.Window) -> str:
 
 
 def condition(finding: Finding) -> str:
-    """The flags that the finding needs: "when args.amp is true"."""
-    return flags(finding.conditions)
+    """When the finding holds: "when args.amp is true", "once ACC402 is mended"."""
+    mended = f"once {finding.behind} is mended" if finding.behind else ""
+    return " and ".join(filter(None, (mended, flags(finding.conditions))))
 
 
 def flags(choices: Iterable[tuple[str, str]]) -> str:

@@ -60,6 +60,7 @@ def finding_report(
         statement=around.statement,
         loop=Place(text.line(around.first), 1, text.line(around.last), 1),
         picture=picture,
+        behind=finding.behind,
     )
 
 

@@ -126,7 +126,8 @@ class Report:
     the qualified name of the function or class around it ("" for the module), `statement` the flagged statement in one
     normal form: with the code they recognise a finding after its lines have moved, and `fingerprint` is their hash.
     `line_hash` is what GitHub knows an alert by. `loop` is where the loop around it stands in the file, or else the
-    function. `picture` is the loop that it was seen in, where that was asked for.
+    function. `picture` is the loop that it was seen in, where that was asked for. `behind` is the code of what hides it
+    until that is mended.
     """
 
     shown: str
@@ -149,6 +150,7 @@ class Report:
     line_hash: str = ""
     fix: Fix | None = None
     picture: Loop | None = None
+    behind: str = ""
 
     @property
     def applicable_fix(self) -> Fix | None:

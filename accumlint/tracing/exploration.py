@@ -97,10 +97,12 @@ def explore(
     budget: Budget | float | None = None,
     *,
     by_calls: bool = False,
+    misplaced: Set[p.Node] = frozenset(),
 ) -> Exploration:
     """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds.
 
-    A file that only tells a trainer how is not followed through its imports, unless `by_calls`.
+    A file that only tells a trainer how is not followed through its imports, unless `by_calls`. What is `misplaced`
+    clears gradients behind the step instead of where it stands.
     """
     if not isinstance(budget, Budget):
         budget = Budget() if budget is None else Budget(seconds=budget)
@@ -114,7 +116,7 @@ def explore(
     ending: set[p.Function | None] = {d.function for d in hooked if d.hook.goes_backward}
     own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
-    borders = Borders(program, project, excerpts)
+    borders = Borders(program, project, excerpts, misplaced=misplaced)
     if not slice_.backwards:
         return Exploration((), (), "", {})
     groups: list[tuple[t.Trace, ...]] = []

@@ -38,6 +38,7 @@ from accumlint.tracing.state import (
     MAX_EVENTS,
     MAX_LOOKED,
     MAX_NODES,
+    MAX_ROUNDS,
     MAX_TOLD,
     Loop,
     Scenario,
@@ -346,7 +347,7 @@ class Machine:
                     break
                 if known is None and loop.index >= limit:
                     break
-                if loop.index >= (limit if self._far(node) else 400):
+                if loop.index >= (limit if self._far(node, loop.index) else MAX_ROUNDS):
                     self.state.cut = True
                     break
                 if known is True and loop.index >= limit and isinstance(node.test, p.Const):
@@ -362,12 +363,14 @@ class Machine:
             self.state.loops.pop()
         return self.block(node.orelse)
 
-    def _far(self, node: p.While) -> bool:
-        """True when the test compares a counter with a limit that nobody knows: it holds as long as one likes."""
+    def _far(self, node: p.While, rounds: int) -> bool:
+        """True when the test compares a counter with a limit that nobody knows, or that is far off by now."""
         if not isinstance(node.test, p.Compare) or len(node.test.rest) != 1:
             return not isinstance(node.test, p.Const)
-        values = [self.eval(node.test.left), self.eval(node.test.rest[0][1])]
-        return any(isinstance(v, Unknown) for v in values)
+        left, right = self.eval(node.test.left), self.eval(node.test.rest[0][1])
+        if isinstance(left, int) and isinstance(right, int):
+            return rounds > 0 and abs(right - left) * rounds > MAX_ROUNDS * max(1, abs(left))
+        return isinstance(left, Unknown) or isinstance(right, Unknown)
 
     def _with(self, node: p.With) -> str | None:
         return self._entered(node, 0)

@@ -13,6 +13,8 @@ from accumlint.tracing.values import Object, Value
 MAX_NODES = 60_000
 # Rules compare events with each other.
 MAX_EVENTS = 6_000
+# A `while` ends after so many rounds, and sooner where its end is farther off than that.
+MAX_ROUNDS = 400
 # Contributions of which the events of a run may tell.
 MAX_TOLD = 60_000
 # Contributions that the ledger of a run may go through.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -57,7 +57,8 @@ class Borders:
     """What all runs of one program know of the project's other files.
 
     `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
-    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files.
+    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files. `misplaced`
+    clears gradients behind the step, and not where it stands.
     """
 
     program: Program
@@ -66,6 +67,7 @@ class Borders:
     refused: set[p.Function] = field(default_factory=set[p.Function])
     telling: set[p.Function] = field(default_factory=set[p.Function])
     leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
+    misplaced: Set[p.Node] = frozenset()
 
     @cached_property
     def graph(self) -> CallGraph:

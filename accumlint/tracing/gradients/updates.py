@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ class Updating:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        # The misplaced clears since the last step, by their nodes: whose step they belong behind, and what they do.
+        self.postponed: dict[p.Node, tuple[Callable[[Object], bool], Callable[[], None]]] = {}
 
     def optimizer_method(
         self, base: Object, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -47,7 +49,7 @@ class Updating:
                 if scaler is not None:
                     # The scaler that it is given steps what it holds.
                     closure = None
-                if closure is not None and not isinstance(closure, Unknown | Number):
+                if closure is not None and not isinstance(closure, Unknown | Number | Object):
                     state = self.machine.state
                     state.closures += 1
                     self.machine.calling.apply(closure, [], {}, node)
@@ -208,11 +210,27 @@ class Updating:
                 scaled_now and scaler is None, owned, gated,
             )
         )  # fmt: skip
+        for cleared, (belongs, act) in list(self.postponed.items()):
+            if belongs(optimizer):
+                del self.postponed[cleared]
+                act()
+
+    def _in_place(
+        self, node: p.Node, belongs: Callable[[Object], bool], act: Callable[[], None]
+    ) -> None:
+        """Clears now, or behind the step of an optimizer that it belongs to where the call is misplaced."""
+        if node in self.machine.elsewhere.borders.misplaced:
+            self.postponed[node] = belongs, act
+        else:
+            act()
 
     def clear(self, optimizer: Object, node: p.Node) -> None:
-        machine = self.machine
-        machine.state.ledger.know(optimizer)
+        self.machine.state.ledger.know(optimizer)
         optimizer.used = True
+        self._in_place(node, lambda other: other is optimizer, lambda: self._clear(optimizer, node))
+
+    def _clear(self, optimizer: Object, node: p.Node) -> None:
+        machine = self.machine
         wiped, applied = machine.state.ledger.clear(optimizer)
         if machine.state.closures:
             # A closure clears what its optimizer is about to work out anew.
@@ -221,18 +239,29 @@ class Updating:
         machine.emit(t.Clear(*machine.stamp(node, _called(optimizer, node)), thing, wiped, applied))
 
     def wipe(self, model: Object, node: p.Node) -> None:
-        machine = self.machine
-        wiped, applied = machine.state.ledger.wipe(model.networks)
-        machine.emit(t.Clear(*machine.stamp(node, model.text), None, wiped, applied))
+        self._wipe(model.networks, node, model.text, with_owners=False)
+
+    def _wipe(
+        self, networks: frozenset[str], node: p.Node, text: str, *, with_owners: bool
+    ) -> None:
+        """Clears networks' gradients, whoever owns them; all gradients where no network is known."""
+
+        def act() -> None:
+            machine = self.machine
+            wiped, applied = machine.state.ledger.wipe(networks, with_owners)
+            machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
+
+        self._in_place(
+            node, lambda other: not networks or not networks.isdisjoint(other.networks), act
+        )
 
     def clear_parameters(self, receiver: Value, node: p.Node) -> None:
         machine = self.machine
         if _of_some_parameters(machine.program, node):
             return
         networks = receiver.networks if isinstance(receiver, Unknown | Object) else frozenset[str]()
-        wiped, applied = machine.state.ledger.wipe(networks, with_owners=True)
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
-        machine.emit(t.Clear(*machine.stamp(node, text), None, wiped, applied))
+        self._wipe(networks, node, text, with_owners=True)
 
     def cleared_by_name(self, given: Iterable[Value], node: p.Node) -> None:
         """`zero_grad(parameters)`: a function clears what it is given, or everything."""
