@@ -256,3 +256,74 @@ def train(model, loader, steps, epochs):
     (checked,) = check([Target(str(file), str(file), Settings(tmp_path))])
     # What an epoch leaves over is told only where its losses are those of a full window.
     assert {report.code for report in checked.reports} == {"ACC101", "ACC501"}
+
+
+IDENTITY = """
+class Regularised(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, loss, logits):
+        ctx.save_for_backward(logits)
+        return loss
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (logits,) = ctx.saved_tensors
+        return (GRADIENT, logits * 1e-4)
+
+
+def train(model, loader, steps, epochs):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(epochs):
+        for number, (features, labels) in enumerate(loader):
+            logits = model(features)
+            loss = Regularised.apply(F.cross_entropy(logits, labels), logits)
+            loss.backward()
+            if (number + 1) % steps == 0 or number + 1 == len(loader):
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("gradient", "found"), [("grad_output", {"ACC102"}), ("grad_output / ctx.steps", set[str]())]
+)
+def test_a_loss_goes_through_a_function_that_leaves_its_gradient_alone(
+    tmp_path: Path, gradient: str, found: set[str]
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + IDENTITY.replace("GRADIENT", gradient))
+    (checked,) = check([Target(str(file), str(file), Settings(tmp_path))])
+    assert {report.code for report in checked.reports} == found
+
+
+MODULE = """
+import lightning as L
+
+
+class Module(L.LightningModule):
+    def training_step(self, batch, batch_idx):
+        losses = F.cross_entropy(self.net(batch["x"]), batch["y"], ignore_index=-100, reduction="none")
+        return STEP
+
+    def training_step_end(self, parts):
+        ENDS
+
+
+trainer = L.Trainer(accumulate_grad_batches=4)
+"""
+# What the step returns, what the method behind it does, and whether the counts of labels differ.
+ENDINGS = [
+    ("losses, (batch['y'] != -100).sum()", "return parts[0].sum() / parts[1]", True),
+    ("losses.sum() / (batch['y'] != -100).sum()", "self.log('loss', parts)", True),
+    ("losses, (batch['y'] != -100).sum()", "return parts[0].sum() / 512", False),
+]
+
+
+@pytest.mark.parametrize(("step", "ends", "differs"), ENDINGS)
+def test_the_loss_is_what_the_end_of_a_training_step_returns(
+    tmp_path: Path, step: str, ends: str, *, differs: bool
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(HEAD + MODULE.replace("STEP", step).replace("ENDS", ends))
+    (checked,) = check([Target(str(file), str(file), Settings(tmp_path))])
+    assert ("ACC101" in {report.code for report in checked.reports}) is differs

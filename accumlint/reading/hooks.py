@@ -122,13 +122,15 @@ _OTHERWISE = frozenset({"dataloader_iter", "optimizer_idx"})
 class Driven:
     """A method of a file that a trainer calls.
 
-    `divides`: the trainer divides its loss by the accumulation steps. `spoken`: somebody sets these, or can.
+    `divides`: the trainer divides its loss by the accumulation steps. `spoken`: somebody sets these, or can. `end` is
+    the method that Lightning, before version 2, gives what that one returns: it may make the loss out of it.
     """
 
     function: p.Function
     hook: Hook
     divides: bool
     spoken: bool
+    end: p.Function | None = None
 
 
 def driven(program: Program, project: Project) -> tuple[Driven, ...]:
@@ -147,7 +149,8 @@ def _driven(program: Program, project: Project) -> Iterator[Driven]:
                 divides = _divides(hook, function, classes)
                 if divides is not None:
                     spoken = hook.asked or _speaks_of_steps(program, project)
-                    yield Driven(function, hook, divides, spoken)
+                    end = cls.methods.get("training_step_end") if hook.switch else None
+                    yield Driven(function, hook, divides, spoken, end)
 
 
 def lineage(

@@ -113,7 +113,7 @@ def explore(
     if budget.is_over():
         unread = tuple((node, budget.stopped) for node in _backwards(program))
         return Exploration((), unread, budget.stopped, {}, steps=budget.spent)
-    ending: set[p.Function | None] = {d.function for d in hooked if d.hook.goes_backward}
+    ending = {f for d in hooked if d.hook.goes_backward for f in (d.function, d.end)}
     own, excerpts = project.slice_of(program, ending)
     slice_ = joined(own, excerpts)
     borders = Borders(program, project, excerpts, misplaced=misplaced)

@@ -6,7 +6,7 @@ from accumlint.reading import ir as p
 from accumlint.reading.hooks import Driven
 from accumlint.tracing import trace as t
 from accumlint.tracing.interpreter import Machine
-from accumlint.tracing.values import Object, Unknown, Value
+from accumlint.tracing.values import Closure, Object, Unknown, Value
 
 VIA = "trainer"
 
@@ -24,6 +24,7 @@ class Trainer:
         thing = t.Thing("optimizer", "optimizer", "", function, False)
         self.optimizer = Object("optimizer", thing)
         self.model: Value = None
+        self.receiver = receiver
         if driven.hook.framework != "lightning" and isinstance(receiver, Object):
             self._equip(receiver)
 
@@ -58,6 +59,11 @@ class Trainer:
     def proceed(self, returned: Value, number: int, last: bool) -> None:
         """What follows a call: the backward pass, and at the boundary the update."""
         machine, hook, function = self.machine, self.driven.hook, self.driven.function
+        if (end := self.driven.end) is not None:
+            owner = self.receiver.cls if isinstance(self.receiver, Object) else None
+            closure = Closure(end, None, owner)
+            ended = machine.invoking.invoke(closure, [returned], {}, self.receiver, end)
+            returned = returned if ended is None else ended
         loss = _loss_in(returned)
         if hook.goes_backward and loss is not None:
             place = machine.returned_at or function

@@ -158,6 +158,8 @@ class Calling:
                 if found is not None:
                     receiver = base if "classmethod" in found.function.decorators else None
                     return self.machine.invoking.invoke(found, args, kwargs, receiver, node)
+                if name == "apply" and (passed := self.machine.invoking.passed_through(cls, args)):
+                    return passed
                 if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
                     return self.machine.invoking.from_pretrained(base, args, kwargs, node)
                 return self.machine.unfollowed.call(f"{cls.name}.{name}", base, args, kwargs, node)

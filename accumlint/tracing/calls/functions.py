@@ -293,6 +293,20 @@ class Invoking:
         known = frameworks.LOSSES | frameworks.CRITERIA
         return not known.isdisjoint(lasts)
 
+    def passed_through(self, cls: p.Class, args: list[Value]) -> Value:
+        """What the `apply` of an autograd function gives back as it was given, gradient and all; None for others."""
+        if not {"forward", "backward"} <= cls.methods.keys():
+            return None
+        forward, backward = cls.methods["forward"], cls.methods["backward"]
+        given = [param.name for param in forward.params[1:]]
+        gradients = {param.name for param in backward.params[1:2]}
+        for value, name in zip(args, given, strict=False):
+            place = given.index(name)
+            passes = all(_named(returned, 0) == name for returned in _returned(forward))
+            if passes and all(_named(r, place) in gradients for r in _returned(backward)):
+                return value
+        return None
+
     def super_call(
         self, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
@@ -398,3 +412,16 @@ def _holds_back(flag: str, function: p.Function) -> bool:
             case _:
                 pass
     return False
+
+
+def _returned(function: p.Function) -> list[p.Expr | None]:
+    """What a function returns, in its order."""
+    body = p.walk(function.body, into_functions=False)
+    return [n.value for n in body if isinstance(n, p.Return)] or [None]
+
+
+def _named(value: p.Expr | None, place: int) -> str:
+    """The name that is returned at a place, by itself or among others; "" for anything else."""
+    items = value.items if isinstance(value, p.Sequence) else (value,)
+    item = items[place] if place < len(items) else None
+    return item.id if isinstance(item, p.Name) else ""
