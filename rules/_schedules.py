@@ -233,7 +233,11 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     divided = any(
         isinstance(n, Binary)
         and n.op in ("/", "//")
-        and (render(n.right) in windows or not (_by_rows(n) or _are_ranks(program, n.right)))
+        and (
+            render(n.right) in windows
+            or any(_is_steps(program, name) for name in _last_names(list(walk_expr(n.right))))
+            or not (_by_rows(n) or _are_ranks(program, n.right))
+        )
         for n in nodes
     )
     worked_out = any(

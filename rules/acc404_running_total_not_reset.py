@@ -90,14 +90,14 @@ class RunningTotalNotReset(Rule):
 
 
 def divided_by_length(program: Program) -> frozenset[str]:
-    """What the program divides by `len(...)`, as written."""
+    """What the program divides by `len(...)`, as written; a list whose mean is taken by its own length is no total."""
     return frozenset(
         render(part)
         for node in program.of(Binary)
         if node.op == "/"
         if isinstance(node.right, Call) and render(node.right.func) == "len"
         for part in walk_expr(node.left)
-        if isinstance(part, Attr | Name)
+        if isinstance(part, Attr | Name) and render(part) not in map(render, walk_expr(node.right))
     )
 
 

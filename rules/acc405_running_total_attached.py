@@ -209,7 +209,7 @@ def goes_on(trace: Trace, put: Put) -> bool:
 def outliving_a_step(run: Run) -> set[str]:
     """The totals that go on after a step; one that is begun anew before its next addition ends with it."""
     if not run.of(Step):
-        return {e.total for e in run.of(Add)} if run.of(EpochEnd) else set()
+        return outliving_a_microbatch(run) if run.of(EpochEnd) else set()
     found: set[str] = set()
     # The totals that were added to since the last step, and before it.
     added: set[str] = set()
@@ -229,6 +229,19 @@ def outliving_a_step(run: Run) -> set[str]:
                 added.clear()
             case _:
                 pass
+    return found
+
+
+def outliving_a_microbatch(run: Run) -> set[str]:
+    """The totals that are not begun anew for each micro-batch."""
+    found: set[str] = set()
+    last: dict[str, int] = {}
+    for event in run.events:
+        if isinstance(event, Reset):
+            last.pop(event.total, None)
+        elif isinstance(event, Add):
+            if last.setdefault(event.total, event.microbatch) != event.microbatch:
+                found.add(event.total)
     return found
 
 

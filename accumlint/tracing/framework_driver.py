@@ -78,7 +78,10 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
             continue
         low = param.name.lower()
         if param.name == numbered or low in _COUNTERS:
-            kwargs[param.name] = number
+            # Whoever calls it counts so that whole windows come out, as far as is known.
+            kwargs[param.name] = number + (
+                param.name != numbered and _from_one(function, param.name)
+            )
         elif param.name in ending:
             kwargs[param.name] = (number + 1) % machine.scenario.steps == 0
         elif (
@@ -91,6 +94,14 @@ def _given(machine: Machine, function: p.Function, number: int, numbered: str) -
             given.loss = given.lost = machine.naming.roles.is_loss(param.name)
             kwargs[param.name] = given
     return kwargs
+
+
+def _from_one(function: p.Function, name: str) -> bool:
+    """True where a function asks a number for `number % steps == 0`, and never for `(number + 1) % steps`."""
+    left = [n.left for n in p.walk(function.body) if isinstance(n, p.Binary) and n.op == "%"]
+    return any(isinstance(x, p.Name) and x.id == name for x in left) and not any(
+        isinstance(x, p.Binary) and isinstance(x.left, p.Name) and x.left.id == name for x in left
+    )
 
 
 def ending_flags(

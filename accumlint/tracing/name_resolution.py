@@ -199,6 +199,13 @@ class Naming:
         if isinstance(value, Object) and value.thing is None and self.role(name) == "model":
             self.machine.things.told_a_model(value, path, node)
             return value
+        if (
+            isinstance(value, Object)
+            and value.thing is value.cls is None
+            and (name in machine.home.relevance.counters or names.is_start(name))
+        ):
+            # What is taken for a part of a model is the number of steps that it keeps.
+            return _first(node)
         if not isinstance(value, Unknown):
             return value
         if value.networks and not value.loss and names.is_mask_of_lengths(name):
