@@ -24,7 +24,11 @@ def train(model, loader, n, epochs):
                 optimizer.step()
 """
 # Ways to clear at the top of every micro-batch.
-CLEARS = ("optimizer.zero_grad()", "model.zero_grad()", "for p in model.parameters(): p.grad = None")
+CLEARS = (
+    "optimizer.zero_grad()",
+    "model.zero_grad()",
+    "for p in model.parameters(): p.grad = None",
+)
 
 
 @pytest.mark.parametrize("clear", CLEARS)
@@ -33,7 +37,9 @@ def test_what_a_clear_hides_is_found(run: Run, tmp_path: Path, clear: str, selec
     """Whether the rule about the clear is selected changes nothing."""
     (tmp_path / "train.py").write_text(LOOP.replace("CLEAR", clear))
     told = json.loads(run("check", "--select", select, "--output-format", "json", "train.py").out)
-    behind = {f["code"]: (f["location"]["row"], f["condition"]) for f in told if f["code"] != "ACC402"}
+    behind = {
+        f["code"]: (f["location"]["row"], f["condition"]) for f in told if f["code"] != "ACC402"
+    }
     assert behind == {
         "ACC102": (11, "once ACC402 is mended"),
         "ACC501": (13, "once ACC402 is mended"),
