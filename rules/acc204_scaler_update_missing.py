@@ -8,7 +8,7 @@ from itertools import pairwise
 from accumlint.editing import After, Insert
 from accumlint.reading.program import Program
 from accumlint.rule import Applicability, Claim, Finding, Fix, Observed, Rule, Severity, safe
-from accumlint.tracing.trace import Backward, Run, Step, Trace, Update, Window
+from accumlint.tracing.trace import Backward, Run, Step, Thing, Trace, Update, Window
 
 from ._calls import receiver_of, taken
 
@@ -100,12 +100,21 @@ class ScalerUpdateMissing(Rule):
                     update.scaler is scaler and step.index < update.index < following.index
                     for update in run.of(Update)
                 )
-                if scaler is not None and scaler is following.scaler and not updated:
+                if scaler is None or is_the_callers(trace, scaler):
+                    continue
+                if scaler is following.scaler and not updated:
                     yield self.at(
                         step,
                         f"`{scaler.text}.step` runs again before `{scaler.text}.update()`",
                         fixes=update_after(trace.program, run, step),
                     )
+
+
+def is_the_callers(trace: Trace, scaler: Thing) -> bool:
+    """True for a scaler that a function is called with for each micro-batch: its caller may update it."""
+    function = trace.entry.function
+    given = function.params if function is not None and trace.entry.calls == "microbatch" else ()
+    return any(param.name == scaler.text for param in given)
 
 
 def update_after(program: Program, run: Run, step: Step) -> Iterator[Fix]:

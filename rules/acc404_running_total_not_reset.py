@@ -97,8 +97,13 @@ def divided_by_length(program: Program) -> frozenset[str]:
         if node.op == "/"
         if isinstance(node.right, Call) and render(node.right.func) == "len"
         for part in walk_expr(node.left)
-        if isinstance(part, Attr | Name) and render(part) not in map(render, walk_expr(node.right))
+        if isinstance(part, Attr | Name) and not _is_read(part, node.right)
     )
+
+
+def _is_read(name: Attr | Name, within: Call) -> bool:
+    names = (n for n in walk_expr(within) if isinstance(n, Attr | Name))
+    return render(name) in map(render, names)
 
 
 def reset_per_epoch(program: Program, read: Read) -> Iterator[Fix]:

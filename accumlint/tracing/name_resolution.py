@@ -147,13 +147,27 @@ class Naming:
         relevance = self.machine.home.relevance
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
-            return self.machine.things.symbol(role, text, node)
+            chosen = self._chosen_elsewhere(text)
+            made = self.machine.things.symbol(role, text, node)
+            if chosen is None:
+                return made
+            value = self.machine.eval(chosen)
+            return made if self.machine.guards.truth(value, chosen, node) else None
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
         if (name not in relevance.bounds and self.is_counter(text, name)) or names.is_start(name):
             return self._beginning(text)
         return Unknown(text, hint=hint)
+
+    def _chosen_elsewhere(self, attribute: str) -> p.Expr | None:
+        """The setting without which an attribute is None (`self.scaler = GradScaler() if self.amp else None`)."""
+        match self.machine.program.assigned.get(attribute, ()):
+            case (p.Choice(test=test, orelse=p.Const(value=None)),):
+                read = {n.id for n in p.walk_expr(test) if isinstance(n, p.Name)}
+                return test if attribute.startswith("self.") and read == {"self"} else None
+            case _:
+                return None
 
     def _beginning(self, counter: str) -> int:
         """Where a counter begins that was set in a method which is not run: at the one number it is ever set to."""
