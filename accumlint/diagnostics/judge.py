@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from accumlint.reading.ir import If, Node, walk
 from accumlint.reading.program import Program
-from accumlint.rule import Confidence, Finding, Related, Rule
+from accumlint.rule import Confidence, Finding, Related, Rule, Severity
 from accumlint.tracing import Exploration
 from accumlint.tracing.trace import Trace
 
@@ -47,7 +47,8 @@ def hidden(
     clears: Sequence[Finding],
     judged: Iterable[Finding],
 ) -> Iterator[Finding]:
-    """What findings about misplaced `clears` hide: what is found where those stand behind the step.
+    """What findings about misplaced `clears` hide and is worse than an info: what is found where those stand behind
+    the step.
 
     `explored` gives the program's traces with some clears there. No fix can be tried before they are mended.
     """
@@ -58,7 +59,7 @@ def hidden(
     nodes = {node for f in clears for node in (f.node, *twins(f))}
     after = explored(nodes) if behind else None
     for finding in judge(program, after, behind) if after else ():
-        if _key(finding) not in known:
+        if _key(finding) not in known and finding.severity is not Severity.INFO:
             related = (*finding.related, Related(first.node, "what clears the gradients too early"))
             yield replace(finding, fixes=(), related=related, behind=first.rule.code)
 

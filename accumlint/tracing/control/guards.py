@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING
 
@@ -477,8 +478,16 @@ class Guards:
             options = (choice, "exceptional", "at the boundary")
             self.decisions[where] = Decision(where, choice, options, matters, True)
         choice = self.decisions[where].choice
-        when = {"exceptional": 2, "at the boundary": self.machine.scenario.steps}.get(choice)
+        boundary = self.machine.scenario.steps
+        if choice == "at the boundary" and self._begins_with_a_step():
+            boundary += 1
+        when = {"exceptional": 2, "at the boundary": boundary}.get(choice)
         return self.asked_data[where] == when
+
+    def _begins_with_a_step(self) -> bool:
+        """True where the first window has one micro-batch: the next ends so much later (`if i % steps == 0`)."""
+        met = (e for e in self.machine.state.events if isinstance(e, t.Backward | t.Step))
+        return [type(e) for e in islice(met, 3)] == [t.Backward, t.Step, t.Backward]
 
     def fails(self, node: p.Try) -> bool:
         """True for the micro-batch that raises, on a path where one does."""
