@@ -270,6 +270,11 @@ class Things:
                 given = [a for a in flat(args) if isinstance(a, Unknown) and not a.networks]
                 return True, derived(f"{base.text}.{name}(…)", *given)
             case _ if name in _QUIET_METHODS or name.startswith(_QUIET):
+                given = [a for a in flat([*args, *kwargs.values()]) if isinstance(a, Unknown)]
+                goes_forward = any(word in name for word in ("loss", "logits", "forward"))
+                if goes_forward and given and not any(a.networks for a in given):
+                    # A loss of data (`model.get_loss(batch)`): the model goes forward to work it out.
+                    return True, self.machine.losses.forward(base, args, kwargs, node, None)
                 if not any(isinstance(a, Unknown) and a.tensor for a in args):
                     return True, Unknown(f"{base.text}.{name}()")
                 # A loss of what the model has given (`model.module.get_loss(outputs, targets)`).
