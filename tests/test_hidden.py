@@ -69,3 +69,49 @@ def test_what_is_cleared_twice_hides_nothing_more(run: Run, tmp_path: Path) -> N
     (tmp_path / "train.py").write_text(f"{right}                optimizer.zero_grad()\n")
     told = json.loads(run("check", "--output-format", "json", "train.py").out)
     assert [(f["code"], f["condition"]) for f in told] == [("ACC501", None)]
+
+
+DATA = """\
+import torch
+from torch.nn.utils.rnn import pad_sequence
+
+
+def collate(tokenizer, rows):
+    ids = pad_sequence([tokenizer(r["text"]) for r in rows], batch_first=True)
+    labels = pad_sequence([r["labels"] for r in rows], batch_first=True, padding_value=-100)
+    return {"input_ids": ids, "labels": labels, "attention_mask": ids != 0}
+
+
+def evaluate(model, batch):
+    return model(input_ids=batch["input_ids"], labels=batch["labels"])
+"""
+TRAINER = """\
+from accelerate import Accelerator
+from data import collate
+
+
+def train(model, loader, optimizer, n):
+    accelerator = Accelerator(gradient_accumulation_steps=n)
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        with accelerator.accumulate(model):
+            BEFORE
+            accelerator.backward(model(batch).loss)
+            optimizer.step()
+            AFTER
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sure"),
+    [("pass", "optimizer.zero_grad()", "likely"), ("optimizer.zero_grad()", "pass", "possible")],
+)
+def test_what_other_files_alone_tell_is_less_sure_behind_a_clear(
+    run: Run, tmp_path: Path, before: str, after: str, sure: str
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "data.py").write_text(DATA)
+    (tmp_path / "train.py").write_text(TRAINER.replace("BEFORE", before).replace("AFTER", after))
+    ran = run("check", "--output-format", "json", "--min-confidence", "possible", "train.py")
+    found = {f["code"]: f["confidence"] for f in json.loads(ran.out)}
+    assert found.get("ACC101") == sure

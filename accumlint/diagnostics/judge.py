@@ -60,8 +60,16 @@ def hidden(
     after = explored(nodes) if behind else None
     for finding in judge(program, after, behind) if after else ():
         if _key(finding) not in known and finding.severity is not Severity.INFO:
+            sure = finding.confidence
+            if finding.related and not any(
+                program.source.holds(r.node.at) for r in finding.related
+            ):
+                # Two steps from what is seen: behind another defect, and by evidence of other files alone.
+                sure = Confidence.POSSIBLE
             related = (*finding.related, Related(first.node, "what clears the gradients too early"))
-            yield replace(finding, fixes=(), related=related, behind=first.rule.code)
+            yield replace(
+                finding, fixes=(), related=related, confidence=sure, behind=first.rule.code
+            )
 
 
 def twins(finding: Finding) -> Iterator[Node]:
