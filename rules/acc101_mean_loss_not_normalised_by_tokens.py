@@ -241,9 +241,7 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not has_positions(evidence) and not any(
-        (e.own and e.key in _OF_LABELS) or e.key == "padded labels" for e in evidence
-    ):
+    if not has_positions(evidence) and not any(e.own and e.key in _OF_LABELS for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:

@@ -63,6 +63,7 @@ class ZeroGradInsideWindow(Rule):
 
     What it hides is reported with it: the loop is followed once more as if the gradients were cleared behind the step,
     and what is found then (a loss that nothing divides, a last window that leaks) holds "once ACC402 is mended".
+    What is only an info is left out.
 
     When the fix is not offered: where the clearing is part of a longer statement, or no step in the same class or
     function can take it over.

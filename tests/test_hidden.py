@@ -72,18 +72,13 @@ def test_what_is_cleared_twice_hides_nothing_more(run: Run, tmp_path: Path) -> N
 
 
 DATA = """\
-import torch
 from torch.nn.utils.rnn import pad_sequence
 
 
 def collate(tokenizer, rows):
     ids = pad_sequence([tokenizer(r["text"]) for r in rows], batch_first=True)
     labels = pad_sequence([r["labels"] for r in rows], batch_first=True, padding_value=-100)
-    return {"input_ids": ids, "labels": labels, "attention_mask": ids != 0}
-
-
-def evaluate(model, batch):
-    return model(input_ids=batch["input_ids"], labels=batch["labels"])
+    return dict(input_ids=ids, labels=labels, attention_mask=ids.ne(0))
 """
 TRAINER = """\
 from accelerate import Accelerator

@@ -148,11 +148,11 @@ class Naming:
         role = "" if names.is_configuration(text) else self.role(name)
         if role and not isinstance(hint, bool):
             chosen = self._chosen_elsewhere(text)
-            made = self.machine.things.symbol(role, text, node)
-            if chosen is None:
-                return made
-            value = self.machine.eval(chosen)
-            return made if self.machine.guards.truth(value, chosen, node) else None
+            if chosen is not None:
+                value = self.machine.eval(chosen)
+                if not self.machine.guards.truth(value, chosen, node):
+                    return None
+            return self.machine.things.symbol(role, text, node)
         if self.roles.is_ranks(name):
             return Unknown(text, ranks=Ranks(text))
         # What ends a range is no counter, though another function counts under its name.
