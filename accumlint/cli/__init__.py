@@ -29,6 +29,7 @@ COMMANDS = (
     "config",
     "init",
     "server",
+    "doctor",
     "schema",
     "completion",
     "clean",

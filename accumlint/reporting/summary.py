@@ -48,7 +48,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
     if len(checked) < len(results):
         yield f"{count(len(results) - len(checked), 'file')} could not be checked"
     if look.coverage or not whole:
-        yield from _read(results)
+        yield from read(results)
         yield from _listed(results, look) if listed else ()
 
 
@@ -61,7 +61,7 @@ def in_tests(results: Sequence[Checked], look: Look) -> Iterator[str]:
             yield look.paint(f"{line}: --include-tests lists them", "dim")
 
 
-def _read(results: Sequence[Checked]) -> Iterator[str]:
+def read(results: Sequence[Checked]) -> Iterator[str]:
     """How many backward calls were read how far."""
     states = Counter(backward.state for result in results for backward in result.backwards)
     told = [f"{states[state]} {state}" for state in ("whole", "partly", "not") if states[state]]

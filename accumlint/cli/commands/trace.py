@@ -54,6 +54,12 @@ def _outputs(
     "--select", multiple=True, metavar="RULES", callback=options.words, help="Use these rules only."
 )
 @click.option(
+    "--report",
+    "anonymous",
+    is_flag=True,
+    help="Print Markdown to share: findings, loops and text, with anonymised names.",
+)
+@click.option(
     "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
 )
 @options.CONFIG
@@ -65,6 +71,7 @@ def command(
     output_format: str | None,
     outputs: tuple[tuple[str, str], ...],
     select: tuple[str, ...],
+    anonymous: bool,
     stdin_filename: str,
     configs: options.Configs,
     isolated: bool,
@@ -84,6 +91,13 @@ def command(
     options.here(chosen)
     packs.require(typed(chosen))
     target, line = _target(place, chosen, stdin_filename)
+    if anonymous:
+        exclusive = {"all": all_paths, "output_format": output_format, "output": outputs}
+        options.exclude_each_other("--report", **exclusive)
+        from accumlint.drawing.anonymous_report import report
+
+        output.put(report(_bytes(target), target, line))
+        return 0
     shown = traced_loops.show(_bytes(target), target)
     groups = traced_loops.asked(shown, target, line)
     loops = list(chain.from_iterable(paths if all_paths else paths[:1] for paths in groups))
