@@ -104,20 +104,20 @@ def _sample(file: Path) -> Sample:
         raise InputError(f"{file}: {error}") from None
 
 
-def _source(row: Mapping[str, Any]) -> Source:
+def source(row: Mapping[str, Any]) -> Source:
     """The file that a row names; what names nothing in a repository is refused, as folders are made of it."""
-    source = Source(row["repository"], row["commit"], row["path"])
-    parts = PurePosixPath(source.path).parts
-    if not (_REPOSITORY.fullmatch(source.repository) and _COMMIT.fullmatch(source.commit)):
-        raise ValueError(f"{source.repository} {source.commit} is no owner/name with a commit")
+    named = Source(row["repository"], row["commit"], row["path"])
+    parts = PurePosixPath(named.path).parts
+    if not (_REPOSITORY.fullmatch(named.repository) and _COMMIT.fullmatch(named.commit)):
+        raise ValueError(f"{named.repository} {named.commit} is no owner/name with a commit")
     if not parts or not {"/", "..", ".git"}.isdisjoint(parts):
-        raise ValueError(f"{source.path!r} is no path in a repository")
-    return source
+        raise ValueError(f"{named.path!r} is no path in a repository")
+    return named
 
 
 def _loop(row: Mapping[str, Any]) -> Loop:
     return Loop(
-        _source(row),
+        source(row),
         row.get("line"),
         tuple(map(_defect, row.get("defect", ()))),
         frozenset(row.get("holds", ())),

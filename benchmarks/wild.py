@@ -1,0 +1,133 @@
+"""Confirms the defects of `docs/wild.md` again, in the code that they were found in.
+
+    python benchmarks/wild.py --files FOLDER --clone DIR       fetches the commits, runs each loop
+    python benchmarks/wild.py --files FOLDER --repos DIR       uses the repositories that are there
+    python benchmarks/wild.py --write                          writes the page's table from docs/data/wild.toml
+    python benchmarks/wild.py --check                          ends with 1 where the page has another table
+
+A loop is run by `accumlint confirm`, on data that accumlint makes up, in the project that it is from. The exit code is
+1 where one is not confirmed, or not for the reason that the table gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from checkouts import PROJECT, write
+from document import filled, put
+from labelled import InputError, Source, source, toml
+
+ROOT = Path(__file__).parents[1]
+DATA, PAGE, MARK = ROOT / "docs" / "data" / "wild.toml", ROOT / "docs" / "wild.md", "defects"
+HOST = "https://github.com"
+OPTIONS = ("--isolated", "--output-format", "json")
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A defect, the line that it is reported on, and what a run of the loop showed."""
+
+    source: Source
+    line: int
+    code: str
+    measured: str
+
+
+class Arguments(argparse.Namespace):
+    files: Path | None
+    clone: Path | None
+    repos: Path | None
+    host: str
+    write: bool
+    check: bool
+
+
+def defects(file: Path = DATA) -> list[Defect]:
+    """The defects of the page, in its order."""
+    return [
+        Defect(source(each), each["line"], each["code"], each["measured"])
+        for each in toml(file)["defect"]
+    ]
+
+
+def rows(found: Iterable[Defect]) -> Iterator[str]:
+    """The defects as a table in Markdown."""
+    yield "| repository | place | rule | what a run shows |"
+    yield "| --- | --- | --- | --- |"
+    for each in found:
+        file = each.source
+        at = f"{HOST}/{file.repository}/blob/{file.commit}/{file.path}#L{each.line}"
+        place = f"[`{file.path.rpartition('/')[2]}:{each.line}`]({at})"
+        rule = f"[{each.code}](rules/{each.code.lower()}.md)"
+        yield f"| {file.repository} | {place} | {rule} | {each.measured} |"
+
+
+def confirmed(file: Path, project: Path) -> list[dict[str, Any]]:
+    """What `accumlint confirm` says of each finding in a file."""
+    done = subprocess.run(
+        (sys.executable, "-m", "accumlint", "confirm", str(file), *OPTIONS),
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return json.loads(done.stdout or "[]")
+
+
+def contradicted(found: Iterable[Defect], files: Path) -> Iterator[str]:
+    """A line for each defect that a run does not show, or shows otherwise."""
+    by_source: defaultdict[Source, list[Defect]] = defaultdict(list)
+    for each in found:
+        by_source[each.source].append(each)
+    for place, held in by_source.items():
+        project = files / PROJECT / place.folder
+        said = {
+            (one["location"]["row"], one["code"]): f"{one['verdict']}: {one['reason']}"
+            for one in confirmed(project / place.path, project)
+        }
+        for each in held:
+            verdict = said.get((each.line, each.code), "no finding")
+            print(f"{place.repository} {place.path}:{each.line} {each.code} {verdict}")
+            if verdict != f"confirmed: {each.measured}":
+                yield f"{place.repository} {place.path}:{each.line} {each.code}"
+
+
+def main(asked: Arguments) -> int:
+    """Does what the command line asks for, and returns the exit code."""
+    found = defects()
+    page = "\n".join(rows(found))
+    if asked.check:
+        return int(filled(PAGE, MARK, page) != PAGE.read_text(encoding="utf-8"))
+    if asked.write:
+        put(PAGE, MARK, page)
+        return 0
+    repositories = asked.clone or asked.repos
+    if not asked.files or not repositories:
+        raise InputError("--files and one of --clone and --repos are needed")
+    sources = sorted({each.source for each in found})
+    for problem in write(sources, repositories, asked.files, asked.host if asked.clone else None):
+        print(f"not to be had: {problem}", file=sys.stderr)
+    wrong = list(contradicted(found, asked.files))
+    print(f"{len(found) - len(wrong)} of {len(found)} confirmed as the page says")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--files", type=Path, help="the folder that checkouts are written to")
+    parser.add_argument("--clone", type=Path, help="where repositories are fetched to")
+    parser.add_argument("--repos", type=Path, help="where repositories are")
+    parser.add_argument("--host", default=HOST, help=f"where they are fetched from ({HOST})")
+    parser.add_argument("--write", action="store_true", help="write the table of the page")
+    parser.add_argument("--check", action="store_true", help="compare the table of the page")
+    try:
+        sys.exit(main(parser.parse_args(namespace=Arguments())))
+    except InputError as problem:
+        sys.exit(f"wild.py: {problem}")
