@@ -25,7 +25,7 @@ from accumlint.tracing.budget import (
     STEPS_OF_TOLD,
     Budget,
 )
-from accumlint.tracing.calls.cross_file import Borders
+from accumlint.tracing.calls.borders import Borders
 from accumlint.tracing.control.exits import Leave, PythonError, Stopped
 from accumlint.tracing.control.path_equivalence import told
 from accumlint.tracing.control.regions import Sides, regions

@@ -18,7 +18,8 @@ from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
 from accumlint.tracing.budget import LOOKS_OF_STEP, Budget
-from accumlint.tracing.calls.cross_file import Borders, Elsewhere
+from accumlint.tracing.calls.borders import Borders
+from accumlint.tracing.calls.cross_file import Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
 from accumlint.tracing.calls.opaque import Unfollowed

@@ -1,12 +1,14 @@
-"""Calls of Python's own functions: what goes through items, counts, converts and asks for attributes."""
+"""Python's own functions: what goes through items, counts, converts and asks for attributes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.numeric import numeric
 from accumlint.tracing.gradients.tensors import derived, detached, flat
 from accumlint.tracing.values import Counted, Key, Lazy, Library, Number, Object, Unknown, Value
@@ -25,167 +27,245 @@ _EMPTY: Mapping[str, Callable[[], Value]] = {
 _LEAST = {"range": 1, "enumerate": 1, "islice": 1, "map": 2}
 
 
-def call_builtin(
-    machine: Machine, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> tuple[Value] | None:
-    """What one of Python's own functions gives, as the only item; None for any other name."""
-    first = args[0] if args else None
-    match name:
-        case "range" | "enumerate" | "zip" | "map" | "reversed" | "filter" | "iter":
-            return (iterable(machine, name, args, kwargs),)
-        case "len":
-            return (machine.iterating.length(first),)
-        case "next":
-            return (machine.iterating.next(first),)
-        case "list" | "tuple" | "set" | "sorted":
-            if not args:
-                return ([],)
-            if isinstance(first, Unknown) or (isinstance(first, Object) and first.role != ""):
-                return (first,)
-            if isinstance(first, Lazy) and _endless(first):
-                return (first,)
-            items = machine.items(first, 512)
-            return (tuple(items) if name == "tuple" else items,)
-        case "dict" | "OrderedDict":
-            found: dict[Key, Value] = {k: v for k, v in kwargs.items() if k != "**"}
-            match first:
-                case dict():
-                    found = {**first, **found}
-                case Lazy(kind="zip", args=[list() | tuple() as keys, Unknown() as values]):
-                    for i, key in enumerate(keys):
-                        if isinstance(key, str):
-                            found[key] = derived(f"{values.text}[{i}]", values)
-                case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
-                    return (derived(f"dict({values.text})", values),)
-                case _:
-                    pass
-            return (found,)
-        case "defaultdict" if isinstance(first, Library) and first.path in _EMPTY:
-            return (defaultdict[Key, Value](_EMPTY[first.path]),)
-        case "int" | "float":
-            if isinstance(first, Number):
-                return (numeric(name, [first]) if name == "int" else first,)
-            if isinstance(first, Unknown):
-                return (detached(first) if first.tensor else first,)
-            return (0 if not args else Unknown(name),)
-        case "bool":
-            known = machine.guards.known_truth(first)
-            return (known if known is not None else first,)
-        case "abs" | "round" | "max" | "min" | "pow":
-            values = flat(args) if len(args) == 1 else args
-            if values and all(isinstance(v, Number) for v in values):
-                return (numeric(name, values),)
-            number = [v for v in values if isinstance(v, Number)]
-            unknown = [v for v in values if isinstance(v, Unknown)]
-            # `max(n, 1)` guards against zero; it is n for our purposes.
-            if name == "max" and len(number) == 1 and len(unknown) == 1:
-                return (unknown[0],)
-            return (derived(f"{name}({', '.join(text_of(v) for v in values)})", *values),)
-        case "sum":
-            return (added_up(machine, first, node),)
-        case "isinstance":
-            shown = p.render(node) if isinstance(node, p.Call) else name
-            if isinstance(first, Object) and ("DistributedDataParallel" in shown or "DDP" in shown):
-                return (first.wrapper == "ddp",)
-            return (Unknown(shown),)
-        case "hasattr":
-            shown = p.render(node) if isinstance(node, p.Call) else name
-            attribute = args[1] if len(args) > 1 else None
-            if isinstance(first, Object) and isinstance(attribute, str):
-                if first.cls is not None and (
-                    attribute in first.attributes
-                    or machine.invoking.method_of(first, attribute) is not None
-                ):
-                    return (True,)
-                if attribute == "no_sync" and first.role == "model":
-                    wrappers = machine.state.wrappers
-                    return (any(n in wrappers for n in first.networks) or None is first.thing,)
-                if attribute == "module":
-                    return (bool(first.wrapper) or first.inner is not None,)
-            return (Unknown(shown),)
-        case "getattr":
-            if len(args) > 1 and isinstance(args[1], str):
-                if isinstance(first, Object) and args[1] in first.attributes:
-                    return (first.attributes[args[1]],)
-                told = args[2] if len(args) > 2 else None
-                # A limit of 0 is none, and an epoch of 0 has come.
-                if isinstance(first, Unknown) and (isinstance(told, bool) or told in (0, -1)):
-                    return (
-                        machine.naming.symbol(f"{first.text}.{args[1]}", args[1], node, hint=told),
-                    )
-                if isinstance(first, Object) and first.role and told is None and len(args) > 2:
-                    # Not every one has it.
-                    return (Unknown(f"{first.text}.{args[1]}"),)
-                return (machine.members.attribute(first, args[1], node),)
-            if len(args) > 1 and isinstance(first, Library) and isinstance(args[1], Unknown):
-                table = machine.elsewhere.classes(first)
-                picked = machine.invoking.picked(table, args[1], args[1].text)
-                if picked is not None:
-                    return (picked,)
-            return (Unknown("getattr(…)"),)
-        case "setattr":
-            if len(args) > 2 and isinstance(args[1], str):
-                machine.members.set_attribute(
-                    first, args[1], args[2], node, f"{text_of(first)}.{args[1]}"
-                )
-            return (None,)
-        case "any" | "all":
-            items = machine.items(first) if first is not None else []
-            known = [machine.guards.known_truth(i) for i in items]
-            if items and all(k is not None for k in known):
-                return (any(known) if name == "any" else all(known),)
-            return (derived(p.render(node) if isinstance(node, p.Call) else name, *items),)
-        case "globals":
-            return (machine.elsewhere.classes(),)
-        case "divmod":
-            match args:
-                case [int() as number, int() as divisor] if divisor:
-                    return (divmod(number, divisor),)
-                case _:
-                    return ((Unknown("div"), Unknown("mod")),)
-        case "print" | "open" | "id" | "repr" | "str" | "type" | "input" | "vars" | "delattr":
-            return (Unknown(p.render(node) if isinstance(node, p.Call) else name),)
-        case "callable":
-            return (not isinstance(first, Unknown | None),)
-        case _:
-            return None
-
-
-def _endless(value: Lazy) -> bool:
-    return value.kind in ("cycle", "count", "generator")
-
-
-def iterable(machine: Machine, kind: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _lazy(_: Machine, call: Call) -> Value:
     """What hands out items one after another; nothing is fetched before somebody goes through it."""
-    if kind == "enumerate":
-        args = [
-            *args,
-            *(kwargs[name] for name in ("iterable", "start")[len(args) :] if name in kwargs),
-        ]
-    if kind == "chain":
-        if args and all(isinstance(a, Unknown) and a.parameters for a in args):
-            return derived("parameters", *[_carrying(a) for a in args])
-        return Lazy("iter", args)
-    if kind == "filter":
-        return args[1] if len(args) > 1 else Unknown("filter(…)")
-    if kind in ("sorted", "reversed"):
-        first = args[0] if args else None
-        if isinstance(first, list | tuple):
-            return list(reversed(first)) if kind == "reversed" else list(first)
-        if isinstance(first, Lazy) and first.kind == "range":
-            return list(reversed(machine.items(first, 400)))
-        return first
-    if kind == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == "iter":
+    name, args = call.last, call.args
+    if name == "enumerate":
+        named = ("iterable", "start")[len(args) :]
+        args = [*args, *(call.kwargs[key] for key in named if key in call.kwargs)]
+    elif name == "iter" and len(args) == 1 and isinstance(args[0], Lazy) and args[0].kind == name:
         return args[0]
-    if len(args) < _LEAST.get(kind, 0):
-        return Unknown(f"{kind}(…)")
-    return Lazy(kind, args)
+    return Lazy(name, args) if len(args) >= _LEAST.get(name, 0) else Unknown(f"{name}(…)")
 
 
-def _carrying(value: Value) -> Value:
-    if isinstance(value, Unknown):
-        return Unknown(value.text, networks=value.networks)
-    return value
+def _chain(_: Machine, call: Call) -> Value:
+    """The items of several iterables, one after another; of parameters, all of them."""
+    parameters = [a for a in call.args if isinstance(a, Unknown) and a.parameters]
+    if parameters and len(parameters) == len(call.args):
+        return derived("parameters", *(Unknown(a.text, networks=a.networks) for a in parameters))
+    return Lazy("iter", call.args)
+
+
+def _filter(_: Machine, call: Call) -> Value:
+    """The items that a test keeps, as if it kept all."""
+    return call.args[1] if len(call.args) > 1 else Unknown("filter(…)")
+
+
+def _ordered(machine: Machine, call: Call) -> Value:
+    """The same items in another order."""
+    match call.first:
+        case list() | tuple() as items:
+            return list(reversed(items)) if call.last == "reversed" else list(items)
+        case Lazy(kind="range") as numbers:
+            return list(reversed(machine.items(numbers, 400)))
+        case first:
+            return first
+
+
+def _len(machine: Machine, call: Call) -> Value:
+    """How many items there are."""
+    return machine.iterating.length(call.first)
+
+
+def _next(machine: Machine, call: Call) -> Value:
+    """The item that an iterator gives next."""
+    return machine.iterating.next(call.first)
+
+
+def _list(machine: Machine, call: Call) -> Value:
+    """The items of something that ends; what is not known, and what has a role, is itself."""
+    first = call.first
+    if not call.args:
+        return []
+    if isinstance(first, Unknown) or (isinstance(first, Object) and first.role != ""):
+        return first
+    if isinstance(first, Lazy) and first.kind in ("cycle", "count", "generator"):
+        return first
+    items = machine.items(first, 512)
+    return tuple(items) if call.last == "tuple" else items
+
+
+def _dict(_: Machine, call: Call) -> Value:
+    """A table, also of names and the parts of a batch that are zipped."""
+    found: dict[Key, Value] = {k: v for k, v in call.kwargs.items() if k != "**"}
+    match call.first:
+        case dict() as first:
+            found = {**first, **found}
+        case Lazy(kind="zip", args=[list() | tuple() as keys, Unknown() as values]):
+            for i, key in enumerate(keys):
+                if isinstance(key, str):
+                    found[key] = derived(f"{values.text}[{i}]", values)
+        case Lazy(kind="zip", args=[_, Unknown() as values]) if values.batches:
+            return derived(f"dict({values.text})", values)
+        case _:
+            pass
+    return found
+
+
+def _defaultdict(_: Machine, call: Call) -> Answer:
+    """A table that makes what it does not hold, of numbers, lists or tables."""
+    match call.first:
+        case Library(path=path) if path in _EMPTY:
+            return defaultdict[Key, Value](_EMPTY[path])
+        case _:
+            return NotImplemented
+
+
+def _number(_: Machine, call: Call) -> Value:
+    """A number as it is, and what a tensor is as a number."""
+    match call.first:
+        case int() | float() | Fraction() as number:
+            return numeric("int", [number]) if call.last == "int" else number
+        case Unknown() as unknown:
+            return detached(unknown) if unknown.tensor else unknown
+        case _:
+            return Unknown(call.last) if call.args else 0
+
+
+def _bool(machine: Machine, call: Call) -> Value:
+    """Whether something is true, where that is known."""
+    known = machine.guards.known_truth(call.first)
+    return known if known is not None else call.first
+
+
+def _of_numbers(_: Machine, call: Call) -> Value:
+    """A function of some numbers, or of one list of them."""
+    name = call.last
+    values = flat(call.args) if len(call.args) == 1 else call.args
+    numbers = [v for v in values if isinstance(v, Number)]
+    if values and len(numbers) == len(values):
+        return numeric(name, values)
+    unknown = [v for v in values if isinstance(v, Unknown)]
+    # `max(n, 1)` guards against zero; it is n for our purposes.
+    if name == "max" and len(numbers) == 1 and len(unknown) == 1:
+        return unknown[0]
+    return derived(f"{name}({', '.join(text_of(v) for v in values)})", *values)
+
+
+def _sum(machine: Machine, call: Call) -> Value:
+    """The sum of the items of one iterable."""
+    return added_up(machine, call.first, call.node)
+
+
+def _isinstance(_: Machine, call: Call) -> Value:
+    """Whether a model is wrapped in DistributedDataParallel; of all else nobody knows."""
+    shown, first = call.shown, call.first
+    if isinstance(first, Object) and ("DistributedDataParallel" in shown or "DDP" in shown):
+        return first.wrapper == "ddp"
+    return Unknown(shown)
+
+
+def _hasattr(machine: Machine, call: Call) -> Value:
+    """Whether an object has an attribute: of its class, of a wrapper."""
+    match call.args:
+        case [Object() as first, str() as attribute, *_]:
+            held = attribute in first.attributes
+            if first.cls is not None and (held or machine.invoking.method_of(first, attribute)):
+                return True
+            if attribute == "no_sync" and first.role == "model":
+                wrappers = machine.state.wrappers
+                return any(n in wrappers for n in first.networks) or first.thing is None
+            if attribute == "module":
+                return bool(first.wrapper) or first.inner is not None
+        case _:
+            pass
+    return Unknown(call.shown)
+
+
+def _getattr(machine: Machine, call: Call) -> Value:
+    """An attribute by its name, or what a setting picks among the classes of a module."""
+    match call.args:
+        case [Object() as first, str() as name, *_] if name in first.attributes:
+            return first.attributes[name]
+        case [Unknown() as first, str() as name, bool() | 0 | -1 as told, *_]:
+            # A limit of 0 is none, and an epoch of 0 has come.
+            return machine.naming.symbol(f"{first.text}.{name}", name, call.node, hint=told)
+        case [Object() as first, str() as name, None, *_] if first.role:
+            # Not every one has it.
+            return Unknown(f"{first.text}.{name}")
+        case [first, str() as name, *_]:
+            return machine.members.attribute(first, name, call.node)
+        case [Library() as first, Unknown() as name, *_]:
+            picked = machine.invoking.picked(machine.elsewhere.classes(first), name, name.text)
+            return picked if picked is not None else Unknown("getattr(…)")
+        case _:
+            return Unknown("getattr(…)")
+
+
+def _setattr(machine: Machine, call: Call) -> Value:
+    """Sets an attribute by its name."""
+    name = call.argument(1)
+    if len(call.args) > 2 and isinstance(name, str):
+        text = f"{text_of(call.first)}.{name}"
+        machine.members.set_attribute(call.first, name, call.args[2], call.node, text)
+
+
+def _any_or_all(machine: Machine, call: Call) -> Value:
+    """Whether any or all items are true, where that is known of each."""
+    items = machine.items(call.first) if call.first is not None else []
+    known = [machine.guards.known_truth(i) for i in items]
+    if items and all(k is not None for k in known):
+        return any(known) if call.last == "any" else all(known)
+    return derived(call.shown, *items)
+
+
+def _globals(machine: Machine, _: Call) -> Value:
+    """The classes of the file that is executed."""
+    return machine.elsewhere.classes()
+
+
+def _divmod(_: Machine, call: Call) -> Value:
+    """A quotient and a remainder."""
+    match call.args:
+        case [int() as number, int() as divisor] if divisor:
+            return divmod(number, divisor)
+        case _:
+            return Unknown("div"), Unknown("mod")
+
+
+def _shown(_: Machine, call: Call) -> Value:
+    """What is known by how it is written alone."""
+    return Unknown(call.shown)
+
+
+def _callable(_: Machine, call: Call) -> Value:
+    """Whether something can be called, as if all that is known could."""
+    return not isinstance(call.first, Unknown | None)
+
+
+# The functions that go through items, of Python and of its standard library.
+ITERABLES: Mapping[str, Callable[[Machine, Call], Value]] = {
+    "chain": _chain,
+    "filter": _filter,
+    **dict.fromkeys(("reversed", "sorted"), _ordered),
+    **dict.fromkeys(
+        ("count", "cycle", "enumerate", "islice", "iter", "map", "range", "zip"), _lazy
+    ),
+}
+# What models a call of one of Python's own functions, by its name.
+BUILTINS: Mapping[str, Callable[[Machine, Call], Answer]] = {
+    **ITERABLES,
+    "bool": _bool,
+    "callable": _callable,
+    "defaultdict": _defaultdict,
+    "divmod": _divmod,
+    "getattr": _getattr,
+    "globals": _globals,
+    "hasattr": _hasattr,
+    "isinstance": _isinstance,
+    "len": _len,
+    "next": _next,
+    "setattr": _setattr,
+    "sum": _sum,
+    **dict.fromkeys(("abs", "max", "min", "pow", "round"), _of_numbers),
+    **dict.fromkeys(("all", "any"), _any_or_all),
+    **dict.fromkeys(("dict", "OrderedDict"), _dict),
+    **dict.fromkeys(("float", "int"), _number),
+    **dict.fromkeys(("list", "set", "sorted", "tuple"), _list),
+    **dict.fromkeys(
+        ("delattr", "id", "input", "open", "print", "repr", "str", "type", "vars"), _shown
+    ),
+}
 
 
 def added_up(machine: Machine, value: Value, node: p.Node) -> Value:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import GIVEN, Relevance, key, relevance
-from accumlint.reading.program import Program
-from accumlint.reading.project import Definition, Excerpt, Module, Project, anything
+from accumlint.reading.project import Definition, Excerpt, Module, anything
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
-from accumlint.tracing.control.branch_relevance import Weighing
+from accumlint.tracing.calls.borders import Borders
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.control.exits import PythonError, Stopped, TooFar
 from accumlint.tracing.gradients.tensors import flat
-from accumlint.tracing.graph import CallGraph
 from accumlint.tracing.objects import skips_steps
 from accumlint.tracing.values import (
     ClassValue,
@@ -52,34 +50,6 @@ _TABLED = frozenset({"Accelerator", "Fabric"}).union(
 )  # fmt: skip
 
 
-@dataclass(eq=False)
-class Borders:
-    """What all runs of one program know of the project's other files.
-
-    `refused` are functions that turned out not to be worth following, `telling` those that gave a loss once and are
-    worth it even where they give none, `leads` the nodes of the program that lead to nodes of other files. `misplaced`
-    clears gradients behind the step, and not where it stands.
-    """
-
-    program: Program
-    project: Project
-    excerpts: tuple[Excerpt, ...]
-    refused: set[p.Function] = field(default_factory=set[p.Function])
-    telling: set[p.Function] = field(default_factory=set[p.Function])
-    leads: dict[p.Node, p.Node] = field(default_factory=dict[p.Node, p.Node])
-    misplaced: Set[p.Node] = frozenset()
-
-    @cached_property
-    def graph(self) -> CallGraph:
-        """Who calls whom in the program."""
-        return CallGraph(self.program)
-
-    @cached_property
-    def weighing(self) -> Weighing:
-        """What the guards of the program hold."""
-        return Weighing(self.program)
-
-
 class Elsewhere:
     """The project's other files, as one machine sees them."""
 
@@ -99,7 +69,7 @@ class Elsewhere:
         self.making = 0
         self.spent = 0
         for excerpt in borders.excerpts:
-            self._load(excerpt)
+            self._loaded(excerpt)
 
     # Files
 
@@ -141,18 +111,17 @@ class Elsewhere:
             self.homes[module.source] = home
         return self.homes[module.source]
 
-    def _load(self, excerpt: Excerpt) -> None:
-        """Makes an excerpt executable."""
-        if excerpt in self.loaded:
-            return
+    def _loaded(self, excerpt: Excerpt | None) -> Excerpt | None:
+        """The excerpt, made executable."""
+        if excerpt is None or excerpt in self.loaded:
+            return excerpt
         self.loaded.add(excerpt)
         machine = self.machine
         home = self._home(excerpt.definition.module)
         home.relevance = excerpt.relevance.used_like(home.relevance)
-        if excerpt.is_eventful:
-            machine.relevance = machine.relevance.joined(excerpt.relevance)
-        else:
-            machine.relevance = machine.relevance.executing(excerpt.relevance)
+        known = machine.relevance
+        used = known.joined if excerpt.is_eventful else known.executing
+        machine.relevance = used(excerpt.relevance)
         if home.source not in machine.program.others:
             machine.program.others.append(home.source)
         for function in excerpt.functions:
@@ -161,7 +130,8 @@ class Elsewhere:
                 self._by_key.setdefault(key(function), []).append(function)
                 self.guarding += [function] if function.guarded else []
         for further in excerpt.further:
-            self._load(further)
+            self._loaded(further)
+        return excerpt
 
     def hears(self, event: t.Event) -> bool:
         """True for an event that counts: what only makes a value calls models, and the rest is its own affair."""
@@ -292,9 +262,8 @@ class Elsewhere:
         program = self.machine.program
         for bound, path in program.imports.items():
             if bound[0] == "*":
-                library = Library(
-                    path + ("" if path.endswith(".") else ".") + name, program.source.path
-                )
+                dotted = path if path.endswith(".") else f"{path}."
+                library = Library(f"{dotted}{name}", program.source.path)
                 if self.find(library) is not None:
                     return (library,)
         return None
@@ -326,109 +295,86 @@ class Elsewhere:
 
     def _followed(self, definition: Definition | None) -> Excerpt | None:
         """An excerpt that can be executed, for a definition that is worth following."""
-        excerpt = self.borders.project.follow(definition) if definition is not None else None
-        if excerpt is not None:
-            self._load(excerpt)
-        return excerpt
+        project = self.borders.project
+        return self._loaded(project.follow(definition) if definition is not None else None)
 
-    def call(
-        self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[Value] | None:
-        """What a call of something imported gives, in a tuple; None where it is not followed."""
-        holder, _, last = callee.path.rpartition(".")
+    def call(self, callee: Library, call: Call) -> Answer:
+        """What a call of something imported gives; NotImplemented where it is not followed."""
+        last, invoking = call.last, self.machine.invoking
         if last == "from_pretrained":
-            return self._from_pretrained(Library(holder, callee.importer), args, kwargs, node)
+            return self._from_pretrained(callee, call)
         definition = self.find(callee)
         if last in _TABLED or (definition is not None and _clips_by_own_means(definition)):
-            return None
+            return NotImplemented
         if definition is not None and _is_scheduler(definition):
-            return (self.machine.things.made("scheduler", "", last, frozenset(), node),)
-        invoking = self.machine.invoking
+            return self.machine.things.made("scheduler", "", last, frozenset(), call.node)
         if definition is not None and len(definition.attributes) == 1:
             excerpt = self._followed(Definition(definition.module, definition.name))
             cls = excerpt.statement if excerpt is not None else None
             found = invoking.find_method(cls, last) if isinstance(cls, p.Class) else None
             if isinstance(cls, p.Class) and found is not None:
-                receiver = ClassValue(cls, None) if _is_of_class(found) else None
-                return (invoking.invoke(found, args, kwargs, receiver, node),)
-        excerpt = self._followed(definition) or self._given_a_gradient(callee, args, kwargs)
-        if excerpt is None:
-            return None
-        match excerpt.statement:
+                calling = self.machine.calling
+                return calling.method(
+                    ClassValue(cls, None), last, call.args, call.kwargs, call.node
+                )
+        excerpt = self._followed(definition) or self._given_a_gradient(callee, call)
+        match excerpt.statement if excerpt is not None else None:
             case p.Function() as function if function not in self.borders.refused:
                 before = len(self.machine.state.events)
-                value = invoking.invoke(Closure(function, None), args, kwargs, None, node)
+                closure = Closure(function, None)
+                value = invoking.invoke(closure, call.args, call.kwargs, None, call.node)
                 done = self.machine.state.events[before:]
-                if names.is_clip(last) and not any(isinstance(e, _CLIPPING) for e in done):
-                    # Nothing is seen of how it clips, by means of its own: its name stands for it.
-                    return None
-                if names.is_clearing(last) and not any(isinstance(e, t.Clear) for e in done):
-                    return None
-                if excerpt.is_eventful or _tells(value):
-                    return (value,)
-                return None
+                clips = not names.is_clip(last) or any(isinstance(e, _CLIPPING) for e in done)
+                clears = not names.is_clearing(last) or any(isinstance(e, t.Clear) for e in done)
+                tells = (excerpt is not None and excerpt.is_eventful) or _tells(value)
+                # Where nothing is seen of how it clips, by means of its own, its name stands for it.
+                return value if clips and clears and tells else NotImplemented
             case p.Class() as cls:
-                return (invoking.construct(ClassValue(cls, None), args, kwargs, node),)
+                return invoking.construct(ClassValue(cls, None), call.args, call.kwargs, call.node)
             case _:
-                return None
+                return NotImplemented
 
-    def _given_a_gradient(
-        self, callee: Library, args: list[Value], kwargs: dict[str, Value]
-    ) -> Excerpt | None:
+    def _given_a_gradient(self, callee: Library, call: Call) -> Excerpt | None:
         """The excerpt of a function that a loss, or what a network gave, passes through."""
-        passed = flat([*args, *kwargs.values()])
+        passed = flat(call.given)
         if not callee.importer or not any(isinstance(v, Unknown) and v.networks for v in passed):
             return None
         project = self.borders.project
         definition = project.find(callee.path, callee.importer, anything)
-        excerpt = project.of_values(definition) if definition is not None else None
-        if excerpt is not None:
-            self._load(excerpt)
-        return excerpt
+        return self._loaded(project.of_values(definition) if definition is not None else None)
 
-    def _from_pretrained(
-        self, holder: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> tuple[Value] | None:
+    def _from_pretrained(self, callee: Library, call: Call) -> Answer:
         """What a class of another file makes of a checkpoint, where its forward tells of a loss."""
         invoking = self.machine.invoking
+        holder = Library(callee.path.rpartition(".")[0], callee.importer)
         excerpt = self._followed(self.find(holder))
         match excerpt.statement if excerpt is not None else None:
-            case p.Class() as cls if (
-                invoking.works_out_a_loss(cls)
-                and invoking.find_method(cls, "from_pretrained") is None
-            ):
-                return (invoking.from_pretrained(ClassValue(cls, None), args, kwargs, node),)
+            case p.Class() as cls if invoking.works_out_a_loss(cls):
+                if invoking.find_method(cls, "from_pretrained") is not None:
+                    return NotImplemented
+                return invoking.from_pretrained(ClassValue(cls, None), call)
             case _:
-                return None
+                return NotImplemented
 
     def crosses(self, function: p.Function) -> bool:
         """True for a function of another file, called by the one that is being checked."""
-        return (
-            self.machine.home is self.machine.main
-            and function.source is not self.machine.program.source
-        )
+        at_home = self.machine.home is self.machine.main
+        return at_home and function.source is not self.machine.program.source
 
-    def entered(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Value:
+    def entered(self, closure: Closure, receiver: Value, call: Call) -> Value:
         """A call into another file. One that only makes a value is given up when it takes too long or raises."""
         machine = self.machine
-        function = closure.function
+        function, node = closure.function, call.node
         led_by, self.led_by = self.led_by, node
         try:
             if not self.making and self._reaches(function, lambda r: r.reaching_strong, node):
-                value = machine.invoking.executed(closure, args, kwargs, receiver, node)
+                value = machine.invoking.executed(closure, receiver, call)
                 return self._given(value, node)
             if function not in self.borders.refused:
-                return self._given(self._tried(closure, args, kwargs, receiver, node), node)
+                return self._given(self._tried(closure, receiver, call), node)
         finally:
             self.led_by = led_by
-        return machine.unfollowed.call(function.name, receiver, args, kwargs, node)
+        return machine.unfollowed.call(receiver, call)
 
     def _given(self, value: Value, node: p.Node) -> Value:
         """A result on its way into the checked file, where things take the names that they are given there."""
@@ -446,26 +392,18 @@ class Elsewhere:
 
     def refuse(self, function: p.Function, *, always: bool = False) -> None:
         """Notes a function of another file as one that is not worth following, `always` if it told of a loss once."""
-        own = function.source is self.machine.program.source
-        if not own and (always or function not in self.borders.telling):
+        other = function.source is not self.machine.program.source
+        if other and (always or function not in self.borders.telling):
             self.borders.refused.add(function)
 
-    def _tried(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Value:
-        machine = self.machine
-        state = machine.state
+    def _tried(self, closure: Closure, receiver: Value, call: Call) -> Value:
+        machine, state = self.machine, self.machine.state
         ceiling, begun = machine.ceiling, state.nodes
         machine.ceiling = min(ceiling, begun + MAX_NODES_OF_VALUE)
         self.making += 1
         value: Value = None
         try:
-            value = machine.invoking.executed(closure, args, kwargs, receiver, node)
+            value = machine.invoking.executed(closure, receiver, call)
         except (PythonError, TooFar):
             self.borders.refused.add(closure.function)
             machine.guards.goal = machine.guards.deciding = None
@@ -478,12 +416,8 @@ class Elsewhere:
         if self.spent > MAX_NODES_OF_VALUES:
             raise Stopped("too many steps in other files")
         if closure.function in self.borders.refused:
-            return machine.unfollowed.call(closure.function.name, receiver, args, kwargs, node)
+            return machine.unfollowed.call(receiver, call)
         return value
-
-
-def _is_of_class(method: Closure) -> bool:
-    return "classmethod" in method.function.decorators
 
 
 def _clips_by_own_means(definition: Definition) -> bool:
@@ -495,9 +429,8 @@ def _clips_by_own_means(definition: Definition) -> bool:
 
 def _is_scheduler(definition: Definition) -> bool:
     """True for a class that derives from one of torch's schedulers, and moves whenever it is told to."""
-    if definition.attributes or not definition.name:
-        return False
-    if not frameworks.is_scheduler(definition.block.bases):
+    plain = definition.name and not definition.attributes
+    if not plain or not frameworks.is_scheduler(definition.block.bases):
         return False
     cls = definition.module.part(definition.name)
     return isinstance(cls, p.Class) and not skips_steps(cls)

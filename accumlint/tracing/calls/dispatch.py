@@ -9,6 +9,7 @@ from accumlint.reading import frameworks, names, usage
 from accumlint.reading import ir as p
 from accumlint.reading.gradient_slice import key
 from accumlint.tracing.calls import containers
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.calls.library import call_library
 from accumlint.tracing.values import (
     Bound,
@@ -124,11 +125,11 @@ class Calling:
                 criterion = self.machine.things.symbol("criterion", callee.text, node)
                 return self.apply(criterion, args, kwargs, node)
             case Unknown():
-                return self.machine.unfollowed.call(callee.text, callee, args, kwargs, node)
+                return self.machine.unfollowed.call(callee, Call(callee.text, args, kwargs, node))
             case Context():
                 return callee
             case _:
-                return self.machine.unfollowed.call("…", callee, args, kwargs, node)
+                return self.machine.unfollowed.call(callee, Call("…", args, kwargs, node))
 
     def method(
         self, base: Value, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -142,7 +143,7 @@ class Calling:
             case Object():
                 return self.object_method(base, name, args, kwargs, node)
             case Unknown():
-                return self.machine.unfollowed.method(base, name, args, kwargs, node)
+                return self.machine.unfollowed.method(base, Call(name, args, kwargs, node))
             case list():
                 return containers.list_method(base, name, args, self.machine.items)
             case dict():
@@ -161,8 +162,11 @@ class Calling:
                 if name == "apply" and (passed := self.machine.invoking.passed_through(cls, args)):
                     return passed
                 if name == "from_pretrained" and self.machine.invoking.works_out_a_loss(cls):
-                    return self.machine.invoking.from_pretrained(base, args, kwargs, node)
-                return self.machine.unfollowed.call(f"{cls.name}.{name}", base, args, kwargs, node)
+                    return self.machine.invoking.from_pretrained(
+                        base, Call(name, args, kwargs, node)
+                    )
+                call = Call(f"{cls.name}.{name}", args, kwargs, node)
+                return self.machine.unfollowed.call(base, call)
             case Context(kind="stack"):
                 return self.machine.syncing.stack_method(base, name, args, node)
             case int() | float() | Fraction():
@@ -190,6 +194,7 @@ class Calling:
         if name == "module" and base.role in ("model", "engine"):
             inner = self.machine.members.object_attribute(base, name, node)
             return self.apply(inner, args, kwargs, node)
+        call = Call(f"{base.text}.{name}", args, kwargs, node)
         if base.role in ("", "model") or base.cls is not None:
             found = self.machine.invoking.method_of(base, name)
             if found is not None and base.role not in ("optimizer", "scheduler"):
@@ -199,8 +204,7 @@ class Calling:
                     # A subclass works the loss out.
                     return self._loss_by(base, args, kwargs, node)
                 if base.role == "" and _is_abstract(found):
-                    text = f"{base.text}.{name}"
-                    return self.machine.unfollowed.call(text, None, args, kwargs, node)
+                    return self.machine.unfollowed.call(None, call)
                 value = self.machine.invoking.invoke(
                     found.closure, args, kwargs, found.receiver, node
                 )
@@ -221,14 +225,12 @@ class Calling:
             special = self.machine.engines.framework_method(base, name, args, kwargs, node)
             if special is not None:
                 return special[0]
-            callee = self.machine.naming.symbol(f"{base.text}.{name}", name, node)
+            callee = self.machine.naming.symbol(call.path, name, node)
             if isinstance(callee, Object) and callee.role in ("model", "criterion"):
                 # An attribute that a base class or somebody else sets.
                 return self.call_object(callee, args, kwargs, node)
-            return self.machine.unfollowed.call(
-                f"{base.text}.{name}", callee, args, kwargs, node, base
-            )
-        return self.machine.unfollowed.call(f"{base.text}.{name}", base, args, kwargs, node)
+            return self.machine.unfollowed.call(callee, call)
+        return self.machine.unfollowed.call(base, call)
 
     def _loss_by(
         self, model: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -243,10 +245,9 @@ class Calling:
         self, callee: Library, args: list[Value], kwargs: dict[str, Value], node: p.Node
     ) -> Value:
         """A call of something imported or built in."""
-        followed = self.machine.elsewhere.call(callee, args, kwargs, node)
-        if followed is not None:
-            return followed[0]
-        return call_library(self.machine, callee.path, args, kwargs, node)
+        call = Call(callee.path, args, kwargs, node)
+        found = self.machine.elsewhere.call(callee, call)
+        return found if found is not NotImplemented else call_library(self.machine, call)
 
     def call_object(
         self, callee: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -271,7 +272,7 @@ class Calling:
             return self.machine.updating.native_scaler(callee, args, kwargs, node)
         if callee.role == "engine":
             return self.machine.losses.forward(callee, args, kwargs, node, None)
-        return self.machine.unfollowed.call(callee.text, callee, args, kwargs, node)
+        return self.machine.unfollowed.call(callee, Call(callee.text, args, kwargs, node))
 
 
 def _gives_numbers(node: p.Call, args: list[Value]) -> bool:

@@ -11,6 +11,7 @@ from accumlint.reading.gradient_slice import key
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import LOOKS_OF_STEP, STEPS_OF_WALK
+from accumlint.tracing.calls.call import Call
 from accumlint.tracing.calls.cross_file import DEFINITIONS
 from accumlint.tracing.calls.library import record
 from accumlint.tracing.control.exits import Stopped
@@ -61,41 +62,33 @@ class Invoking:
         begun, fetched = len(state.events), state.serial
         elsewhere = self.machine.elsewhere
         run = elsewhere.entered if elsewhere.crosses(closure.function) else self.executed
-        found = run(closure, args, kwargs, receiver, node)
+        call = Call(closure.function.name, args, kwargs, node)
+        found = run(closure, receiver, call)
         if state.loops and names.is_evaluation(closure.function.name):
             # It fetches its data itself, and nothing that trains hears of it.
-            given = any(
-                isinstance(a, Unknown) and a.tensor for a in flat([*args, *kwargs.values()])
-            )
+            given = any(isinstance(a, Unknown) and a.tensor for a in flat(call.given))
             events = state.events[begun:]
             aside = all(isinstance(e, t.Add | t.Reset) and "." not in e.total for e in events)
             if aside and state.serial > fetched and not given:
                 state.evaluated.setdefault(closure.function, []).append(found)
         return found
 
-    def executed(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Value:
+    def executed(self, closure: Closure, receiver: Value, call: Call) -> Value:
         """What the body of a function gives."""
         function = closure.function
         decorators = function.decorators
         if function.yields and function.name != "<lambda>":
             bound: Closure | Bound = Bound(receiver, closure) if receiver is not None else closure
             if any(d.endswith("contextmanager") for d in decorators):
-                return Context("generator", generator=bound, args=args, kwargs=kwargs)
-            return Lazy("generator", args, closure=bound, kwargs=kwargs)
+                return Context("generator", generator=bound, args=call.args, kwargs=call.kwargs)
+            return Lazy("generator", call.args, closure=bound, kwargs=call.kwargs)
         machine = self.machine
         if machine.state.depth >= MAX_DEPTH:
             if key(function) in machine.relevance.reaching:
                 raise Stopped("calls nested too deeply")
-            return derived(f"{function.name}(…)", *flat([*args, *kwargs.values()]))
+            return derived(f"{function.name}(…)", *flat(call.given))
         quiet = any(d.split("(")[0].endswith(("no_grad", "inference_mode")) for d in decorators)
-        frame = self.framed(closure, args, kwargs, receiver, node)
+        frame = self.framed(closure, receiver, call)
         saved, machine.frame = machine.frame, frame
         machine.state.depth += 1
         machine.state.no_grad += quiet
@@ -110,21 +103,14 @@ class Invoking:
             machine.state.depth -= 1
             machine.state.no_grad -= quiet
 
-    def framed(
-        self,
-        closure: Closure,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        receiver: Value,
-        node: p.Node,
-    ) -> Frame:
+    def framed(self, closure: Closure, receiver: Value, call: Call) -> Frame:
         """A frame with the parameters bound; what was not given is known by its name."""
         function = closure.function
         home = self.machine.elsewhere.home_of(function.source)
         frame = Frame(
             {}, closure.scope, owner=closure.owner, receiver=receiver, home=home, function=function
         )
-        given = list(args)
+        given, node = list(call.args), call.node
         params = list(function.params)
         if (
             receiver is not None
@@ -133,7 +119,7 @@ class Invoking:
             and "staticmethod" not in function.decorators
         ):
             frame.names[params.pop(0).name] = receiver
-        left = dict(kwargs)
+        left = dict(call.kwargs)
         spread = left.pop("**", None)
         for param in params:
             if param.star == "*":
@@ -248,7 +234,7 @@ class Invoking:
             raise Stopped("calls nested too deeply")
         receiver = closure.receiver if isinstance(closure, Bound) else None
         inner = closure.closure if isinstance(closure, Bound) else closure
-        frame = self.framed(inner, args, kwargs, receiver, node)
+        frame = self.framed(inner, receiver, Call(inner.function.name, args, kwargs, node))
         frame.on_yield = body
         # Nobody asks a function that runs by itself: its loops go as far as they go.
         frame.driver = node if node is not inner.function else None
@@ -278,13 +264,12 @@ class Invoking:
             found.attributes.update({k: v for k, v in kwargs.items() if k != "**"})
         return found
 
-    def from_pretrained(
-        self, value: ClassValue, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def from_pretrained(self, value: ClassValue, call: Call) -> Value:
         """A model that its library makes of a checkpoint: of its configuration, and what else is given."""
-        given = {k: v for k, v in kwargs.items() if k not in ("config", "cache_dir", "from_tf")}
-        config = kwargs.get("config", Unknown("config"))
-        return self.construct(value, [config, *args[1:]], given, node)
+        left_out = ("config", "cache_dir", "from_tf")
+        given = {k: v for k, v in call.kwargs.items() if k not in left_out}
+        config = call.kwargs.get("config", Unknown("config"))
+        return self.construct(value, [config, *call.args[1:]], given, call.node)
 
     def works_out_a_loss(self, cls: p.Class) -> bool:
         """True for a class with a method that calls a loss function."""
@@ -325,7 +310,7 @@ class Invoking:
         special = self.machine.engines.framework_method(receiver, name, args, kwargs, node)
         if special is not None:
             return special[0]
-        return self.machine.unfollowed.call(f"super().{name}", None, args, kwargs, node)
+        return self.machine.unfollowed.call(None, Call(f"super().{name}", args, kwargs, node))
 
     def lineage(self, cls: p.Class) -> list[p.Class]:
         """The class and its bases as far as they can be read, nearest first."""

@@ -1,27 +1,21 @@
-"""Calls of imported functions: torch, its frameworks, the standard library."""
+"""Imported functions and classes: those of torch and its frameworks that make something, and the standard library's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks
 from accumlint.reading import ir as p
 from accumlint.reading.names import is_of_plugin
 from accumlint.tracing import trace as t
-from accumlint.tracing.calls.builtin import added_up, call_builtin, iterable, text_of
-from accumlint.tracing.calls.einops import call_einops
+from accumlint.tracing.calls.builtin import BUILTINS, ITERABLES
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.numeric import NUMERIC, numeric
-from accumlint.tracing.gradients.tensors import (
-    combined,
-    copied,
-    derived,
-    detached,
-    flat,
-    mean_over,
-    scaled,
-    summed,
-)
+from accumlint.tracing.calls.torch_functions import all_reduce, criterion, loss, torch_functions
+from accumlint.tracing.gradients.tensors import combined, derived, detached, flat, scaled
 from accumlint.tracing.values import (
     Batch,
     Bound,
@@ -42,185 +36,60 @@ if TYPE_CHECKING:
 
 
 _STEPS = "gradient_accumulation_steps"
-_ITERABLES = frozenset(
-    {"enumerate", "zip", "islice", "cycle", "map", "iter", "reversed", "sorted", "filter", "chain", "count", "range"}
-)  # fmt: skip
-_CONTEXTS = frozenset(
-    {
-        "suppress", "detect_anomaly", "profile", "record_function", "closing", "set_stream", "stream", "Join", "device",
-        "sdp_kernel", "sdpa_kernel", "custom_amp", "profiler", "logging_redirect_tqdm", "set_detect_anomaly",
-    }
-)  # fmt: skip
-# What gives a model or a function back as it is, as far as its gradient goes.
-_KEEPING = frozenset(
-    {"compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model"}
-)  # fmt: skip
-# What makes a tensor of a number, or of a list of one.
-_OF_NUMBERS = frozenset({"tensor", "as_tensor", "from_numpy", "FloatTensor"})
-_JOINING = frozenset({"stack", "cat", "concat", "concatenate"})
-# Functions of torch that hand their tensor on.
-_PASSING = frozenset(
-    {"clamp", "clamp_min", "nan_to_num", "squeeze", "unsqueeze", "view_as_real", "maximum"}
-)
 
 
-def call_library(
-    machine: Machine, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> Value:
-    """What a call of the dotted `path` returns and does."""
-    found = _called(machine, path, args, kwargs, node)
-    if path.startswith("numpy.") and isinstance(found, Unknown) and found.networks:
+def call_library(machine: Machine, call: Call) -> Value:
+    """What a call of something imported or built in returns and does, by its dotted path."""
+    found = _called(machine, call)
+    if call.path.startswith("numpy.") and isinstance(found, Unknown) and found.networks:
         # Its arrays know of no graph.
         return detached(found)
     return found
 
 
-def _called(
-    machine: Machine, path: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> Value:
-    last = path.rpartition(".")[2]
-    things = machine.things
-    first = args[0] if args else None
-    everything = flat([*args, *kwargs.values()])
-    if "." not in path or path in ("collections.OrderedDict", "collections.defaultdict"):
-        found = call_builtin(machine, last, args, kwargs, node)
-        if found is not None:
-            return found[0]
-    if last in frameworks.WRAPPERS:
-        return _wrapped(machine, last, args, kwargs, node)
-    if last in frameworks.SCALERS:
-        scaler = things.made("scaler", "scaler", last, frozenset(), node)
-        scaler.enabled = kwargs.get("enabled", True) is not False
-        return scaler
-    if last in frameworks.NATIVE_SCALERS or (
-        last in machine.program.imports.values() and last.endswith("Scaler")
+def _called(machine: Machine, call: Call) -> Value:
+    for handler in _handlers(machine, call):
+        found = handler(machine, call)
+        if found is not NotImplemented:
+            return found
+    return machine.unfollowed.call(Library(call.path), call)
+
+
+def _handlers(machine: Machine, call: Call) -> Iterator[Callable[[Machine, Call], Answer]]:
+    """What may model a call, in the order in which it is asked."""
+    path, last = call.path, call.last
+    if last in BUILTINS and (
+        "." not in path or path in ("collections.OrderedDict", "collections.defaultdict")
     ):
-        return things.made("scaler", "scaler", last, frozenset(), node)
-    kind = frameworks.optimizer_kind(path)
-    if kind or last in frameworks.OPTIMIZER_FACTORIES:
-        if last in frameworks.OPTIMIZER_FACTORIES and "build" not in path and len(everything) == 0:
-            return Unknown(path)
-        return things.made("optimizer", "optimizer", kind, things.networks_of(everything), node)
-    if last in frameworks.SCHEDULERS:
-        return things.made("scheduler", "scheduler", last, frozenset(), node)
-    if last in frameworks.LOADERS:
-        return things.made("loader", "loader", last, frozenset(), node)
-    if last in frameworks.CRITERIA:
-        criterion = things.made("criterion", "criterion", last, frozenset(), node)
-        criterion.reduction = _reduction(kwargs)
-        criterion.varies = _varies(machine, last, kwargs)
-        return criterion
-    if last in frameworks.LOSSES:
-        loss = machine.tensors.loss_of(
-            f"{last}(…)", everything, _reduction(kwargs), _varies(machine, last, kwargs), node
-        )
-        if machine.state.no_grad:
-            loss.networks = frozenset()
-        return loss
-    if last in frameworks.CLIPS:
-        clipped = [a for a in everything if isinstance(a, Unknown | Object)]
-        if _only_measures(node):
-            things.machine.updating.norm(clipped, node, last)
-        else:
-            things.machine.updating.clip(clipped, "torch", node, last)
-        return Unknown("norm", pending_batches(machine))
-    if last == "Accelerator":
-        return _accelerator(machine, kwargs, node)
-    if last == "Fabric":
-        return things.made("fabric", "fabric", last, frozenset(), node)
-    if path.endswith("deepspeed.initialize"):
-        return _deepspeed(machine, args, kwargs, node)
-    if last in ("no_grad", "inference_mode"):
-        return _no_grad(machine)
-    if last == "set_grad_enabled":
-        return _no_grad(machine) if first is False else Context("plain")
-    if last == "ExitStack":
-        stack = Context("stack")
-        stack.enter = lambda _: stack
-        stack.leave = lambda _: _unwind(stack)
-        return stack
-    if last == "nullcontext":
-        return Context("plain", lambda _: first)
-    if last in frameworks.AUTOCASTS:
-        return machine.syncing.autocast(kwargs)
-    if last in _CONTEXTS:
-        return Context("plain")
-    if last == "scale_loss" and isinstance(first, Unknown):
-        loss = first
-        return Context("plain", lambda _: loss)
-    if last == "initialize" and "amp" in path:
-        return things.machine.engines.passed(args)
-    if last == "partial" and args:
-        return Partial(args[0], args[1:], dict(kwargs))
-    if last == "namedtuple" and len(args) > 1:
-        fields = _fields(args[1])
-        return Native(last, lambda given, named: record(fields, given, named, node))
-    if last == "deepcopy" or (last == "copy" and "copy" in path):
-        return _copied(machine, first, node)
-    if last in _KEEPING and isinstance(first, Object | Closure | Bound):
-        return first
-    if last in _ITERABLES:
-        return iterable(machine, last, args, kwargs)
-    if last == "spawn":
-        worker = first if first is not None else kwargs.get("fn")
-        if isinstance(worker, Closure) and worker.function.params:
-            return _spawned(machine, worker, args, kwargs, node)
-    if last.endswith("trange") and args:
-        return Lazy("range", args)
-    if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith("tqdm"):
-        source = first if first is not None else kwargs.get("iterable")
-        if source is not None:
-            return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
-        return Unknown(path)
-    if last == "mean" and isinstance(first, list) and first:
-        average = _average(first, node)
-        if average is not None:
-            return average
-    if last in NUMERIC and args and all(isinstance(a, Number) for a in flat(args)):
-        return numeric(last, flat(args) if len(args) == 1 else args)
-    if path.startswith(("torch", "dist.", "F.")):
-        found = _torch(machine, path, last, args, kwargs, node)
-        if found is not None:
-            return found[0]
-    if (found := call_einops(machine, path, args, kwargs, node)) is not None:
-        return found[0]
-    if last.startswith("all_reduce") or last in ("reduce_tensor", "all_reduce_mean"):
-        return _all_reduce(machine, args, kwargs, node, path)
-    if everything and all(isinstance(v, Number) for v in everything) and last in ("int", "float"):
-        return numeric(last, args)
-    return machine.unfollowed.call(path, Library(path), args, kwargs, node)
+        yield BUILTINS[last]
+    handler = LIBRARY.get(last)
+    if handler not in (_wrapper, _scaler) and frameworks.optimizer_kind(path):
+        # Whatever else it is called: a module of optimizers holds it.
+        yield _optimizer
+    elif handler is not None:
+        yield handler
+    elif last.endswith("Scaler") and last in machine.program.imports.values():
+        yield _scaler
+    elif (last.endswith("trange") and call.args) or last.lower().startswith("tqdm"):
+        yield _progress
+    if path.startswith(("torch", "dist.", "F.", "einops.")):
+        yield from torch_functions(call)
+    if last.startswith("all_reduce"):
+        yield all_reduce
 
 
-def _average(values: list[Value], node: p.Node) -> Unknown | None:
-    """`np.mean(losses)`: the average of losses that were kept as numbers."""
-    losses = [v for v in values if isinstance(v, Unknown) and v.loss and not v.networks]
-    if len(losses) != len(values):
-        return None
-    share = Fraction(1, len(losses))
-    terms = (term for loss in losses for term in scaled(loss, share, "", node).linear)
-    return combined("mean(…)", tuple(terms), *losses, node=node)
+# What makes something with a role
 
 
-def _spawned(
-    machine: Machine, worker: Closure, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> Value:
-    """`spawn(worker, args=(…), nprocs=n)`: each process calls the worker with its rank and the rest."""
-    given = args[1] if len(args) > 1 else kwargs.get("args", ())
-    rank = machine.invoking.parameter(worker.function.params[0], worker.function)
-    rest = list(given) if isinstance(given, list | tuple) else []
-    return machine.calling.apply(worker, [rank, *rest], {}, node)
-
-
-def _wrapped(
-    machine: Machine, last: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> Value:
-    wrapper = frameworks.WRAPPERS[last]
-    given = (*args, kwargs.get("module"), kwargs.get("model"))
+def _wrapper(machine: Machine, call: Call) -> Value:
+    """A model in a wrapper that reduces its gradients, or shards it."""
+    wrapper = frameworks.WRAPPERS[call.last]
+    given = (*call.args, call.kwargs.get("module"), call.kwargs.get("model"))
     model = next((a for a in given if isinstance(a, Object)), None)
     if model is None:
-        first = args[0] if args else None
+        first = call.first
         networks = first.networks if isinstance(first, Unknown) else frozenset[str]()
-        model = machine.things.made("model", "model", "", networks, node)
+        model = machine.things.made("model", "model", "", networks, call.node)
     if wrapper == "dp":
         return Object(model.text, model.thing, networks=model.networks, inner=model)
     for network in model.networks:
@@ -236,8 +105,31 @@ def _wrapped(
     return found
 
 
-def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Object:
-    found = machine.things.made("accelerator", "accelerator", "Accelerator", frozenset(), node)
+def _made(machine: Machine, call: Call, role: str) -> Object:
+    """Something of a role, of which nothing else matters."""
+    return machine.things.made(role, role, call.last, frozenset(), call.node)
+
+
+def _scaler(machine: Machine, call: Call) -> Value:
+    """A scaler, which may be told to do nothing; one of a project's does what it does."""
+    scaler = _made(machine, call, "scaler")
+    if call.last in frameworks.SCALERS:
+        scaler.enabled = call.kwargs.get("enabled", True) is not False
+    return scaler
+
+
+def _optimizer(machine: Machine, call: Call) -> Value:
+    """An optimizer of the parameters that it is given."""
+    things, given = machine.things, flat(call.given)
+    kind = frameworks.optimizer_kind(call.path)
+    if not kind and not given and "build" not in call.path:
+        return Unknown(call.path)
+    return things.made("optimizer", "optimizer", kind, things.networks_of(given), call.node)
+
+
+def _accelerator(machine: Machine, call: Call) -> Value:
+    """An accelerator, with the steps by which it divides."""
+    found, kwargs = _made(machine, call, "accelerator"), call.kwargs
     steps = machine.naming.size(kwargs.get(_STEPS), _STEPS)
     if kwargs.get("step_scheduler_with_optimizer") is False:
         found.free_schedulers = True
@@ -253,11 +145,11 @@ def _accelerator(machine: Machine, kwargs: dict[str, Value], node: p.Node) -> Ob
         # Under DeepSpeed its engine divides, by the steps of the configuration that is read here.
         found.steps = machine.scenario.steps
     elif kwargs.keys() & {"deepspeed_plugin", "deepspeed_plugins"} or (
-        "**" in kwargs and not _none_by_default(machine, node)
+        "**" in kwargs and not _none_by_default(machine, call.node)
     ):
         # The steps may come from what cannot be read here.
         assert found.thing is not None
-        found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", node, False)
+        found.thing = t.Thing("accelerator", found.thing.text, "Accelerator", call.node, False)
     machine.engines.accelerator = found
     return found
 
@@ -275,12 +167,13 @@ def _none_by_default(machine: Machine, node: p.Node) -> bool:
     return bool(given) and all(isinstance(v, p.Name) and v.id in empty for v in given)
 
 
-def _deepspeed(
-    machine: Machine, args: list[Value], kwargs: dict[str, Value], node: p.Node
-) -> Value:
-    model = kwargs.get(
-        "model", next((a for a in args if isinstance(a, Object) and a.role == "model"), None)
-    )
+def _initialize(machine: Machine, call: Call) -> Answer:
+    """DeepSpeed's engine, with the steps by which it divides; apex's `amp` gives back what it is given."""
+    if not call.path.endswith("deepspeed.initialize"):
+        return machine.engines.passed(call.args) if "amp" in call.path else NotImplemented
+    kwargs, node = call.kwargs, call.node
+    models = (a for a in call.args if isinstance(a, Object) and a.role == "model")
+    model = kwargs.get("model", next(models, None))
     networks = model.networks if isinstance(model, Object) else frozenset[str]()
     engine = machine.things.made(
         "engine", "engine", "deepspeed", networks or frozenset({"engine"}), node
@@ -307,8 +200,36 @@ def _deepspeed(
     )
 
 
-def _no_grad(machine: Machine) -> Context:
+# What is done to gradients, and around them
+
+
+def _clip(machine: Machine, call: Call) -> Value:
+    """Gradients are clipped; without a limit they are only measured."""
+    clipped = [a for a in flat(call.given) if isinstance(a, Unknown | Object)]
+    if _only_measures(call.node):
+        machine.updating.norm(clipped, call.node, call.last)
+    else:
+        machine.updating.clip(clipped, "torch", call.node, call.last)
+    return Unknown("norm", pending_batches(machine))
+
+
+def _only_measures(node: p.Node) -> bool:
+    """True for a clip without a limit, which is a way to ask for the norm."""
+    given = [p.render(a.value) for a in node.args] if isinstance(node, p.Call) else []
+    return any(text.endswith(".inf") or "'inf'" in text for text in given)
+
+
+def pending_batches(machine: Machine) -> frozenset[Batch]:
+    """A gradient norm depends on the data: a guard on it is a guard on the data."""
+    loops = machine.state.loops
+    return frozenset({machine.members.piece_of_iteration()}) if loops else frozenset[Batch]()
+
+
+def _no_grad(machine: Machine, call: Call) -> Value:
+    """What is computed inside has no graph."""
     state = machine.state
+    if call.last == "set_grad_enabled" and call.first is not False:
+        return Context("plain")
 
     def enter(_: p.Node) -> Value:
         state.no_grad += 1
@@ -320,11 +241,50 @@ def _no_grad(machine: Machine) -> Context:
     return Context("no_grad", enter, leave)
 
 
-def _unwind(stack: Context) -> None:
-    while stack.args:
-        last = stack.args.pop()
-        if isinstance(last, Native):
-            last.call([], {})
+def _exit_stack(_: Machine, __: Call) -> Value:
+    """A stack of contexts, left in the order in which they are on it."""
+    stack = Context("stack")
+
+    def leave(_: p.Node) -> None:
+        while stack.args:
+            last = stack.args.pop()
+            if isinstance(last, Native):
+                last.call([], {})
+
+    stack.enter = lambda _: stack
+    stack.leave = leave
+    return stack
+
+
+def _autocast(machine: Machine, call: Call) -> Value:
+    """What is computed inside is of a lower precision."""
+    return machine.syncing.autocast(call.kwargs)
+
+
+def _context(_: Machine, call: Call) -> Answer:
+    """A context that no gradient hears of; some give what they are given, as apex does with the loss."""
+    first = call.first if call.last in ("nullcontext", "scale_loss") else None
+    if call.last == "scale_loss" and not isinstance(first, Unknown):
+        return NotImplemented
+    return Context("plain", lambda _: first)
+
+
+# The standard library, numpy and progress bars
+
+
+def _partial(_: Machine, call: Call) -> Answer:
+    """A function with some arguments."""
+    if not call.args:
+        return NotImplemented
+    return Partial(call.args[0], call.args[1:], dict(call.kwargs))
+
+
+def _namedtuple(_: Machine, call: Call) -> Answer:
+    """A class of named tuples."""
+    if len(call.args) < 2:
+        return NotImplemented
+    fields = _fields(call.args[1])
+    return Native(call.last, lambda given, named: record(fields, given, named, call.node))
 
 
 def _fields(told: Value) -> list[str]:
@@ -344,178 +304,106 @@ def record(fields: list[str], given: list[Value], named: dict[str, Value], node:
     return found
 
 
-def _copied(machine: Machine, value: Value, node: p.Node) -> Value:
-    if isinstance(value, Object) and value.role == "model":
-        return machine.things.made("model", f"{value.text} copy", "", frozenset(), node)
-    if isinstance(value, list):
-        return list(value)
-    if isinstance(value, dict):
-        return dict(value)
-    return value
+def _copy(machine: Machine, call: Call) -> Value:
+    """A copy; of a model, another model."""
+    match call.first:
+        case Object(role="model") as model:
+            text = f"{model.text} copy"
+            return machine.things.made("model", text, "", frozenset(), call.node)
+        case list() as items:
+            return list(items)
+        case dict() as table:
+            return dict(table)
+        case first:
+            return first
 
 
-def _torch(
-    machine: Machine,
-    path: str,
-    last: str,
-    args: list[Value],
-    kwargs: dict[str, Value],
-    node: p.Node,
-) -> tuple[Value] | None:
-    first = args[0] if args else None
-    if last == "Parameter" or kwargs.get("requires_grad") is True:
-        # A tensor that is trained is a network of one parameter.
-        assigned = machine.program.parents.get(node)
-        names_ = (p.dotted(a) for a in assigned.targets) if isinstance(assigned, p.Assign) else ()
-        return (Unknown(path, networks=frozenset({next(iter(names_), path)})),)
-    if last in _OF_NUMBERS and isinstance(first, list) and len(first) == 1:
-        first = first[0]
-    if last in ("tensor", "as_tensor") and isinstance(first, Number):
-        return (first,)
-    if last == "is_tensor" and isinstance(first, Unknown) and first.networks:
-        return (True,)
-    if last in ("zeros", "ones") and (
-        not args or first in (1, (), []) or (isinstance(first, list | tuple) and len(first) <= 1)
-    ):
-        return (0.0 if last == "zeros" else 1.0,)
-    if last in _OF_NUMBERS and isinstance(first, Unknown):
-        return (first,)
-    if last == "backward" and args:
-        machine.losses.backward(first, "tensor", node, kwargs, subject="torch.autograd")
-        return (None,)
-    # Over one dimension it is a number for each row: of the inputs' gradients, which are moved along them.
-    whole = last in ("norm", "vector_norm") and "dim" not in kwargs
-    if (whole and _is_gradient(first)) or last == "get_total_norm":
-        machine.updating.norm(flat(args), node, path)
-        return (Unknown("norm"),)
-    if last in ("sum", "mean") and isinstance(first, Unknown):
-        over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("axis"))
-        return ((summed if last == "sum" else mean_over)(first, over, node),)
-    if last in ("mean", "sum") and isinstance(first, list | tuple):
-        total = added_up(machine, first, node)
-        if last == "mean" and first and isinstance(total, Unknown):
-            total = machine.tensors.linear("/", total, len(first), node)
-        return (total,)
-    if last in _JOINING and isinstance(first, list | tuple) and first:
-        losses = [v for v in first if isinstance(v, Unknown) and v.loss]
-        if len(losses) == len(first):
-            # A stack of losses, about to be reduced: its mean is their mean.
-            total = added_up(machine, first, node)
-            return (machine.tensors.linear("/", total, len(first), node),)
-        return None
-    if last in _PASSING and isinstance(first, Unknown):
-        return (first,)
-    if last in ("eq", "ne", "argmax", "masked_select") and isinstance(first, Unknown):
-        return (machine.unfollowed.method(first, last, args[1:], kwargs, node),)
-    if last in ("chunk", "tensor_split") and isinstance(first, Unknown) and len(args) > 1:
-        pieces = machine.iterating.pieces(first, args[1])
-        return (pieces,) if pieces is not None else None
-    if last in ("div", "mul", "true_divide") and len(args) > 1:
-        return (machine.tensors.linear("/" if last != "mul" else "*", first, args[1], node),)
-    if "_foreach_" in last and "norm" not in last:
-        for given in flat([first])[:1]:
-            machine.updating.rescaled(given, "…", False, node)
-        return (None,)
-    if last in ("all_reduce", "reduce", "all_reduce_coalesced"):
-        return (_all_reduce(machine, args, kwargs, node, path),)
-    if path.startswith("torch.nn.") and last[:1].isupper():
-        networks = machine.things.networks_of(args)
-        return (machine.things.made("model", "model", last, networks, node),)
-    if last == "grad":
-        return (derived(path, *[a for a in flat(args) if isinstance(a, Unknown)]),)
-    return None
+def _keep(_: Machine, call: Call) -> Answer:
+    """A model or a function as it is, as far as its gradient goes."""
+    return call.first if isinstance(call.first, Object | Closure | Bound) else NotImplemented
 
 
-def _is_gradient(value: Value) -> bool:
-    return isinstance(value, Unknown) and value.text.endswith((".grad", ".grad.data"))
+def _spawn(machine: Machine, call: Call) -> Answer:
+    """`spawn(worker, args=(…), nprocs=n)`: each process calls the worker with its rank and the rest."""
+    worker, given = call.argument(0, "fn"), call.argument(1, "args")
+    if not isinstance(worker, Closure) or not worker.function.params:
+        return NotImplemented
+    rank = machine.invoking.parameter(worker.function.params[0], worker.function)
+    rest = given if isinstance(given, list | tuple) else ()
+    return machine.calling.apply(worker, [rank, *rest], {}, call.node)
 
 
-def _all_reduce(
-    machine: Machine, args: list[Value], kwargs: dict[str, Value], node: p.Node, path: str
-) -> Value:
-    first = args[0] if args else kwargs.get("tensor")
-    how = _over_ranks(path, args[1:], kwargs)
-    averaged = how == "mean" or "mean" in path
-    gradients = next((a for a in flat([first]) if isinstance(a, Unknown) and a.parameters), None)
-    if gradients is not None:
-        # What is done to a buffer of gradients afterwards is not always seen.
-        direct = _is_gradient(gradients) or any(
-            isinstance(n, p.Attr) and n.name == "grad" for n in _first_argument(node)
-        )
-        factor = Fraction(1) if how and direct else None
-        machine.updating.rescaled(gradients, "ranks", True, node, factor, int(how == "sum"))
-        machine.emit(t.Reduce(*machine.stamp(node, gradients.text), "gradients", averaged))
-        return None
-    what = "other"
-    if isinstance(first, Unknown):
-        what = "loss" if first.networks else ("count" if first.count else "other")
-    summed = path.startswith("torch.distributed.") and not averaged
-    if isinstance(first, Unknown) and first.loss and not first.networks and summed:
-        first.terms = scaled(first, Fraction(1), t.OVER_RANKS, node).linear
-    machine.emit(t.Reduce(*machine.stamp(node, text_of(first)), what, averaged))
-    if not isinstance(first, Unknown):
-        target = node.positional(0) if isinstance(node, p.Call) else None
-        if how and isinstance(first, Number) and isinstance(target, p.Name):
-            # What the other ranks add to a plain number is theirs to know.
-            machine.bind(target, Unknown(target.id), node)
-        return None
-    if "distributed.nn" in path:
-        found = copied(first, node)
-        found.over = f"{how} with gradient" if how else ""
-        return found
-    if path.endswith(("reduce_tensor", "all_reduce_mean")):
-        return detached(first)
-    if how:
-        first.over = how
-    return first
+def _progress(_: Machine, call: Call) -> Value:
+    """What goes through an iterable and shows how far it has come."""
+    if call.last.endswith("trange") and call.args:
+        return Lazy("range", call.args)
+    source = call.argument(0, "iterable")
+    if source is None:
+        return Unknown(call.path)
+    return source if isinstance(source, Lazy | list | tuple) else Lazy("iter", [source])
 
 
-def _first_argument(node: p.Node) -> list[p.Node]:
-    first = node.positional(0) if isinstance(node, p.Call) else None
-    return list(p.walk_expr(first)) if first is not None else []
+def _mean(_: Machine, call: Call) -> Answer:
+    """`np.mean(losses)`: the average of losses that were kept as numbers."""
+    values = call.first if isinstance(call.first, list) else []
+    losses = [v for v in values if isinstance(v, Unknown) and v.loss and not v.networks]
+    if not losses or len(losses) != len(values):
+        return NotImplemented
+    share = Fraction(1, len(losses))
+    terms = (term for loss in losses for term in scaled(loss, share, "", call.node).linear)
+    return combined("mean(…)", tuple(terms), *losses, node=call.node)
 
 
-def _over_ranks(path: str, args: list[Value], kwargs: dict[str, Value]) -> str:
-    """What torch's own `all_reduce` makes of the ranks' values: "sum", "mean", or "" for anything else."""
-    given = [kwargs["op"]] if "op" in kwargs else args[:1]
-    shown = given[0].path.rpartition(".")[2] if given and isinstance(given[0], Library) else ""
-    if not path.startswith("torch.distributed"):
-        return ""
-    return {"SUM": "sum", "AVG": "mean"}.get(shown, "" if given else "sum")
+def _of_numbers(_: Machine, call: Call) -> Answer:
+    """A function of numbers, or of one list of them."""
+    numbers = flat(call.args)
+    if not call.args or not all(isinstance(a, Number) for a in numbers):
+        return NotImplemented
+    return numeric(call.last, numbers if len(call.args) == 1 else call.args)
 
 
-def _only_measures(node: p.Node) -> bool:
-    """True for a clip without a limit, which is a way to ask for the norm."""
-    given = [p.render(a.value) for a in node.args] if isinstance(node, p.Call) else []
-    return any(text.endswith(".inf") or "'inf'" in text for text in given)
+def _converted(_: Machine, call: Call) -> Answer:
+    """A number as numpy's."""
+    given = flat(call.given)
+    known = given and all(isinstance(v, Number) for v in given)
+    return numeric(call.last, call.args) if known else NotImplemented
 
 
-def pending_batches(machine: Machine) -> frozenset[Batch]:
-    """A gradient norm depends on the data: a guard on it is a guard on the data."""
-    loops = machine.state.loops
-    return frozenset({machine.members.piece_of_iteration()}) if loops else frozenset[Batch]()
-
-
-def _reduction(kwargs: dict[str, Value]) -> str:
-    given = kwargs.get("reduction", "mean")
-    if kwargs.get("reduce") is False:
-        return "none"
-    if kwargs.get("size_average") is False:
-        return "sum"
-    if given == "batchmean":
-        return "mean"
-    return given if isinstance(given, str) and given in ("mean", "sum", "none") else "unknown"
-
-
-def _varies(machine: Machine, name: str, kwargs: dict[str, Value]) -> str:
-    if name not in frameworks.COUNTED_LOSSES:
-        return ""
-    if "ignore_index" in kwargs:
-        value = kwargs["ignore_index"]
-        if value == -1 and not machine.relevance.marks:
-            # No label is -1 unless somebody writes it: the customary way to ignore nothing.
-            return ""
-        return f"`ignore_index={value}`" if isinstance(value, int) else "`ignore_index`"
-    if machine.ignores:
-        return "`-100` by default"
-    return "`weight`" if kwargs.get("weight") is not None else ""
+# What models a call of something imported, by its last name; what it leaves to others goes on in `_handlers`.
+LIBRARY: Mapping[str, Callable[[Machine, Call], Answer]] = {
+    **dict.fromkeys(frameworks.WRAPPERS, _wrapper),
+    **dict.fromkeys(frameworks.SCALERS | frameworks.NATIVE_SCALERS, _scaler),
+    **dict.fromkeys(frameworks.OPTIMIZER_FACTORIES, _optimizer),
+    **dict.fromkeys(frameworks.SCHEDULERS, partial(_made, role="scheduler")),
+    **dict.fromkeys(frameworks.LOADERS, partial(_made, role="loader")),
+    **dict.fromkeys(frameworks.CRITERIA, criterion),
+    **dict.fromkeys(frameworks.LOSSES, loss),
+    "Accelerator": _accelerator,
+    "Fabric": partial(_made, role="fabric"),
+    "initialize": _initialize,
+    **dict.fromkeys(frameworks.CLIPS, _clip),
+    **dict.fromkeys(("no_grad", "inference_mode", "set_grad_enabled"), _no_grad),
+    "ExitStack": _exit_stack,
+    **dict.fromkeys(frameworks.AUTOCASTS, _autocast),
+    "nullcontext": _context,
+    "scale_loss": _context,
+    **dict.fromkeys(
+        ("suppress", "detect_anomaly", "profile", "record_function", "closing", "set_stream", "stream", "Join",
+         "device", "sdp_kernel", "sdpa_kernel", "custom_amp", "profiler", "logging_redirect_tqdm",
+         "set_detect_anomaly"),
+        _context,
+    ),
+    "partial": _partial,
+    "namedtuple": _namedtuple,
+    **dict.fromkeys(("copy", "deepcopy"), _copy),
+    **dict.fromkeys(
+        ("compile", "convert_sync_batchnorm", "DistributedOptimizer", "checkpoint_wrapper", "unwrap_model"), _keep
+    ),
+    **ITERABLES,
+    "spawn": _spawn,
+    **dict.fromkeys(frameworks.WRAPPING_ITERABLES, _progress),
+    "mean": _mean,
+    **dict.fromkeys(NUMERIC, _of_numbers),
+    **dict.fromkeys(("int", "float"), _converted),
+    "reduce_tensor": all_reduce,
+}  # fmt: skip

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any
 
 from accumlint.tracing.values import Number, Object, Unknown, Value
-
-NUMERIC = frozenset(
-    {"ceil", "floor", "sqrt", "abs", "round", "max", "min", "log", "pow", "gcd", "trunc"}
-)
 
 
 def numeric(name: str, args: list[Value]) -> Value:
@@ -17,7 +15,7 @@ def numeric(name: str, args: list[Value]) -> Value:
     numbers = [a for a in args if isinstance(a, Number)]
     if numbers and len(numbers) == len(args):
         try:
-            found = _worked_out(name, numbers)
+            found = NUMERIC[name](*numbers)
         except (ArithmeticError, ValueError, TypeError):
             found = None
         if isinstance(found, Number) and is_handy(found):
@@ -41,48 +39,18 @@ def power(base: Number, exponent: Number) -> Number | complex | None:
     return base**exponent if abs(exponent) <= 64 and abs(base) <= 1e9 else None
 
 
-def _worked_out(name: str, numbers: list[Number]) -> Number | complex | None:
-    match name, numbers:
-        case "max", [_, _, *_]:
-            return max(numbers)
-        case "min", [_, _, *_]:
-            return min(numbers)
-        case "int", [number]:
-            return int(number)
-        case "float", [number]:
-            return float(number)
-        case "abs", [number]:
-            return abs(number)
-        case "round", [number]:
-            return round(number)
-        case "round", [number, int() as digits]:
-            return round(number, digits) if abs(digits) <= 64 else None
-        case "ceil", [number]:
-            return math.ceil(number)
-        case "floor", [number]:
-            return math.floor(number)
-        case "trunc", [number]:
-            return math.trunc(number)
-        case "sqrt", [number]:
-            return math.sqrt(number)
-        case "log", [number]:
-            return math.log(_plain(number))
-        case "log", [number, base]:
-            return math.log(_plain(number), _plain(base))
-        case "pow", [base, exponent]:
-            return power(base, exponent)
-        case "pow", [int() as base, int() as exponent, int() as modulus]:
-            return pow(base, exponent, modulus)
-        case "gcd", _:
-            whole = [n for n in numbers if isinstance(n, int)]
-            return math.gcd(*whole) if len(whole) == len(numbers) else None
-        case _:
-            return None
+def _power(base: int, exponent: int, *modulus: int) -> Number | complex | None:
+    return pow(base, exponent, *modulus) if modulus else power(base, exponent)
 
 
-def _plain(number: Number) -> int | float:
+def _rounded(number: Number, *digits: Any) -> Number | None:
+    known = all(isinstance(d, int) and abs(d) <= 64 for d in digits)
+    return round(number, *digits) if known else None
+
+
+def _logarithm(*given: Number) -> float:
     # An integer stays one: its logarithm is known where it is too long for a float.
-    return float(number) if isinstance(number, Fraction) else number
+    return math.log(*(float(n) if isinstance(n, Fraction) else n for n in given))
 
 
 def word(value: Value) -> str:
@@ -90,3 +58,21 @@ def word(value: Value) -> str:
     if isinstance(value, Unknown | Object):
         return value.text
     return str(value) if isinstance(value, Number) else "…"
+
+
+# Functions of numbers, by name. Called with what they do not take, they raise as they do.
+NUMERIC: Mapping[str, Callable[..., Any]] = {
+    "abs": abs,
+    "ceil": math.ceil,
+    "float": float,
+    "floor": math.floor,
+    "gcd": math.gcd,
+    "int": int,
+    "log": _logarithm,
+    "max": max,
+    "min": min,
+    "pow": _power,
+    "round": _rounded,
+    "sqrt": math.sqrt,
+    "trunc": math.trunc,
+}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
+from accumlint.tracing.calls.call import Answer, Call
 from accumlint.tracing.calls.library import pending_batches
 from accumlint.tracing.gradients.tensors import copied, derived, detached, flat, mean_over, summed
 from accumlint.tracing.values import Counted, Lazy, Library, Object, Ranks, Unknown, Value
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
 
 # Classes of libraries that hold what they are given under its names.
 _RECORDS = frozenset({"AttrDict", "Box", "EasyDict", "Munch", "Namespace", "SimpleNamespace"})
+_OPERATORS = {
+    "add": "+", "add_": "+", "sub": "-", "mul": "*", "mul_": "*", "multiply": "*", "div": "/", "div_": "/",
+    "true_divide": "/",
+}  # fmt: skip
 
 
 class Unfollowed:
@@ -26,305 +34,417 @@ class Unfollowed:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def method(
-        self, base: Unknown, name: str, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
+    def method(self, base: Unknown, call: Call) -> Value:
         """A method of something of which nobody knows what it is: a tensor's, a setting's, a library's."""
+        machine, name = self.machine, call.path
+        args, kwargs, node = call.args, call.kwargs, call.node
         if name in base.attributes:
-            return self.machine.calling.apply(base.attributes[name], args, kwargs, node)
-        stepped = self.machine.symbols.get(base.text)
+            return machine.calling.apply(base.attributes[name], args, kwargs, node)
+        stepped = machine.symbols.get(base.text)
         if isinstance(stepped, Object) and stepped.role == "optimizer":
             # A scaler stepped it before: an optimizer, whatever made it.
-            return self.machine.calling.object_method(stepped, name, args, kwargs, node)
-        if name == "backward" and base.text.endswith("booster"):
-            # ColossalAI's: it hands the loss on to the optimizer's plugin, and divides nothing.
-            loss = args[0] if args else kwargs.get("loss")
-            self.machine.losses.backward(loss, "booster", node, kwargs, subject=base.text)
-            return None
-        named = self.machine.naming.roles.is_loss(base.text.rpartition(".")[2])
-        if name == "backward" and (base.tensor or base.loss or named or not args):
-            via = "scaler" if base.scaler is not None else "tensor"
-            called = node.func if isinstance(node, p.Call) else None
-            subject = p.dotted(called.base) if isinstance(called, p.Attr) else base.text
-            loss = self._weighed(base, args, kwargs, node)
-            self.machine.losses.backward(loss, via, node, kwargs, subject=subject)
-            return None
-        if name == "clone" and base.tensor and not base.parameters:
-            return copied(base, node)
-        if name in ("reshape", "view") and base.varies.startswith(t.PICKED) and _is_told(args):
-            # As many are picked every time, or it would fail.
-            found = derived(base.text, base, node=node)
-            found.varies = ""
+            return machine.calling.object_method(stepped, name, args, kwargs, node)
+        handler = METHODS.get(name)
+        if handler is None and not base.parameters:
+            handler = METHODS_OF_DATA.get(name)
+        if handler and (found := handler(machine, base, call)) is not NotImplemented:
             return found
-        if name == "masked_select" and args and isinstance(node, p.Call):
-            mask = p.Item(node.at, node.func, node.args[-1].value)
-            return self.machine.members.item(base, args[0], mask)
-        if name in frameworks.PASSING:
-            return base
-        if name in frameworks.DETACHING:
-            if name == "numel" and base.loss and base.reduction in ("mean", "sum"):
-                # A loss that was reduced is one number.
-                return 1
-            found = detached(base)
-            if name in ("size", "numel"):
-                found.count = True
-                found.loss = False
-                # Which side it is tells rows from classes.
-                side = args[0] if args and isinstance(args[0], int) else ""
-                found.text = f"{base.text}.{name}({side})"
-                found.counted = Counted("elements" if name == "numel" else "rows", (base,))
-            elif name in ("eq", "ne"):
-                found.counted = Counted("some", (base,))
-            return found
-        if name in ("nelement", "count_nonzero") and base.tensor and not base.networks:
-            kind = "elements" if name == "nelement" else "some"
-            found = Unknown(f"{base.text}.{name}()", base.batches, count=True)
-            found.counted = base.counted or Counted(kind, (base,))
-            return found
-        if name == "sum" and (base.tensor or base.loss):
-            over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
-            found = summed(base, over, node)
-            if base.weighs is not None and over is None and base.networks:
-                return self.machine.tensors.normalised(found, base.weighs, node)
-            return found
-        if name in ("mean", "nanmean") and (base.tensor or base.loss):
-            over = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
-            return mean_over(base, over, node)
-        if name == "sum" and not args and not kwargs and not base.parameters:
-            # Nobody knows what it is the sum of; the loss that is multiplied by it as a mask may.
-            return Unknown(f"{base.text}.sum()", counted=Counted("some", (base,)))
-        if name in ("div", "div_", "true_divide", "mul", "mul_", "multiply") and args:
-            op = "/" if name.startswith(("div", "true")) else "*"
-            if base.parameters:
-                if isinstance(args[0], Unknown) and args[0].total:
-                    self.machine.tensors.read(args[0], True, node)
-                if not name.endswith("_"):
-                    return self.machine.tensors.linear(op, base, args[0], node)
-                self.machine.updating.multiplied(base, op, args[0], node)
-                return base
-            found = self.machine.tensors.linear(op, base, args[0], node)
-            if name.endswith("_") and isinstance(found, Unknown):
-                base.terms, base.reduction = found.linear, found.reduction
-                if base.terms and base.terms[0].atom is base:
-                    fresh = derived(base.text, base)
-                    fresh.loss, fresh.reduction = base.loss, base.reduction
-                    base.terms = tuple(
-                        replace(x, atom=fresh) if x.atom is base else x for x in base.terms
-                    )
-                return base
-            return found
-        if name in ("add", "add_", "sub") and args:
-            return self.machine.tensors.linear(
-                "+" if name.startswith("add") else "-", base, args[0], node
-            )
         if base.parameters:
-            return self.machine.updating.parameter_method(base, name, args, node)
-        if name in ("clamp", "clamp_min", "clamp_", "clip") and base.batches and not base.networks:
-            return base
-        if name == "get" and args and isinstance(args[0], str) and base.batches:
-            if not base.networks and not base.loss:
-                key = f"[{args[0]!r}]"
-                return base.attributes.setdefault(
-                    key, derived(f"{base.text}{key}", base, node=node)
-                )
-        if name == "get" and args and isinstance(args[0], str):
-            hint = args[1] if len(args) > 1 and isinstance(args[1], bool) else None
-            return self.machine.naming.symbol(f"{base.text}.{args[0]}", args[0], node, hint)
-        if name in ("items", "values", "keys"):
-            return Lazy("items" if name == "items" else "iter", [base])
-        if name in ("chunk", "tensor_split") and args:
-            pieces = self.machine.iterating.pieces(base, args[0])
-            if pieces is not None:
-                return pieces
-        if name in ("chunk", "split", "unbind", "tensor_split"):
-            return Unknown(f"{base.text}.{name}(…)", base.batches, base.networks, base.forwards)
-        special = self.machine.engines.framework_method(base, name, args, kwargs, node)
+            return machine.updating.parameter_method(base, name, args, node)
+        special = machine.engines.framework_method(base, name, args, kwargs, node)
         if special is not None:
             return special[0]
         text = f"{base.text}.{name}"
-        if self.machine.naming.role(name) in ("model", "criterion") and not base.tensor:
-            callee = self.machine.naming.symbol(text, name, node)
+        if machine.naming.role(name) in ("model", "criterion") and not base.tensor:
+            callee = machine.naming.symbol(text, name, node)
             if isinstance(callee, Object):
-                return self.machine.calling.call_object(callee, args, kwargs, node)
-        return self.call(text, base, args, kwargs, node)
+                return machine.calling.call_object(callee, args, kwargs, node)
+        return self.call(base, Call(text, args, kwargs, node))
 
-    def call(
-        self,
-        text: str,
-        callee: Value,
-        args: list[Value],
-        kwargs: dict[str, Value],
-        node: p.Node,
-        owner: Object | None = None,
-    ) -> Value:
+    def call(self, callee: Value, call: Call) -> Value:
         """A call that cannot be followed: what it returns depends on all that it got."""
-        last = text.rpartition(".")[2]
-        if self.machine.naming.is_steps(last) and not any(
-            isinstance(a, Unknown) and a.tensor for a in args
+        machine, last = self.machine, call.last
+        if machine.naming.is_steps(last) and not any(
+            isinstance(a, Unknown) and a.tensor for a in call.args
         ):
             # A method that works the steps out (`train.gradient_accumulation_iters(devices)`).
-            self.machine.state.asked = True
-            return self.machine.scenario.steps
-        if names.is_ranks(last) and not args and not kwargs:
-            shown = p.render(node) if isinstance(node, p.Call) else text
-            return Unknown(shown, ranks=Ranks(shown))
-        given = [*args, *kwargs.values()]
-        model = next((a for a in given if isinstance(a, Object)), None)
-        if frameworks.is_chance(last) and model is not None and model.role in ("model", "engine"):
-            # No loss yet: it calls the model, and nothing is divided there.
-            rest = [a for a in given if a is not model]
-            if names.is_another(model.text.rpartition(".")[2]):
-                # A reference, that nobody trains.
-                return derived(f"{text}(…)", *rest, node=node)
-            return self.machine.losses.forward(model, rest, {}, node, None)
-        sources = [callee, *given] if isinstance(callee, Unknown | Object) else given
-        if last in frameworks.WRAPPING_ITERABLES or last.lower().startswith(
-            ("tqdm", "prefetch", "progress")
-        ):
-            for source in args:
-                if isinstance(source, Lazy | list | tuple) or (
-                    isinstance(source, Object) and source.role == "loader"
-                ):
-                    return source
-        number = args[0] if args else None
-        if "reduce" in last and isinstance(number, Unknown) and number.loss and not number.networks:
-            # A number that is shown, over all ranks.
-            return number
-        if last == "cycle" and len(args) == 1 and not kwargs:
-            # A helper of the project's that goes round for ever.
-            return Lazy("cycle", args)
-        if last in frameworks.HELPER_CLIPS or names.is_clip(last):
-            clipped = [a for a in flat(sources) if isinstance(a, Unknown | Object)]
-            self.machine.updating.clip(clipped, "torch", node, text)
-            return Unknown("norm", pending_batches(self.machine))
-        if names.is_clearing(last) and not isinstance(callee, Unknown | Object):
-            # A function of the project's, that its name stands for.
-            self.machine.updating.cleared_by_name(flat(sources), node)
+            machine.state.asked = True
+            return machine.scenario.steps
+        for handler in _handlers(last):
+            found = handler(machine, callee, call)
+            if found is not NotImplemented:
+                return found
+        return _depending(machine, callee, call)
+
+
+def _backward(machine: Machine, base: Unknown, call: Call) -> Answer:
+    """A loss goes backward; ColossalAI's booster hands it to the optimizer's plugin, and divides nothing."""
+    node, kwargs, text = call.node, call.kwargs, base.text
+    if text.endswith("booster"):
+        machine.losses.backward(call.argument(0, "loss"), "booster", node, kwargs, subject=text)
+        return None
+    named = machine.naming.roles.is_loss(text.rpartition(".")[2])
+    if not (base.tensor or base.loss or named) and call.args:
+        return NotImplemented
+    via = "scaler" if base.scaler is not None else "tensor"
+    called = node.func if isinstance(node, p.Call) else None
+    subject = p.dotted(called.base) if isinstance(called, p.Attr) else text
+    loss, gradient = base, call.argument(0, "gradient")
+    if gradient is not None and not (isinstance(gradient, Unknown) and "ones" in gradient.text):
+        # `loss.backward(w)` is `(w * loss).backward()`.
+        loss = machine.tensors.linear("*", base, gradient, node)
+    machine.losses.backward(loss, via, node, kwargs, subject=subject)
+    return None
+
+
+def _pass(_: Machine, base: Unknown, call: Call) -> Value:
+    """The same tensor, as far as its gradient goes."""
+    if call.path == "clone" and base.tensor and not base.parameters:
+        return copied(base, call.node)
+    told = call.path in ("reshape", "view") and len(call.args) > 2 and -1 not in call.args[:-1]
+    if told and base.varies.startswith(t.PICKED):
+        # A shape that tells how many rows there are: as many are picked every time, or it would fail.
+        found = derived(base.text, base, node=call.node)
+        found.varies = ""
+        return found
+    return base
+
+
+def _masked_select(machine: Machine, base: Unknown, call: Call) -> Answer:
+    """`x.masked_select(mask)` is `x[mask]`."""
+    match call.node:
+        case p.Call(at=at, func=func, args=[*_, mask]) if call.args:
+            return machine.members.item(base, call.args[0], p.Item(at, func, mask.value))
+        case _:
+            return NotImplemented
+
+
+def _detach(_: Machine, base: Unknown, call: Call) -> Value:
+    """A number or a tensor without a graph, and how many rows or elements there are."""
+    name = call.path
+    if name == "numel" and base.loss and base.reduction in ("mean", "sum"):
+        # A loss that was reduced is one number.
+        return 1
+    found = detached(base)
+    if name in ("size", "numel"):
+        found.count = True
+        found.loss = False
+        # Which side it is tells rows from classes.
+        found.text = f"{base.text}.{name}({call.first if isinstance(call.first, int) else ''})"
+        found.counted = Counted("elements" if name == "numel" else "rows", (base,))
+    elif name in ("eq", "ne"):
+        found.counted = Counted("some", (base,))
+    return found
+
+
+def _count(_: Machine, base: Unknown, call: Call) -> Answer:
+    """How many elements a tensor of data has, or how many are not zero."""
+    if not base.tensor or base.networks:
+        return NotImplemented
+    counted = base.counted or Counted("elements" if call.path == "nelement" else "some", (base,))
+    return Unknown(f"{base.text}.{call.path}()", base.batches, count=True, counted=counted)
+
+
+def _sum_or_mean(machine: Machine, base: Unknown, call: Call) -> Answer:
+    """The sum or mean of a tensor; the sum of something else may be that of a mask that a loss is multiplied by."""
+    over, sums = call.argument(0, "dim", "axis"), call.path == "sum"
+    if base.tensor or base.loss:
+        found = (summed if sums else mean_over)(base, over, call.node)
+        if sums and base.weighs is not None and over is None and base.networks:
+            return machine.tensors.normalised(found, base.weighs, call.node)
+        return found
+    masks = sums and not call.given and not base.parameters
+    return (
+        Unknown(f"{base.text}.sum()", counted=Counted("some", (base,))) if masks else NotImplemented
+    )
+
+
+def _arithmetic(machine: Machine, base: Unknown, call: Call) -> Answer:
+    """A tensor plus, minus, times or over something, also in place."""
+    if not call.args:
+        return NotImplemented
+    op, by, node = _OPERATORS[call.path], call.args[0], call.node
+    changes = call.path.endswith("_") and op in "*/"
+    if base.parameters and op in "*/":
+        if isinstance(by, Unknown) and by.total:
+            machine.tensors.read(by, True, node)
+        if changes:
+            machine.updating.multiplied(base, op, by, node)
+            return base
+    found = machine.tensors.linear(op, base, by, node)
+    if not changes or not isinstance(found, Unknown):
+        return found
+    base.terms, base.reduction = found.linear, found.reduction
+    if base.terms and base.terms[0].atom is base:
+        fresh = derived(base.text, base)
+        fresh.loss, fresh.reduction = base.loss, base.reduction
+        base.terms = tuple(replace(x, atom=fresh) if x.atom is base else x for x in base.terms)
+    return base
+
+
+def _get(machine: Machine, base: Unknown, call: Call) -> Answer:
+    """A part of a batch, or a setting with its default."""
+    key = call.first
+    if not isinstance(key, str):
+        return NotImplemented
+    if base.batches and not base.networks and not base.loss:
+        shown = f"[{key!r}]"
+        part = derived(f"{base.text}{shown}", base, node=call.node)
+        return base.attributes.setdefault(shown, part)
+    hint = call.argument(1) if isinstance(call.argument(1), bool) else None
+    return machine.naming.symbol(f"{base.text}.{key}", key, call.node, hint)
+
+
+def _clamp(_: Machine, base: Unknown, __: Call) -> Answer:
+    """Data within limits."""
+    return base if base.batches and not base.networks else NotImplemented
+
+
+def _items(_: Machine, base: Unknown, call: Call) -> Value:
+    """The items of a table that nobody knows."""
+    return Lazy("items" if call.path == "items" else "iter", [base])
+
+
+def _split(machine: Machine, base: Unknown, call: Call) -> Value:
+    """The pieces of a tensor, each by itself where their number is known."""
+    if call.path in ("chunk", "tensor_split") and call.args:
+        pieces = machine.iterating.pieces(base, call.args[0])
+        if pieces is not None:
+            return pieces
+    return Unknown(f"{base.text}.{call.path}(…)", base.batches, base.networks, base.forwards)
+
+
+# What models a method of something unknown, by its name: of anything, and of what is no parameter.
+METHODS: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
+    **dict.fromkeys(frameworks.PASSING, _pass),
+    **dict.fromkeys(frameworks.DETACHING, _detach),
+    **dict.fromkeys(_OPERATORS, _arithmetic),
+    "backward": _backward,
+    "masked_select": _masked_select,
+    **dict.fromkeys(("sum", "mean", "nanmean"), _sum_or_mean),
+    **dict.fromkeys(("nelement", "count_nonzero"), _count),
+}
+METHODS_OF_DATA: Mapping[str, Callable[[Machine, Unknown, Call], Answer]] = {
+    **dict.fromkeys(("clamp", "clamp_min", "clamp_", "clip"), _clamp),
+    "get": _get,
+    **dict.fromkeys(("items", "values", "keys"), _items),
+    **dict.fromkeys(("chunk", "split", "unbind", "tensor_split"), _split),
+}
+
+
+def _ranks(_: Machine, __: Value, call: Call) -> Answer:
+    """How many ranks there are."""
+    return NotImplemented if call.given else Unknown(call.shown, ranks=Ranks(call.shown))
+
+
+def _chances(machine: Machine, _: Value, call: Call) -> Answer:
+    """The logarithms of a model's chances: no loss yet, but it calls the model, and nothing is divided there."""
+    if (model := _model(call)) is None:
+        return NotImplemented
+    rest = [a for a in call.given if a is not model]
+    if names.is_another(model.text.rpartition(".")[2]):
+        # A reference, that nobody trains.
+        return derived(f"{call.path}(…)", *rest, node=call.node)
+    return machine.losses.forward(model, rest, {}, call.node, None)
+
+
+def _iterable(_: Machine, __: Value, call: Call) -> Answer:
+    """What goes through a loader or another iterable, and changes none of its items."""
+    for source in call.args:
+        loads = isinstance(source, Object) and source.role == "loader"
+        if loads or isinstance(source, Lazy | list | tuple):
+            return source
+    return NotImplemented
+
+
+def _reduced(_: Machine, __: Value, call: Call) -> Answer:
+    """A number that is shown, over all ranks."""
+    number = call.first
+    shown = isinstance(number, Unknown) and number.loss and not number.networks
+    return number if shown else NotImplemented
+
+
+def _cycle(_: Machine, __: Value, call: Call) -> Answer:
+    """A helper of the project's that goes round for ever."""
+    return Lazy("cycle", call.args) if len(call.given) == len(call.args) == 1 else NotImplemented
+
+
+def _clip(machine: Machine, callee: Value, call: Call) -> Value:
+    """A function of the project's, or of a library, that clips gradients as its name tells."""
+    clipped = [a for a in flat(_sources(callee, call)) if isinstance(a, Unknown | Object)]
+    machine.updating.clip(clipped, "torch", call.node, call.path)
+    return Unknown("norm", pending_batches(machine))
+
+
+def _clear(machine: Machine, callee: Value, call: Call) -> Answer:
+    """A function of the project's that clears gradients, as its name tells."""
+    if isinstance(callee, Unknown | Object):
+        return NotImplemented
+    machine.updating.cleared_by_name(flat(call.given), call.node)
+    return None
+
+
+def _rescale(machine: Machine, _: Value, call: Call) -> Answer:
+    """A function that multiplies gradients, as its name tells."""
+    if not call.args:
+        return NotImplemented
+    for source in flat(call.args):
+        if isinstance(source, Unknown) and (count := source.per or source).total:
+            machine.tensors.read(count, True, call.node)
+    machine.updating.rescaled(call.args[0], call.path, False, call.node)
+    return None
+
+
+def _go_backward(machine: Machine, _: Value, call: Call) -> Answer:
+    """Something that goes backward with the loss that it is given."""
+    subject = call.path.rpartition(".")[0]
+    for loss in call.args:
+        if isinstance(loss, Unknown) and (loss.tensor or loss.loss):
+            machine.losses.backward(loss, "engine", call.node, call.kwargs, None, subject)
             return None
-        if names.is_rescaling(last) and args:
-            for source in flat(args):
-                if isinstance(source, Unknown) and (count := source.per or source).total:
-                    self.machine.tensors.read(count, True, node)
-            self.machine.updating.rescaled(args[0], text, False, node)
-            return None
-        if (
-            (last == "backward" or last.endswith("_backward"))
-            and args
-            and not last.startswith(("register", "before", "after", "on_"))
-        ):
-            loss = next((a for a in args if isinstance(a, Unknown) and (a.tensor or a.loss)), None)
-            if loss is not None:
-                self.machine.losses.backward(
-                    loss, "engine", node, kwargs, divided=None, subject=text.rpartition(".")[0]
-                )
-                return None
-        if model is not None and model.role in ("model", "engine") and last.endswith("parameters"):
-            # timm's `model_parameters`, and helpers that pick some of them.
-            return Unknown(f"{text}(…)", networks=model.networks, parameters=True)
-        if "loss_scaler" in last and len(args) > 1:
-            return self.machine.updating.native_scaler(
-                self.machine.things.symbol("scaler", text, node), args, kwargs, node
-            )
-        everything = flat(sources)
-        if names.is_norm(last):
-            self.machine.updating.norm(everything, node, text)
-            return Unknown("norm")
-        unknown = [s for s in everything if isinstance(s, Unknown)]
-        objects = [s for s in everything if isinstance(s, Object)]
-        received = self.machine.things.received(args, kwargs)
-        if any(s.batches for s in unknown):
-            # The model and its data: a forward.
-            received.discard("model")
-        losses = [s for s in unknown if s.loss and s.networks]
-        if losses and all(map(self.machine.losses.is_gone, losses)):
-            received.discard("loss")
-        asked = self.machine.program.parents.get(node) if "loss" in received else None
-        if isinstance(asked, p.Attr) and asked.name == "item":
-            # What is asked for its number alone is told to somebody.
-            received.discard("loss")
-        harmless = frameworks.is_harmless(text) or (
-            isinstance(callee, Library) and self.machine.elsewhere.is_harmless(text)
-        )
-        if received and not self.machine.state.inside and not harmless:
-            inside = any(
-                x.node in self.machine.relevance.backwards for x in self.machine.state.loops
-            )
-            self.machine.state.unread.append(t.Unread(node, text, frozenset(received), inside))
-        self.machine.engines.handed(objects)
-        if any(s.tensor for s in unknown):
-            named = f"{text}(…)"
-        else:
-            named = p.render(node) if isinstance(node, p.Call) else text
-            if self.machine.state.asked and self.machine.scenario.steps in given:
-                # `every_n_iters(runner, N)`, around a step.
-                self.machine.guards.counted(named)
-        found = derived(named, *unknown, node=node)
+    return NotImplemented
+
+
+def _parameters(_: Machine, __: Value, call: Call) -> Answer:
+    """timm's `model_parameters`, and helpers that pick some of them."""
+    if (model := _model(call)) is None:
+        return NotImplemented
+    return Unknown(f"{call.path}(…)", networks=model.networks, parameters=True)
+
+
+def _scaler(machine: Machine, _: Value, call: Call) -> Answer:
+    """timm's scaler, which goes backward, clips and steps."""
+    if len(call.args) < 2:
+        return NotImplemented
+    scaler = machine.things.symbol("scaler", call.path, call.node)
+    return machine.updating.native_scaler(scaler, call.args, call.kwargs, call.node)
+
+
+def _norm(machine: Machine, callee: Value, call: Call) -> Value:
+    """The size of gradients."""
+    machine.updating.norm(flat(_sources(callee, call)), call.node, call.path)
+    return Unknown("norm")
+
+
+# What models a call, by what tells of its last name, in this order.
+CALLS: tuple[tuple[Callable[[str], object], Callable[[Machine, Value, Call], Answer]], ...] = (
+    (names.is_ranks, _ranks),
+    (frameworks.is_chance, _chances),
+    (frameworks.WRAPPING_ITERABLES.__contains__, _iterable),
+    (re.compile("tqdm|prefetch|progress", re.IGNORECASE).match, _iterable),
+    (re.compile("reduce").search, _reduced),
+    (re.compile("cycle").fullmatch, _cycle),
+    (frameworks.HELPER_CLIPS.__contains__, _clip),
+    (names.is_clip, _clip),
+    (names.is_clearing, _clear),
+    (names.is_rescaling, _rescale),
+    (re.compile(r"(?!register|before|after|on_)(.*_)?backward", re.DOTALL).fullmatch, _go_backward),
+    (re.compile(r"parameters\Z").search, _parameters),
+    (re.compile("loss_scaler").search, _scaler),
+    (names.is_norm, _norm),
+)
+
+
+@lru_cache(maxsize=4096)
+def _handlers(last: str) -> tuple[Callable[[Machine, Value, Call], Answer], ...]:
+    return tuple(handler for told, handler in CALLS if told(last))
+
+
+def _model(call: Call) -> Object | None:
+    """The first object that a call is given, where it is a model or an engine."""
+    first = next((a for a in call.given if isinstance(a, Object)), None)
+    return first if first is not None and first.role in ("model", "engine") else None
+
+
+def _sources(callee: Value, call: Call) -> list[Value]:
+    """What the result of a call depends on."""
+    return [callee, *call.given] if isinstance(callee, Unknown | Object) else call.given
+
+
+def _depending(machine: Machine, callee: Value, call: Call) -> Unknown:
+    """What depends on all that a call is given, as the call of a network does on its gradient."""
+    text, last, node, state = call.path, call.last, call.node, machine.state
+    sources = flat(_sources(callee, call))
+    unknown = [s for s in sources if isinstance(s, Unknown)]
+    objects = [s for s in sources if isinstance(s, Object)]
+    _note_unread(machine, callee, call, unknown)
+    machine.engines.handed(objects)
+    if any(s.tensor for s in unknown):
+        named = f"{text}(…)"
+    else:
+        named = call.shown
+        if state.asked and machine.scenario.steps in call.given:
+            # `every_n_iters(runner, N)`, around a step.
+            machine.guards.counted(named)
+    found = derived(named, *unknown, node=node)
+    if not state.no_grad and not frameworks.is_harmless(text):
         for source in objects:
             if source.role in ("model", "engine") and source.networks:
-                if not self.machine.state.no_grad and not frameworks.is_harmless(text):
-                    found.networks = found.networks | source.networks
-                    found.forwards = (
-                        *found.forwards,
-                        *self.machine.losses.silent_forward(source, node),
-                    )
-        found.loss = "loss" in last.lower() and found.tensor
-        blind = not self._may_know_steps(callee, given)
-        found.lost = any(self.machine.tensors.hides(s, blind) for s in unknown)
-        if any(s.parameters for s in unknown):
-            found.parameters = True
-            found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
-        if self.machine.state.no_grad or names.is_accuracy(last):
-            found.networks = frozenset()
-        found.things = tuple(s for s in objects if s.role)
-        if last in _RECORDS or (last[:1].isupper() and "Output" in last):
-            # A model's output holds what it is made of under the names that it is given, and in their order.
-            held = {k: v for k, v in kwargs.items() if isinstance(v, Unknown)}
-            found.attributes.update(held)
-            found.attributes.update((f"[{n}]", v) for n, v in enumerate(held.values()))
-        return found
+                found.networks = found.networks | source.networks
+                forwards = machine.losses.silent_forward(source, node)
+                found.forwards = (*found.forwards, *forwards)
+    found.loss = "loss" in last.lower() and found.tensor
+    blind = not _may_know_steps(machine, callee, call.given)
+    found.lost = any(machine.tensors.hides(s, blind) for s in unknown)
+    found.parameters = any(s.parameters for s in unknown)
+    found.networks = found.networks.union(*(s.networks for s in unknown if s.parameters))
+    if state.no_grad or names.is_accuracy(last):
+        found.networks = frozenset()
+    found.things = tuple(s for s in objects if s.role)
+    if last in _RECORDS or (last[:1].isupper() and "Output" in last):
+        # A model's output holds what it is made of under the names that it is given, and in their order.
+        held = {k: v for k, v in call.kwargs.items() if isinstance(v, Unknown)}
+        found.attributes |= held | {f"[{n}]": v for n, v in enumerate(held.values())}
+    return found
 
-    def _may_know_steps(self, callee: Value, given: list[Value]) -> bool:
-        """True where a call may divide by the accumulation steps: somebody tells it, or it finds them by itself."""
-        if any(self._may_tell_steps(value) for value in given):
+
+def _note_unread(machine: Machine, callee: Value, call: Call, unknown: list[Unknown]) -> None:
+    """Notes a call that is given what trains, and of which nobody knows what it does with it."""
+    text, state = call.path, machine.state
+    received = machine.things.received(call.args, call.kwargs)
+    if any(s.batches for s in unknown):
+        # The model and its data: a forward.
+        received.discard("model")
+    losses = [s for s in unknown if s.loss and s.networks]
+    asked = machine.program.parents.get(call.node) if "loss" in received else None
+    shown = isinstance(asked, p.Attr) and asked.name == "item"
+    if shown or (losses and all(map(machine.losses.is_gone, losses))):
+        # What is asked for its number alone is told to somebody.
+        received.discard("loss")
+    harmless = frameworks.is_harmless(text) or (
+        isinstance(callee, Library) and machine.elsewhere.is_harmless(text)
+    )
+    if received and not state.inside and not harmless:
+        inside = any(x.node in machine.relevance.backwards for x in state.loops)
+        state.unread.append(t.Unread(call.node, text, frozenset(received), inside))
+
+
+def _may_know_steps(machine: Machine, callee: Value, given: list[Value]) -> bool:
+    """True where a call may divide by the accumulation steps: somebody tells it, or it finds them by itself."""
+    if any(_may_tell_steps(machine, value) for value in given):
+        return True
+    match callee:
+        case Unknown():
+            return not callee.tensor
+        case Library():
+            definition = machine.elsewhere.find(callee)
+            return definition is not None and any(map(names.is_steps, definition.names))
+        case Object():
+            # A model that works out its loss in a method is none that divides it.
+            return callee.role not in ("model", "criterion")
+        case _:
             return True
-        match callee:
-            case Unknown():
-                return not callee.tensor
-            case Library():
-                definition = self.machine.elsewhere.find(callee)
-                return definition is not None and any(map(names.is_steps, definition.names))
-            case Object():
-                # A model that works out its loss in a method is none that divides it.
-                return callee.role not in ("model", "criterion")
-            case _:
-                return True
-
-    def _may_tell_steps(self, value: Value) -> bool:
-        """True for a number of the accumulation steps, and for what may hold it: settings, an object of the project."""
-        match value:
-            case Unknown():
-                last = value.text.rpartition(".")[2]
-                return not value.tensor and (
-                    names.is_steps(last) or names.is_configuration(f"{value.text}.")
-                )
-            case Object():
-                return value.role == "" and value.cls is not None
-            case int() | float() | Fraction() if not isinstance(value, bool):
-                steps = self.machine.scenario.steps
-                return value in (steps, Fraction(1, steps))
-            case _:
-                return isinstance(value, dict)
-
-    def _weighed(
-        self, loss: Unknown, args: list[Value], kwargs: dict[str, Value], node: p.Node
-    ) -> Value:
-        """A loss times the gradient that it goes backward from: `loss.backward(w)` is `(w * loss).backward()`."""
-        gradient = args[0] if args else kwargs.get("gradient")
-        if gradient is None or (isinstance(gradient, Unknown) and "ones" in gradient.text):
-            return loss
-        return self.machine.tensors.linear("*", loss, gradient, node)
 
 
-def _is_told(sizes: list[Value]) -> bool:
-    """True for a shape that tells how many rows there are: only the size of each may be left out."""
-    return len(sizes) > 2 and -1 not in sizes[:-1]
+def _may_tell_steps(machine: Machine, value: Value) -> bool:
+    """True for a number of the accumulation steps, and for what may hold it: settings, an object of the project."""
+    match value:
+        case Unknown():
+            told = names.is_steps(value.text.rpartition(".")[2])
+            return not value.tensor and (told or names.is_configuration(f"{value.text}."))
+        case Object():
+            return value.role == "" and value.cls is not None
+        case int() | float() | Fraction() if not isinstance(value, bool):
+            return value in (machine.scenario.steps, Fraction(1, machine.scenario.steps))
+        case _:
+            return isinstance(value, dict)
