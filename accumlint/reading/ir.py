@@ -48,7 +48,8 @@ __all__ = [
     "Argument", "Assign", "Attr", "Augment", "Binary", "Bool", "Call", "Choice", "Class", "Compare", "Comprehension",
     "Const", "Delete", "Do", "Expr", "For", "Function", "If", "Import", "Item", "Jump", "Lambda", "Name", "Node",
     "Opaque", "Param", "Raise", "Return", "Scope", "Sequence", "Slice", "Star", "Stmt", "Table", "Text", "Try",
-    "Unary", "Walrus", "While", "With", "Yield", "dotted", "render", "shown", "target_names", "walk", "walk_expr",
+    "Unary", "Walrus", "While", "With", "Yield", "blocks", "dotted", "render", "shown", "target_names", "walk",
+    "walk_expr",
 ]  # fmt: skip
 
 
@@ -323,3 +324,16 @@ def walk(nodes: tuple[Stmt, ...] | tuple[Node, ...], into_functions: bool = True
 def walk_expr(node: Node) -> Iterator[Node]:
     """All nodes of one expression, lambdas' bodies left out."""
     return walk((node,), into_functions=False)
+
+
+def blocks(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:
+    """The blocks of a compound statement that run where it stands: no bodies of functions and classes."""
+    match statement:
+        case If() | For() | While():
+            return statement.body, statement.orelse
+        case With(body=body):
+            return (body,)
+        case Try(body=body, handlers=handlers, orelse=orelse, final=final):
+            return (body, *(handled for _, _, handled in handlers), orelse, final)
+        case _:
+            return ()

@@ -20,11 +20,12 @@ from accumlint.files.regular import contents
 from accumlint.files.source import UndecodableSource, UnreadableSource, decode
 from accumlint.reading import frameworks, names, pruning
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import GIVEN, NOWHERE, Reach, Relevance, key, relevance
+from accumlint.reading.gradient_slice import NOWHERE, Reach, Relevance, key, relevance
 from accumlint.reading.imports import Imports
 from accumlint.reading.lowering import lowered
 from accumlint.reading.outline import Block, Outline, outline
 from accumlint.reading.program import Program
+from accumlint.reading.statement_facts import GIVEN
 from accumlint.reading.syntax import Source
 
 _LONGEST = 1024 * 1024
