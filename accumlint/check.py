@@ -96,8 +96,11 @@ def check(
     by so many `jobs`, with 0 by as many as pay.
     """
     shared = Shared(illustrate)
+
+    def find(target: Target) -> Checked | None:
+        return cache.find(target) if cache else None
+
     with without_collector(), cache or nullcontext(), ExitStack() as stack:
-        find = cache.find if cache else _nothing
         # By their paths, of which a text knows its own hash.
         early = {target.file: find(target) for target in spread} if cache and jobs != 1 else {}
         unknown = [t for t in spread if jobs != 1 and not (early.get(t.file) or t.stdin)]
@@ -133,10 +136,6 @@ def _done(target: Target, shared: Shared) -> _Done:
     if isinstance(result, Problem):
         return _Done(_failed(target, result))
     return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
-
-
-def _nothing(_: Target) -> None:
-    """What a cache that is not there knows."""
 
 
 def _ahead(

@@ -28,7 +28,6 @@ from accumlint.results.report import Checked
 if TYPE_CHECKING:
     from accumlint.fixing import Fixed
     from accumlint.inputs.cache import Cache
-    from accumlint.results.changed_lines import Changes
 
 FINDINGS = 1
 
@@ -146,21 +145,19 @@ def _found(
         return _fixed(targets, given.unsafe_fixes)
     if given.add_ignore is not None:
         return _ignored(targets, given.add_ignore.strip())
-    # What a loop looks like is not kept.
-    known, illustrate = (None, _illustrator()) if drawn else (cache, None)
-    found = check.check(targets, known, illustrate, spread, given.jobs)
+    if drawn:
+        from accumlint.drawing.traced_loops import illustrate
+
+        # What a loop looks like is not kept.
+        found = check.check(targets, None, illustrate, spread, given.jobs)
+    else:
+        found = check.check(targets, cache, None, spread, given.jobs)
     if given.diff_base:
         from accumlint.results import changed_lines
 
-        return _changed(found, changed_lines.since(given.diff_base, str(Path.cwd())))
+        since = changed_lines.since(given.diff_base, str(Path.cwd()))
+        return (replace(r, reports=tuple(filter(since.touch, r.reports))) for r in found)
     return found
-
-
-def _illustrator() -> check.Illustrate:
-    """What makes the pictures, imported when they are asked for."""
-    from accumlint.drawing.traced_loops import illustrate
-
-    return illustrate
 
 
 def _deliver(
@@ -178,12 +175,6 @@ def _deliver(
     if "github" in delivery.printed and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
         written.append(output.write(reporter("markdown")(results, plain), page, "a"))
     return max(written, default=0)
-
-
-def _changed(results: Iterable[Checked], since: Changes) -> Iterator[Checked]:
-    """The results with those findings only that stand on what changed."""
-    for result in results:
-        yield replace(result, reports=tuple(filter(since.touch, result.reports)))
 
 
 def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:

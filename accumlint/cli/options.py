@@ -54,6 +54,11 @@ def outputs(formats: Sequence[str]) -> Callable[..., Outputs]:
     return typed
 
 
+def flag(*names: str, told: str) -> Callable[[Command], Command]:
+    """An option that is given or not."""
+    return click.option(*names, is_flag=True, help=told)
+
+
 def rules(option: str, told: str) -> Callable[[Command], Command]:
     """An option that takes rules and may be repeated."""
     return click.option(
@@ -101,9 +106,7 @@ OUTPUT = click.option(
     shell_complete=formats_like,
     help="Print findings in this format, or write them to FILE; may be repeated.",
 )
-EXIT_ZERO = click.option(
-    "--exit-zero", is_flag=True, help="Exit with 0 although there are findings."
-)
+EXIT_ZERO = flag("--exit-zero", told="Exit with 0 although there are findings.")
 STDIN_FILENAME = click.option(
     "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
 )
@@ -115,7 +118,7 @@ CONFIG = click.option(
     callback=_configs,
     help="Take the settings from this file, or set one; may be repeated.",
 )
-ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration file.")
+ISOLATED = flag("--isolated", told="Read no configuration file.")
 
 
 def _as_named(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
@@ -130,6 +133,13 @@ BASELINE = click.option(
     callback=_as_named,
     help="The file of known findings.",
 )
+
+
+def settings(command: Command) -> Command:
+    """The options that say which settings hold."""
+    return CONFIG(ISOLATED(BASELINE(command)))
+
+
 CACHE_DIR = click.option(
     "--cache-dir",
     type=click.Path(file_okay=False, path_type=Path),

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from accumlint.reporting.terminal import Look, printable
-from accumlint.results.diagram import Beat, Loop, Measure, Score, Step, folded, story
+from accumlint.results.diagram import Beat, Loop, Measure, Score, folded, story
 
 _NARROWEST, _WIDEST = 40, 120
 _LONGEST_NAME = 24
@@ -35,16 +35,16 @@ def _block(loop: Loop, look: Look, width: int) -> Iterator[str]:
         yield from _wrapped(f"Read only in part: {reason}.", width, look, "warning")
     yield ""
     yield from _Table(loop.score, look, width).rows()
+    wrong = [step for step in loop.score.steps if step.wrong]
     told = story(loop.score)
     if told:
         yield ""
-        good = not any(step.wrong for step in loop.score.steps)
         lost = any(measure.kind in ("lost", "again") for measure in loop.score.measures)
-        yield from _wrapped(told, width, look, "good" if good and not lost else "bad")
-    for step in _telling(loop.score):
-        yield from _wrapped(
-            f"step {step.number}{_line(step.where)} applies {step.gradient}", width, look
-        )
+        yield from _wrapped(told, width, look, "bad" if wrong or lost else "good")
+    # As sums the first step that differs is told, else the first whole one.
+    for step in (wrong or list(loop.score.steps))[:1]:
+        where = f" at line {step.where}" if step.where else ""
+        yield from _wrapped(f"step {step.number}{where} applies {step.gradient}", width, look)
         yield from _wrapped(f"the large batch is {step.reference}", width, look)
     if loop.found:
         yield ""
@@ -52,16 +52,6 @@ def _block(loop: Loop, look: Look, width: int) -> Iterator[str]:
         head = look.paint(f"{found.code} {found.name}", found.severity)
         yield f"{head}{look.paint(f'  line {found.where}', 'dim')}"
         yield from _wrapped(found.message, width, look, margin="  ")
-
-
-def _telling(score: Score) -> list[Step]:
-    """The steps that are told as sums: the first that differs, else the first whole one."""
-    wrong = [step for step in score.steps if step.wrong]
-    return (wrong or list(score.steps))[:1]
-
-
-def _line(where: str) -> str:
-    return f" at line {where}" if where else ""
 
 
 class _Table:

@@ -57,12 +57,8 @@ class _Check(click.Command):
     metavar="NAME",
     help="Name that tells several runs on one commit apart (sarif).",
 )
-@click.option(
-    "--sarif-silenced", is_flag=True, help="List silenced findings as suppressed (sarif)."
-)
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.flag("--sarif-silenced", told="List silenced findings as suppressed (sarif).")
+@options.settings
 @click.option(
     "--diff-base",
     default="",
@@ -74,13 +70,11 @@ class _Check(click.Command):
     metavar="[=REASON]",
     help="Write an ignore comment with the reason for each finding.",
 )
-@click.option("--fix", is_flag=True, help="Apply the safe fixes and write the files.")
-@click.option(
-    "--unsafe-fixes", is_flag=True, help="With --fix or --diff: apply the unsafe fixes as well."
-)
-@click.option("--diff", is_flag=True, help="Print what --fix would change, and write nothing.")
-@click.option("--show-fixes", is_flag=True, help="With --fix or --diff: list the applied fixes.")
-@click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 if a fix was applied.")
+@options.flag("--fix", told="Apply the safe fixes and write the files.")
+@options.flag("--unsafe-fixes", told="With --fix or --diff: apply the unsafe fixes as well.")
+@options.flag("--diff", told="Print what --fix would change, and write nothing.")
+@options.flag("--show-fixes", told="With --fix or --diff: list the applied fixes.")
+@options.flag("--exit-non-zero-on-fix", told="Exit with 1 if a fix was applied.")
 @options.EXIT_ZERO
 @click.option(
     "--fail-on",
@@ -88,14 +82,10 @@ class _Check(click.Command):
     default="info",
     help="Exit with 1 only for findings of at least this severity (info).",
 )
-@click.option("--watch", is_flag=True, help="Check again whenever files change, until Ctrl+C.")
-@click.option(
-    "-q", "--quiet", is_flag=True, help="Print findings only: nothing about the run, no progress."
-)
-@click.option(
-    "--coverage", is_flag=True, help="List every backward call with how much of its loop was read."
-)
-@click.option("--statistics", is_flag=True, help="Count findings by rule instead of printing them.")
+@options.flag("--watch", told="Check again whenever files change, until Ctrl+C.")
+@options.flag("-q", "--quiet", told="Print findings only: nothing about the run, no progress.")
+@options.flag("--coverage", told="List every backward call with how much of its loop was read.")
+@options.flag("--statistics", told="Count findings by rule instead of printing them.")
 @click.option(
     "-j",
     "--jobs",
@@ -104,17 +94,11 @@ class _Check(click.Command):
     metavar="N",
     help="Number of processes (0: chosen by the amount of work).",
 )
-@click.option(
-    "--include-tests",
-    is_flag=True,
-    help="Report findings in tests, which are otherwise only counted.",
-)
-@click.option("--show-files", is_flag=True, help="List the files that would be checked.")
-@click.option(
-    "--force-exclude", is_flag=True, help="Leave out excluded files even if they are named."
-)
+@options.flag("--include-tests", told="Report findings in tests, which are otherwise only counted.")
+@options.flag("--show-files", told="List the files that would be checked.")
+@options.flag("--force-exclude", told="Leave out excluded files even if they are named.")
 @options.CACHE_DIR
-@click.option("--no-cache", is_flag=True, help="Neither read nor write the cache.")
+@options.flag("--no-cache", told="Neither read nor write the cache.")
 @options.STDIN_FILENAME
 @options.COLOR
 @click.pass_obj

@@ -78,11 +78,8 @@ class _Command(click.Command):
 
 @click.command(cls=_Command, short_help="Runs flagged loops and proves findings.")
 @click.argument("places", nargs=-1, metavar="PATH[:LINE]...")
-@click.option(
-    "--run",
-    "own",
-    is_flag=True,
-    help="Run the script behind -- with its own data, in place of loops on fakes.",
+@options.flag(
+    "--run", "own", told="Run the script behind -- with its own data, in place of loops on fakes."
 )
 @options.rules("--select", "Confirm these rules only.")
 @options.rules("--ignore", "Leave these rules out.")
@@ -106,19 +103,11 @@ class _Command(click.Command):
 @click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to record (6).")
 @click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
 @click.option(
-    "--timeout",
-    type=click.FloatRange(1),
-    help="Seconds per finding (60), or for a script (300).",
+    "--timeout", type=click.FloatRange(1), help="Seconds per finding (60), or for a script (300)."
 )
-@click.option(
-    "--memory",
-    type=click.FloatRange(1),
-    help="GiB per rank (16).",
-)
+@click.option("--memory", type=click.FloatRange(1), help="GiB per rank (16).")
 @click.option("--seed", default=0, type=int, help="Seed of the fake model and data (0).")
-@click.option(
-    "--fixed", is_flag=True, help="Run the loop with its fix as well, to compare before and after."
-)
+@options.flag("--fixed", told="Run the loop with its fix as well, to compare before and after.")
 @click.option(
     "--fixed-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -159,14 +148,16 @@ def command(context: click.Context, **given: Any) -> int:
 
 
 def _confirm(given: _Options, script: Script | None) -> int:
-    from accumlint.confirming import launch, pipeline, sandbox
+    from accumlint.confirming import launch, pipeline, sandbox, user_script
     from accumlint.confirming.passes import STEPS, Wish
     from accumlint.confirming.reports import html_report
 
     _require(given)
     settled = options.settled(given.configs, given.isolated)
     chosen = replace(settled, select=given.select, ignore=given.ignore)
-    asked = list(_asked(given.places or _modules(script), chosen, given.fixed_file))
+    # A script can be asked about the findings in itself and in what it imports.
+    places = given.places or (user_script.modules(script) if script is not None else ())
+    asked = list(_asked(places, chosen, given.fixed_file))
     options.here(chosen)
     packs.require(typed(chosen))
     wish = Wish(given.ranks, given.steps or STEPS, given.windows)
@@ -265,15 +256,6 @@ def _require(given: _Options) -> None:
     for option, value in of_fakes.items():
         if given.own and value:
             raise Misuse(f"{option} is about fakes, and a script that is run has its own")
-
-
-def _modules(script: Script | None) -> tuple[str, ...]:
-    """The files whose findings a script can be asked about."""
-    if script is None:
-        return ()
-    from accumlint.confirming.user_script import modules
-
-    return tuple(modules(script))
 
 
 def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:

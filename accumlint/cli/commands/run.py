@@ -79,7 +79,7 @@ class _Command(click.Command):
     metavar="N",
     help="Keep watching until the epoch ends, if that is at most N micro-batches away (256).",
 )
-@click.option("--keep-going", is_flag=True, help="Let the script run to its end.")
+@options.flag("--keep-going", told="Let the script run to its end.")
 @click.option(
     "--nproc-per-node",
     "ranks",
@@ -103,20 +103,14 @@ class _Command(click.Command):
 @options.rules("--select", "Report these rules only.")
 @options.rules("--ignore", "Leave these rules out.")
 @options.MIN_CONFIDENCE
-@click.option(
-    "--no-check",
-    is_flag=True,
-    help="Do not compare with the findings of `check` in the same files.",
-)
+@options.flag("--no-check", told="Do not compare with the findings of `check` in the same files.")
 @click.option(
     "--output-format", type=click.Choice(keys.FORMATS), help="How to print findings (full)."
 )
 @options.OUTPUT
 @options.EXIT_ZERO
-@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.flag("-q", "--quiet", told="Print findings only.")
+@options.settings
 @options.COLOR
 def command(**given: Any) -> int:
     """Runs a training script as it is, with its own data and launcher, and says what is wrong with its updates.

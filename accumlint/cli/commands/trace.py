@@ -44,9 +44,7 @@ class _Options:
 
 @click.command(short_help="Shows a loop's window as a timeline.")
 @click.argument("place", metavar="PATH[:LINE]")
-@click.option(
-    "--all", "all_paths", is_flag=True, help="Show each loop under all of its conditions."
-)
+@options.flag("--all", "all_paths", told="Show each loop under all of its conditions.")
 @click.option("--output-format", type=click.Choice(FORMATS), help="How to show it (text).")
 @click.option(
     "--output",
