@@ -55,11 +55,10 @@ class _Options:
     help="Show it in this format, or write it to FILE; may be repeated.",
 )
 @options.rules("--select", "Use these rules only.")
-@click.option(
+@options.flag(
     "--report",
     "anonymous",
-    is_flag=True,
-    help="Print Markdown to share: findings, loops and text, with anonymised names.",
+    told="Print Markdown to share: findings, loops and text, with anonymised names.",
 )
 @options.STDIN_FILENAME
 @options.CONFIG
