@@ -9,18 +9,19 @@ import gc
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from accumlint.common.big_trees import room_to_recurse, without_collector
 from accumlint.common.frozen import frozen
 from accumlint.common.memo import Memory, Overspent
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Settings, shown
+from accumlint.diagnostics import file_problems
 from accumlint.diagnostics.report_builder import finding_report, mark_of, remark_report
 from accumlint.diagnostics.suppression_filter import (
     Matched,
@@ -40,22 +41,17 @@ from accumlint.registry import packs
 from accumlint.results.report import Backward, Checked, Fix, Mark, Report
 
 if TYPE_CHECKING:
-    from accumlint.diagnostics.coverage import Site
     from accumlint.diagnostics.location import Known
     from accumlint.inputs.cache import Cache
-    from accumlint.reading.ir import Node
     from accumlint.reading.program import Program
     from accumlint.reading.project import Project
     from accumlint.reading.syntax import Source
     from accumlint.results.diagram import Loop
     from accumlint.rule import Finding, Rule
     from accumlint.tracing import Exploration
-    from accumlint.tracing.budget import Budget
 
 T = TypeVar("T")
 
-# The last stop of the processor's time for a file.
-SECONDS = 30.0
 # Characters of programs whose trees may lie about before they are cleared away: about a hundred megabytes. A collection
 # goes through all that is alive as well, so that it costs as much as following a file.
 _PILE = 1_000_000
@@ -100,8 +96,11 @@ def check(
     by so many `jobs`, with 0 by as many as pay.
     """
     shared = Shared(illustrate)
-    with _without_collector(), cache or nullcontext(), ExitStack() as stack:
-        find = cache.find if cache else _nothing
+
+    def find(target: Target) -> Checked | None:
+        return cache.find(target) if cache else None
+
+    with without_collector(), cache or nullcontext(), ExitStack() as stack:
         # By their paths, of which a text knows its own hash.
         early = {target.file: find(target) for target in spread} if cache and jobs != 1 else {}
         unknown = [t for t in spread if jobs != 1 and not (early.get(t.file) or t.stdin)]
@@ -139,10 +138,6 @@ def _done(target: Target, shared: Shared) -> _Done:
     return _Done(result, frozenset(shared.memory.read), frozenset(shared.memory.met))
 
 
-def _nothing(_: Target) -> None:
-    """What a cache that is not there knows."""
-
-
 def _ahead(
     targets: Sequence[Target], shared: Shared, jobs: int, stack: ExitStack
 ) -> tuple[dict[str, Checked], dict[str, Iterator[_Done]]]:
@@ -158,7 +153,7 @@ def _ahead(
     if count == 1:
         return glanced, {}
     # What every process needs is imported before there are several; `offers` as soon as one finding may be mended.
-    for name in ("diagnostics.judge", "diagnostics.fix_selection", "reading", "tracing"):
+    for name in ("diagnostics.program_findings", "diagnostics.fix_selection", "reading", "tracing"):
         import_module(f"accumlint.{name}")
     _ = [selection(settings).rules for settings in {target.settings for target in hot}]
     spread = parallel.Spread(hot, lambda target: _done(target, shared), count, _size)
@@ -230,7 +225,7 @@ def check_settings(settings: Settings) -> Iterator[Checked]:
 
 def check_bytes(data: bytes, target: Target, shared: Shared | None = None) -> Checked:
     """What checking the bytes of one file gave; `shared` is what the run has read of other files."""
-    with _without_collector(), room_to_recurse():
+    with without_collector(), room_to_recurse():
         examined = examine(data, target, shared or Shared())
         return with_fixes(examined).checked if isinstance(examined, Examined) else examined
 
@@ -259,7 +254,7 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
             return Checked(target.shown)
     if not may_train:
         return _without_tests(_check_comments(text, data, target), target)
-    with _without_collector(), room_to_recurse():
+    with without_collector(), room_to_recurse():
         try:
             return _without_tests(_checked(text, data, target, shared), target)
         except RecursionError:
@@ -269,29 +264,6 @@ def examine(data: bytes, target: Target, shared: Shared) -> Examined | Checked:
 def _may_train(data: bytes) -> bool:
     """False when bytes hold nothing that trains. Where they do not show it, reading them has to tell or refuse it."""
     return is_opaque(data) or prefilter.may_train(data) or prefilter.may_hide(data)
-
-
-@contextmanager
-def room_to_recurse() -> Generator[None, None, None]:
-    """Deeply nested code is read and traced by calls nested several times as deeply."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, 12_000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-@contextmanager
-def _without_collector() -> Generator[None, None, None]:
-    """Reading builds a big tree and drops it whole: looking for garbage in it all the time takes half of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _bytes(target: Target) -> bytes:
@@ -353,8 +325,7 @@ def _checked(text: Text, data: bytes, target: Target, shared: Shared) -> Examine
 
 def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> Examined | Checked:
     from accumlint import reading, tracing
-    from accumlint.diagnostics import coverage, judge, location, suppression
-    from accumlint.tracing.budget import STEPS, Budget
+    from accumlint.diagnostics import coverage, program_findings, suppression
 
     shared.characters += len(text.text)
     try:
@@ -366,72 +337,46 @@ def _check_program(text: Text, data: bytes, target: Target, shared: Shared) -> E
     rules = selection(target.settings).rules
     # Whether an ignore is needed does not depend on which rules are selected this time.
     asked = packs.everything() if suppressions.ignores and any(r.meta for r in rules) else rules
-    broken: dict[Rule, BaseException] = {}
-    budget = Budget(STEPS - exploration.steps)
-    told: dict[Source, Known] = {}
+    found = program_findings.findings(
+        program, exploration, shared.project, asked, lambda s: shared.known(s, target.settings)
+    )
 
-    def known(source: Source) -> Known | None:
-        if source not in told and not budget.is_over(1):
-            told[source], steps = shared.known(source, target.settings)
-            budget.spend(steps)
-        return told.get(source)
-
-    judged = judge.judge(program, exploration, asked, broken)
-
-    def mended(misplaced: Set[Node]) -> Exploration:
-        trial = Budget(budget.left)
-        found = tracing.explore_alone(program, shared.project, trial, misplaced=misplaced)
-        budget.spend(trial.spent)
-        return found
-
-    # What a finding hides does not depend on whether its rule is selected.
-    hiding = {r for r in packs.everything() if r.misplaced}
-    clears = [f for f in judged if f.rule in hiding]
-    clears += judge.judge(program, exploration, hiding - set(asked), broken)
-    behind = judge.hidden(program, mended, set(asked) - broken.keys(), clears, judged)
-    placed = list(location.placed([*judged, *behind], program, exploration.leads, known))
-    located = [(f, program.place(f.node)) for f in placed]
-
-    def picture(finding: Finding) -> Loop | None:
+    def report(finding: Finding) -> Report:
         illustrate = shared.illustrate
-        return illustrate(finding, program, text, target) if illustrate else None
+        picture = illustrate(finding, program, text, target) if illustrate else None
+        return finding_report(finding, program, text, target, picture, timelines)
 
-    matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     timelines: dict[int, tuple[Mark, ...]] = {}
+    located = [(f, program.place(f.node)) for f in found.placed]
+    matched = [(f, suppressions.silencing(f.rule.code, f.rule.name, p.line)) for f, p in located]
     reports = [
-        (finding_report(finding, program, text, target, picture(finding), timelines), ignores)
+        (report(finding), ignores)
         for finding, ignores in matched
         if finding.rule in rules and is_sure(finding, target.settings)
     ]
     silenced = Counter(match for _, ignores in matched for match in ignores)
-    is_whole = exploration.is_whole and not broken and not shared.memory.refused
+    is_whole = exploration.is_whole and not found.broken and not shared.memory.refused
     reports += about_ignores(suppressions, silenced if is_whole else None, text, target)
     kept, left_out = sifted(reports, data, target)
-    findings = {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in placed}
     sites = coverage.coverage(program, exploration)
-    checked = Checked(
-        target.shown,
-        kept,
-        left_out,
-        problems=(
-            *_stopped(program, exploration, sites, text, target),
-            *_left_out(shared.memory, target),
-            *_left_to_others(budget, target),
-            *_broken(broken, target),
-        ),
-        backwards=tuple(
-            Backward(
-                target.shown,
-                target.file,
-                text.mark(program.place(site.node)),
-                site.state,
-                site.reasons,
-            )
-            for site in sites
-        ),
+    problems = (
+        *file_problems.stopped(program, exploration, sites, text, target),
+        *file_problems.left_out(shared.memory, found.budget, target),
+        *file_problems.failed(found.broken, target),
+    )
+    marks = ((site, text.mark(program.place(site.node))) for site in sites)
+    backwards = tuple(
+        Backward(target.shown, target.file, mark, site.state, site.reasons) for site, mark in marks
     )
     return Examined(
-        checked, text, program, exploration, shared.project, findings, frozenset(asked), judged
+        Checked(target.shown, kept, left_out, problems=problems, backwards=backwards),
+        text,
+        program,
+        exploration,
+        shared.project,
+        {(f.rule.code, mark_of(f.node, "", program, text, target)): f for f in found.placed},
+        frozenset(asked),
+        found.judged,
     )
 
 
@@ -473,17 +418,8 @@ def with_fixes(examined: Examined) -> Examined:
         fixes = {}
     offered = [(report, fixes.get(id(report), report.fix)) for report in checked.reports]
     reports = tuple(replace(report, fix=text.fix(fix) if fix else None) for report, fix in offered)
-    problems = (*checked.problems, *_untried(untried))
+    problems = (*checked.problems, *file_problems.untried(untried))
     return replace(examined, checked=replace(checked, reports=reports, problems=problems))
-
-
-def _untried(reports: Sequence[Report]) -> Iterator[Problem]:
-    """What is told of findings whose fixes were too much to try."""
-    if reports:
-        line = min(report.mark.in_file.line for report in reports)
-        count = f"{len(reports)} findings" if len(reports) > 1 else "a finding"
-        message = f"no fix was tried for {count} from here on: that takes too many steps"
-        yield Problem(reports[0].shown, message, Kind.WARNING, line)
 
 
 def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, Fix | None]]:
@@ -493,93 +429,16 @@ def _offered(examined: Examined, untried: list[Report]) -> Iterator[tuple[int, F
         for report in examined.checked.reports
         if (finding := examined.finding(report)) and finding.fixes
     ]
-    if not fixable:
-        return
-    from accumlint import reading, tracing
-    from accumlint.diagnostics import fix_selection, judge
-    from accumlint.tracing.budget import STEPS, STEPS_OF_JUDGED, Budget
+    if fixable:
+        from accumlint.diagnostics import fix_selection
 
-    program, exploration, project = examined.program, examined.exploration, examined.project
-    # A fix must not bring what some rule would find, whether that rule is selected or not.
-    rules = packs.select(also=[report.code for report, _ in fixable]).rules
-    if exploration.alone is not None:
-        # A changed text has no callers.
-        exploration = exploration.alone
-        judged = judge.judge(program, exploration, rules, {})
-    else:
-        judged = [f for f in examined.judged if f.rule in rules]
-        judged += judge.judge(program, exploration, set(rules) - examined.asked, {})
-    before = fix_selection.health(judged, exploration)
-    # A file that took long to follow takes as long to be followed again, once for each fix.
-    budget = Budget(STEPS - exploration.steps)
-    cost = exploration.steps + STEPS_OF_JUDGED * exploration.events
-
-    def examine(text: str) -> fix_selection.Health | None:
-        try:
-            changed = reading.read(text, program.path, project)
-        except reading.UnreadableSource:
-            return None
-        # A changed text may take far more than the file itself.
-        explored = tracing.explore_alone(changed, project, trial := Budget(budget.left))
-        budget.spend(trial.spent + STEPS_OF_JUDGED * explored.events)
-        return fix_selection.health(judge.judge(changed, explored, rules, {}), explored)
-
-    found = fix_selection.offers([f for _, f in fixable], program, before, examine, budget, cost)
-    untried += (report for report, _ in fixable[len(found) :])
-    yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
-
-
-def _stopped(
-    program: Program,
-    exploration: Exploration,
-    sites: Sequence[Site],
-    text: Text,
-    target: Target,
-) -> Iterator[Problem]:
-    """What is told where following a file took too much, with the lines of the backwards that were not read."""
-    from accumlint.diagnostics import coverage
-
-    reason = coverage.cut(exploration)
-    if not reason:
-        return
-    message = f"not followed to the end: {reason}; what was known by then is reported"
-    places = [program.place(site.node).line for site in sites if site.state == coverage.NOT]
-    lines = [str(text.line(line)) for line in dict.fromkeys(places)]
-    if lines:
-        shown = [*lines[:5], *([f"{len(lines) - 5} more lines"] if len(lines) > 5 else [])]
-        first, last = ", ".join(shown[:-1]), shown[-1]
-        where = f"lines {first} and {last}" if first else f"line {last}"
-        message += f"; not read: `backward()` at {where}"
-    yield Problem(target.shown, message, Kind.WARNING, int(lines[0]) if lines else None)
-
-
-def _left_to_others(budget: Budget, target: Target) -> Iterator[Problem]:
-    """What is told where findings in other files were not compared with what the checks of these tell."""
-    if budget.stopped:
-        message = "findings in files that this one uses are left to their own checks: that takes too many steps"
-        yield Problem(target.shown, message, Kind.WARNING)
-
-
-def _left_out(memory: Memory, target: Target) -> Iterator[Problem]:
-    """What is told where a file leads to more than is read."""
-    if memory.refused:
-        message = (
-            "not followed into all files that it uses: they are too much to read; what was known before "
-            f"`{shown(Path(memory.refused))}` is reported"
+        findings = [finding for _, finding in fixable]
+        program, judged, asked = examined.program, examined.judged, examined.asked
+        found = fix_selection.offers(
+            findings, program, examined.exploration, examined.project, judged, asked
         )
-        yield Problem(target.shown, message, Kind.WARNING)
-
-
-def _broken(broken: Mapping[Rule, BaseException], target: Target) -> Iterator[Problem]:
-    """What is told of rules that failed: the others have done their work."""
-    if not broken:
-        return
-    import traceback
-
-    for rule, problem in broken.items():
-        message = f"the rule {rule.code} {rule.name} failed here; please report it to who wrote it, with this file"
-        told = "".join(traceback.format_exception(problem))
-        yield Problem(target.shown, message, Kind.FAULT, traceback=told)
+        untried += (report for report, _ in fixable[len(found) :])
+        yield from ((id(report), fix) for (report, _), fix in zip(fixable, found, strict=False))
 
 
 def _unreadable(target: Target, message: str, line: int | None) -> Checked:

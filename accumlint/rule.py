@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 from accumlint.common.frozen import frozen
 from accumlint.common.observed import Observed
@@ -14,6 +14,9 @@ from accumlint.editing import Verb
 from accumlint.reading.ir import Node
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Event, Trace, Window
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Severity(str, Enum):
@@ -203,6 +206,19 @@ class Finding:
     behind: str = ""
 
 
+class Details(TypedDict, total=False):
+    """What a finding may tell besides its message, as `Finding` holds it."""
+
+    confidence: Confidence
+    severity: Severity | None
+    window: Window | None
+    related: Iterable[Related]
+    applied: str
+    expected: str
+    fixes: Iterable[Fix]
+    everywhere: bool
+
+
 class Rule:
     """One defect. Subclasses set the four class attributes, write their page as the docstring and one of the checks.
 
@@ -251,35 +267,21 @@ class Rule:
         """What is wrong with how rules are ignored and configured; called once per file that mentions rules."""
         yield from ()
 
-    def at(
-        self,
-        place: Event | Node,
-        message: str,
-        *,
-        confidence: Confidence = Confidence.CERTAIN,
-        severity: Severity | None = None,
-        window: Window | None = None,
-        related: Iterable[Related] = (),
-        applied: str = "",
-        expected: str = "",
-        fixes: Iterable[Fix] = (),
-        everywhere: bool = False,
-    ) -> Finding:
-        """A finding of this rule at an event or a node of the program."""
+    def at(self, place: Event | Node, message: str, **details: Unpack[Details]) -> Finding:
+        """A finding of this rule at an event or a node of the program, certain where the details tell no less."""
         node = place.node if isinstance(place, Event) else place
-        chosen = severity or self.severity
         return Finding(
             self,
             node,
             message,
-            chosen,
-            confidence,
-            tuple(related),
-            window,
-            applied,
-            expected,
-            fixes=tuple(fixes),
-            everywhere=everywhere,
+            details.get("severity") or self.severity,
+            details.get("confidence", Confidence.CERTAIN),
+            tuple(details.get("related", ())),
+            details.get("window"),
+            details.get("applied", ""),
+            details.get("expected", ""),
+            fixes=tuple(details.get("fixes", ())),
+            everywhere=details.get("everywhere", False),
         )
 
     @property

@@ -98,15 +98,11 @@ def assert_large_batch_equivalent(
         raise Unmeasurable(
             f"the model has {size:,} parameters; between 1 and {_LARGEST:,} can be compared"
         )
-    dtype = str(parameters[0].dtype).removeprefix("torch.")
+    dtype, cpu = parameters[0].dtype, torch.device("cpu")
+    if tolerance is None:
+        tolerance = TOLERANCES.get(str(dtype).removeprefix("torch."), 1e-4)
     counted = _Counted(list(batches))
-    settings = Settings(
-        file=_file(train_step),
-        line=0,
-        device=torch.device("cpu"),
-        dtype=parameters[0].dtype,
-        as_is=True,
-    )
+    settings = Settings(file=_file(train_step), line=0, device=cpu, dtype=dtype, as_is=True)
     recorder = LargeBatch(counted, settings, counted.batches, reference)
     recorder.models.extend(models)
     with watching(recorder):
@@ -117,8 +113,7 @@ def assert_large_batch_equivalent(
                 train_step(batch)
         recorder.note("epoch")
     done = _measured(recorder.everywhere(), reference is not None)
-    wrong = list(_wrong(done, TOLERANCES.get(dtype, 1e-4) if tolerance is None else tolerance))
-    if wrong:
+    if wrong := list(_wrong(done, tolerance)):
         raise AssertionError("\n".join(wrong))
 
 

@@ -30,7 +30,8 @@ from labelled import LABELS, InputError, Loop, Source, samples
 from scoring import key
 
 from accumlint import reading, tracing
-from accumlint.check import Shared, room_to_recurse
+from accumlint.check import Shared
+from accumlint.common.big_trees import room_to_recurse
 from accumlint.files.source import UndecodableSource, decode
 from accumlint.reading.targets import STRONG, TABLE, Kind
 from accumlint.tracing.trace import Contribution

@@ -101,7 +101,8 @@ class Subject:
 
     def read(self) -> None:
         from accumlint import reading
-        from accumlint.reading.project import Memory, Project
+        from accumlint.common.memo import Memory
+        from accumlint.reading.project import Project
 
         self.project = Project(Memory())
         try:

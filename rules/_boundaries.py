@@ -1,4 +1,4 @@
-"""The tests by which a loop knows the last micro-batch of a window."""
+"""The tests by which a loop knows the last micro-batch of a window, and the bounds of what it counts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Iterator
 
 from accumlint.reading.ir import (
     Assign,
+    Attr,
+    Augment,
     Binary,
     Call,
+    Compare,
     Expr,
     For,
     Function,
     If,
+    Jump,
     Name,
     Node,
     Return,
     Sequence,
     Unary,
     While,
+    dotted,
     render,
     target_names,
     walk,
@@ -25,6 +30,8 @@ from accumlint.reading.ir import (
 )
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Window
+
+from ._definitions import stands_for
 
 
 def loop_of(program: Program, node: Node) -> For | While | None:
@@ -128,3 +135,54 @@ def _flag(test: Expr) -> str:
 def mentions(expr: Expr, name: str) -> bool:
     """True when an expression has a name or member of this name in it."""
     return name in render(expr).replace("(", ".").replace(")", ".").split(".")
+
+
+def ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
+    """The bounds, known by a name, that one of the counters runs up to in a loop, or is raised along with."""
+    match loop:
+        case For(target=target, iterable=iterable) if counters & {render(target), *raised(loop)}:
+            parts = stands_for(program, iterable)
+            calls = [n for part in parts for n in walk_expr(part) if isinstance(n, Call)]
+            ranges = [c for c in calls if dotted(c.func).endswith("range")]
+            found = [c.positional(1) or c.positional(0) for c in ranges]
+        case While(test=test):
+            compared = [n for n in walk_expr(test) if isinstance(n, Compare)]
+            found = [
+                bound
+                for c in compared
+                if _plain(c.left) in counters
+                for op, bound in c.rest
+                if op in ("<", "<=")
+            ]
+        case _:
+            found = []
+    for end in [*found, *_limits(loop, counters)]:
+        # `range(1, steps + 1)` counts to the same number.
+        plain = end.left if isinstance(end, Binary) and render(end.right) == "1" else end
+        if isinstance(plain, Attr | Name):
+            yield plain
+
+
+def _limits(loop: For | While, counters: set[str]) -> Iterator[Expr]:
+    """The limits at which a loop is left (`if step >= max_steps: break`) that one of the counters runs up to."""
+    for guard in walk(loop.body, into_functions=False):
+        match guard:
+            case If(
+                test=Compare(left=left, rest=[(">=" | ">" | "==", limit)]),
+                body=[*_, Jump(kind="break") | Return()],
+            ) if _plain(left) in counters:
+                yield limit
+            case _:
+                pass
+
+
+def _plain(counter: Expr) -> str:
+    """`step` for `step + 1`, which is held against a limit as well."""
+    raised = isinstance(counter, Binary) and counter.op == "+" and render(counter.right) == "1"
+    return render(counter.left) if isinstance(counter, Binary) and raised else render(counter)
+
+
+def raised(loop: For | While) -> set[str]:
+    """What each round of the loop raises by one."""
+    added = (s for s in loop.body if isinstance(s, Augment) and s.op == "+")
+    return {render(s.target) for s in added if render(s.value) == "1"}

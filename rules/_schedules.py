@@ -20,11 +20,9 @@ from accumlint.reading.ir import (
     For,
     If,
     Item,
-    Jump,
     Lambda,
     Name,
     Node,
-    Return,
     Sequence,
     While,
     dotted,
@@ -36,7 +34,7 @@ from accumlint.reading.names import is_steps, role_of
 from accumlint.reading.program import Program
 from accumlint.tracing.trace import Thing, Window
 
-from ._boundaries import loop_leading_to, remainders
+from ._boundaries import ends, loop_leading_to, raised, remainders
 from ._definitions import stands_for
 
 _LOADERS = ("loader", "dl", "iter", "batches", "data")
@@ -108,11 +106,11 @@ def _rows_of_loaders(program: Program) -> set[str]:
 def divides_by_rows(program: Program, scheduler: Thing) -> bool:
     """True for `images // (batch_size * world_size) * epochs`: rows by those of a micro-batch, and by nothing else."""
     nodes = list(_nodes(program, arguments(scheduler)))
-    divisors = [n.right for n in nodes if isinstance(n, Binary) and n.op in ("/", "//")]
+    divisors = [quotient.right for quotient in _quotients(nodes)]
     rows = _rows_of_loaders(program)
     return (
         bool(divisors)
-        and not any(_is_steps(program, name) for name in _last_names(nodes))
+        and not _names_steps(program, nodes)
         and not _is_redefined(program, nodes)
         and all(_are_rows(program, divisor, rows) for divisor in divisors)
     )
@@ -151,22 +149,23 @@ def counts_data_elsewhere(program: Program, scheduler: Thing) -> bool:
     """True for a scheduler that was not seen being made, where one of its name is made as long as the data."""
     if arguments(scheduler):
         return False
-    for node in program.of(Assign):
-        match node:
-            case Assign(targets=[target], value=Call(args=args)) if _same_name(target, scheduler):
-                given = tuple(a.value for a in args)
-                parts = [x for value in given for x in stands_for(program, value, number=True)]
-                parts += _settings_of(program, given)
-                length = _BY_RANKS.sub("", ", ".join(map(render, parts)))
-                if counts_data(length) and "/" not in length:
-                    return True
-            case _:
-                pass
+    for targets, made in _made_of_its_name(program, scheduler):
+        given = tuple(a.value for a in made.args)
+        parts = [x for value in given for x in stands_for(program, value, number=True)]
+        parts += _settings_of(program, given)
+        length = _BY_RANKS.sub("", ", ".join(map(render, parts)))
+        if targets == 1 and counts_data(length) and "/" not in length:
+            return True
     return False
 
 
-def _same_name(target: Expr, scheduler: Thing) -> bool:
-    return render(target).rpartition(".")[2] == scheduler.text.rpartition(".")[2]
+def _made_of_its_name(program: Program, scheduler: Thing) -> Iterator[tuple[int, Call]]:
+    """The calls that make something of a scheduler's name, each with the number of its targets."""
+    name = scheduler.text.rpartition(".")[2]
+    for node in program.of(Assign):
+        if isinstance(node.value, Call):
+            if any(render(target).rpartition(".")[2] == name for target in node.targets):
+                yield len(node.targets), node.value
 
 
 def arguments(scheduler: Thing) -> tuple[Expr, ...]:
@@ -213,7 +212,7 @@ def every_argument(program: Program, scheduler: Thing) -> Iterator[Expr]:
 def is_stretched(program: Program, scheduler: Thing) -> bool:
     """True when a length is multiplied by the accumulation steps: it is meant to be gone through in micro-batches."""
     nodes = _nodes(program, arguments(scheduler))
-    return any(isinstance(n, Binary) and n.op == "*" and _by_steps(program, n) for n in nodes)
+    return any(_by_steps(program, node) for node in nodes)
 
 
 def counts_microbatches(program: Program, argument: Expr) -> bool:
@@ -221,38 +220,23 @@ def counts_microbatches(program: Program, argument: Expr) -> bool:
     nodes = list(_nodes(program, [argument]))
     if _is_redefined(program, nodes):
         return False
-    if isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument):
+    if _by_steps(program, argument):
         # Whatever it counts before, it is multiplied last.
         return True
     # `batch_size // accumulation_steps` rows make a micro-batch: `batch_size` rows make a window.
-    windows = {
-        render(n.left)
-        for n in program.of(Binary)
-        if n.op in ("/", "//") and _is_steps(program, next(_last_names([n.right]), ""))
-    }
+    quotients = _quotients(program.of(Binary))
+    windows = {render(q.left) for q in quotients if _names_steps(program, [q.right])}
     divided = any(
-        isinstance(n, Binary)
-        and n.op in ("/", "//")
-        and (
-            render(n.right) in windows
-            or any(_is_steps(program, name) for name in _last_names(list(walk_expr(n.right))))
-            or not (_by_rows(n) or _are_ranks(program, n.right))
-        )
-        for n in nodes
+        render(q.right) in windows
+        or _names_steps(program, walk_expr(q.right))
+        or not (_by_rows(q) or _are_ranks(program, q.right))
+        for q in _quotients(nodes)
     )
-    worked_out = any(
-        isinstance(n, Call) and _works_out(n) and not _RANKS.search(render(n)) for n in nodes
-    )
-    if divided or worked_out or any(isinstance(n, Lambda) for n in nodes):
+    if divided or any(isinstance(n, Lambda) or _works_out(n) for n in nodes):
         return False
-    multiplied = any(isinstance(n, Binary) and n.op == "*" and _by_steps(program, n) for n in nodes)
-    lengths = any(
-        (isinstance(n, Call) and _is_length(program, n)) or (isinstance(n, Binary) and _by_rows(n))
-        for n in nodes
-    )
-    return multiplied or (
-        lengths and not any(_is_steps(program, name) for name in _last_names(nodes))
-    )
+    counted = any(_by_rows(n) or _length_of(program, n) is not None for n in nodes)
+    multiplied = any(_by_steps(program, n) for n in nodes)
+    return multiplied or (counted and not _names_steps(program, nodes))
 
 
 def counts_before_prepare(program: Program, argument: Expr) -> bool:
@@ -262,9 +246,8 @@ def counts_before_prepare(program: Program, argument: Expr) -> bool:
     """
     prepares = program.calls.get("prepare", ())
     for node in _nodes(program, [argument]):
-        if isinstance(node, Call) and _is_length(program, node):
-            loader = render(node.args[0].value)
-            line = program.place(node).line
+        if (of := _length_of(program, node)) is not None:
+            loader, line = render(of), program.place(node).line
             if any(
                 line < program.place(prepare).line
                 and program.function_around(prepare) is program.function_around(node)
@@ -302,7 +285,7 @@ def bounds_microbatches(program: Program, argument: Expr, window: Window) -> boo
     return any(
         render(part) in given
         for loop in loops
-        for bound in _ends(program, loop, counters)
+        for bound in ends(program, loop, counters)
         # A class may keep the number by a name of its own.
         for part in (bound, *stands_for(program, bound, number=True))
     )
@@ -315,9 +298,9 @@ def made_elsewhere(program: Program, scheduler: Thing) -> Iterator[Expr]:
     for node in program.of(Assign):
         match node:
             case Assign(targets=[Attr() | Name() as target], value=Call(args=args)):
-                if role_of(dotted(target).rpartition(".")[2]) == "scheduler" and any(
-                    role_of(dotted(a.value).rpartition(".")[2]) == "optimizer" for a in args
-                ):
+                roles = [role_of(dotted(a.value).rpartition(".")[2]) for a in args]
+                made = role_of(dotted(target).rpartition(".")[2])
+                if made == "scheduler" and "optimizer" in roles:
                     yield from (a.value for a in args[1:])
             case _:
                 pass
@@ -328,89 +311,35 @@ def bounds_rounds(program: Program, scheduler: Thing, window: Window) -> bool:
     loop = loop_leading_to(program, window.backwards[-1].node) if window.backwards else None
     if loop is None:
         return False
-    ends = {render(end) for end in _ends(program, loop, _raised(loop))}
-    return any(
-        render(argument.value) in ends
-        for node in program.of(Assign)
-        if isinstance(node.value, Call) and any(_same_name(x, scheduler) for x in node.targets)
-        for argument in node.value.args
-    )
+    bounds = {render(end) for end in ends(program, loop, raised(loop))}
+    made = _made_of_its_name(program, scheduler)
+    return any(render(argument.value) in bounds for _, call in made for argument in call.args)
 
 
 def multiplies_the_end(program: Program, argument: Expr) -> bool:
     """True for `max_steps * accumulation_steps`, where the loop ends when its count of updates is `max_steps`."""
-    if not (isinstance(argument, Binary) and argument.op == "*" and _by_steps(program, argument)):
+    if not (isinstance(argument, Binary) and _by_steps(program, argument)):
         return False
-    ends = {
+    bounds = {
         render(side)
         for node in program.of(Compare)
         for op, side in node.rest
         if op in (">=", ">", "==", "<") and isinstance(side, Attr | Name)
     }
-    return render(argument.left) in ends or render(argument.right) in ends
+    return render(argument.left) in bounds or render(argument.right) in bounds
 
 
-def _ends(program: Program, loop: For | While, counters: set[str]) -> Iterator[Expr]:
-    """The bounds, known by a name, that one of the counters runs up to in a loop, or is raised along with."""
-    match loop:
-        case For(target=target, iterable=iterable) if counters & {render(target), *_raised(loop)}:
-            parts = stands_for(program, iterable)
-            calls = [n for part in parts for n in walk_expr(part) if isinstance(n, Call)]
-            ranges = [c for c in calls if dotted(c.func).endswith("range")]
-            ends = [c.positional(1) or c.positional(0) for c in ranges]
-        case While(test=test):
-            compared = [n for n in walk_expr(test) if isinstance(n, Compare)]
-            ends = [
-                bound
-                for c in compared
-                if _plain(c.left) in counters
-                for op, bound in c.rest
-                if op in ("<", "<=")
-            ]
+def _quotients(nodes: Iterable[Node]) -> list[Binary]:
+    return [n for n in nodes if isinstance(n, Binary) and n.op in ("/", "//")]
+
+
+def _by_rows(node: Node) -> bool:
+    """True for `len(dataset) / batch_size`: the micro-batches of an epoch."""
+    match node:
+        case Binary(op="/" | "//", left=Call(func=func), right=right) if dotted(func) == "len":
+            return _ROWS.fullmatch(dotted(right).rpartition(".")[2].lower()) is not None
         case _:
-            ends = []
-    for end in [*ends, *_limits(loop, counters)]:
-        # `range(1, steps + 1)` counts to the same number.
-        plain = end.left if isinstance(end, Binary) and render(end.right) == "1" else end
-        if isinstance(plain, Attr | Name):
-            yield plain
-
-
-def _limits(loop: For | While, counters: set[str]) -> Iterator[Expr]:
-    """The limits at which a loop is left (`if step >= max_steps: break`) that one of the counters runs up to."""
-    for guard in walk(loop.body, into_functions=False):
-        match guard:
-            case If(
-                test=Compare(left=left, rest=[(">=" | ">" | "==", limit)]),
-                body=[*_, Jump(kind="break") | Return()],
-            ) if _plain(left) in counters:
-                yield limit
-            case _:
-                pass
-
-
-def _plain(counter: Expr) -> str:
-    """`step` for `step + 1`, which is held against a limit as well."""
-    raised = isinstance(counter, Binary) and counter.op == "+" and render(counter.right) == "1"
-    return render(counter.left) if isinstance(counter, Binary) and raised else render(counter)
-
-
-def _raised(loop: For | While) -> set[str]:
-    """What each round of the loop raises by one."""
-    added = (s for s in loop.body if isinstance(s, Augment) and s.op == "+")
-    return {render(s.target) for s in added if render(s.value) == "1"}
-
-
-def _by_rows(quotient: Binary) -> bool:
-    """`len(dataset) / batch_size`: the micro-batches of an epoch."""
-    by = dotted(quotient.right).rpartition(".")[2].lower()
-    rows = quotient.left
-    return (
-        quotient.op in ("/", "//")
-        and _ROWS.fullmatch(by) is not None
-        and isinstance(rows, Call)
-        and dotted(rows.func) == "len"
-    )
+            return False
 
 
 def _are_ranks(program: Program, number: Expr) -> bool:
@@ -423,12 +352,8 @@ def _is_redefined(program: Program, nodes: list[Node]) -> bool:
 
     A loader that is made of itself (prepared, skipped to where a run resumes) is none of these numbers.
     """
-    measured = {
-        part
-        for n in nodes
-        if isinstance(n, Call) and _is_length(program, n)
-        for part in walk_expr(n)
-    }
+    lengths = (n for n in nodes if _length_of(program, n) is not None)
+    measured = {part for length in lengths for part in walk_expr(length)}
     # Who holds a number (`args`, read anew from itself) is none.
     measured |= {n.base for n in nodes if isinstance(n, Attr) and isinstance(n.base, Name)}
     named = {render(n) for n in nodes if isinstance(n, Attr | Name) and n not in measured}
@@ -442,8 +367,10 @@ def _is_redefined(program: Program, nodes: list[Node]) -> bool:
     return False
 
 
-def _last_names(nodes: list[Node]) -> Iterator[str]:
-    return (n.name if isinstance(n, Attr) else n.id for n in nodes if isinstance(n, Attr | Name))
+def _names_steps(program: Program, nodes: Iterable[Node]) -> bool:
+    """True where one of the nodes is the accumulation steps by its name."""
+    named = (n for n in nodes if isinstance(n, Attr | Name))
+    return any(_is_steps(program, n.name if isinstance(n, Attr) else n.id) for n in named)
 
 
 def _is_steps(program: Program, name: str) -> bool:
@@ -451,25 +378,30 @@ def _is_steps(program: Program, name: str) -> bool:
     return name in known or "accum" in name.lower() or is_steps(name)
 
 
-def _by_steps(program: Program, product: Binary) -> bool:
-    sides = (product.left, product.right)
+def _by_steps(program: Program, node: Node) -> bool:
+    """True for a product with the accumulation steps."""
+    if not isinstance(node, Binary) or node.op != "*":
+        return False
+    sides = (node.left, node.right)
     written = (side.id if isinstance(side, Name) else _setting(side) for side in sides)
     return any(name and _is_steps(program, name) for name in written)
 
 
-def _is_length(program: Program, call: Call) -> bool:
-    """`len(loader)`."""
-    of = call.positional(0)
-    if dotted(call.func) != "len" or not isinstance(of, Attr | Name):
-        return False
-    name = next(_last_names([of]))
+def _length_of(program: Program, node: Node) -> Expr | None:
+    """The loader of `len(loader)`; None for anything else."""
+    match node:
+        case Call(func=Name(id="len"), args=[Argument(value=Attr() | Name() as of, star=""), *_]):
+            name = of.name if isinstance(of, Attr) else of.id
+        case _:
+            return None
     low = name.lower()
-    return "dataset" not in low and (
-        program.roles.told.get(name) == "loader" or any(part in low for part in _LOADERS)
-    )
+    is_loader = program.roles.told.get(name) == "loader" or any(part in low for part in _LOADERS)
+    return of if is_loader and "dataset" not in low else None
 
 
 def _works_out(node: Node) -> bool:
-    """True for a call that may do anything with the numbers it gets."""
+    """True for a call that may do anything with the numbers it gets, and gives no number of ranks."""
     harmless = {"len", "sum", "int", "round", "float", "max", "min", "ceil", "floor"}
-    return isinstance(node, Call) and dotted(node.func).rpartition(".")[2] not in harmless
+    if not isinstance(node, Call) or dotted(node.func).rpartition(".")[2] in harmless:
+        return False
+    return not _RANKS.search(render(node))

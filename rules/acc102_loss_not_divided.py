@@ -123,21 +123,10 @@ class LossNotDivided(Rule):
         for window in steady_windows(trace):
             reductions = {c.reduction for c in window.contributions}
             divided = divisions(trace, window)
-            if divided is None and (other := forgotten(trace, window)) is not None:
+            for place, message in in_part(trace, window) if divided is None else ():
                 yield self.at(
-                    other,
-                    f"`{other.loss}` is never divided, though another loss of the same window is",
-                    confidence=Confidence.LIKELY,
-                    severity=Severity.ERROR,
-                    window=window,
-                )
-            if divided is None and (part := forgotten_part(trace, window)) is not None:
-                backward = part.backward
-                weight = next((s[2:] for s in part.symbols if s.startswith("* ")), "")
-                which = f" that is weighted by `{weight}`" if weight else ""
-                yield self.at(
-                    backward,
-                    f"a part of `{backward.loss}`{which} is never divided, though the rest of it is",
+                    place,
+                    message,
                     confidence=Confidence.LIKELY,
                     severity=Severity.ERROR,
                     window=window,
@@ -158,27 +147,34 @@ class LossNotDivided(Rule):
                 adds_up_ranks(trace.program, backward.loss) or is_recomputed(trace.program)
             ):
                 continue
+            doubt = (
+                " (unless its weights divide it)"
+                if averaged and not pieces
+                else " (if it is a mean)"
+            )
+            if perhaps or seen:
+                doubt = " (unless DeepSpeed does)" if perhaps else ""
             yield self.at(
                 backward,
-                f"`{backward.loss}` is summed over the micro-batches of a window and never divided"
-                + (
-                    " (unless DeepSpeed does)"
-                    if perhaps
-                    else ""
-                    if seen
-                    else " (unless its weights divide it)"
-                    if averaged and not pieces
-                    else " (if it is a mean)"
-                ),
+                f"`{backward.loss}` is summed over the micro-batches of a window and never divided{doubt}",
                 confidence=Confidence.CERTAIN if seen and not perhaps else Confidence.LIKELY,
-                severity=Severity.WARNING
-                if is_scale_free(window.step.optimizer)
-                else Severity.ERROR,
+                severity=self.severity if is_scale_free(window.step.optimizer) else Severity.ERROR,
                 window=window,
                 applied=applied(window),
                 expected="" if pieces else expected(window),
                 fixes=() if pieces else divide(trace.program, window),
             )
+
+
+def in_part(trace: Trace, window: Window) -> Iterator[tuple[Backward, str]]:
+    """What is not divided in a window of which the rest is, and how that is told."""
+    if (other := forgotten(trace, window)) is not None:
+        yield other, f"`{other.loss}` is never divided, though another loss of the same window is"
+    if (part := forgotten_part(trace, window)) is not None:
+        loss = part.backward.loss
+        weight = next((s[2:] for s in part.symbols if s.startswith("* ")), "")
+        which = f" that is weighted by `{weight}`" if weight else ""
+        yield part.backward, f"a part of `{loss}`{which} is never divided, though the rest of it is"
 
 
 def forgotten(trace: Trace, window: Window) -> Backward | None:

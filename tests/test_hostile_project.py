@@ -13,8 +13,9 @@ from helpers import LOOP
 
 from accumlint.common.memo import Memory
 from accumlint.files import import_index
+from accumlint.reading.modules import anything
 from accumlint.reading.neighbours import importers
-from accumlint.reading.project import Project, anything
+from accumlint.reading.project import Project
 
 HEAD = "import torch\n"
 HELPER = "def go(loss, scale=1):\n    (loss / scale).backward()\n"

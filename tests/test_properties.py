@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesmith import from_grammar
 
-from accumlint.check import Examined, Shared, check_bytes, examine, room_to_recurse
+from accumlint.check import Examined, Shared, check_bytes, examine
+from accumlint.common.big_trees import room_to_recurse
 from accumlint.common.problem import Kind
 from accumlint.config import Settings
 from accumlint.files.source import lines, parsed

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from accumlint import check
 from accumlint.cli import output
+from accumlint.cli.options import Configs, Outputs
 from accumlint.common.frozen import frozen
 from accumlint.common.progress import Progress
 from accumlint.config import Settings
@@ -27,31 +28,48 @@ from accumlint.results.report import Checked
 if TYPE_CHECKING:
     from accumlint.fixing import Fixed
     from accumlint.inputs.cache import Cache
-    from accumlint.results.changed_lines import Changes
 
 FINDINGS = 1
 
 
 @frozen
-class Work:
-    """What is done besides checking; `reason` is that of the ignores to write (None: write none).
+class CheckOptions:
+    """What is typed for `accumlint check`; `add_ignore` is the reason of the ignores to write (None: write none)."""
 
-    `jobs` are the processes to check with, 0 as many as pay.
-    """
-
-    fix: bool = False
-    unsafe: bool = False
-    diff: bool = False
-    show_fixes: bool = False
-    fail_on_fix: bool = False
-    reason: str | None = None
-    since: str = ""
-    jobs: int = 0
-
-    @property
-    def writes(self) -> bool:
-        """True when files are changed."""
-        return self.fix or self.reason is not None
+    paths: tuple[str, ...]
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    extend_select: tuple[str, ...]
+    min_confidence: str | None
+    min_severity: str | None
+    output_format: str | None
+    outputs: Outputs
+    sarif_category: str
+    sarif_silenced: bool
+    configs: Configs
+    isolated: bool
+    known: Path | None
+    diff_base: str
+    add_ignore: str | None
+    fix: bool
+    unsafe_fixes: bool
+    diff: bool
+    show_fixes: bool
+    exit_non_zero_on_fix: bool
+    exit_zero: bool
+    fail_on: str
+    watch: bool
+    quiet: bool
+    coverage: bool
+    statistics: bool
+    jobs: int
+    include_tests: bool
+    show_files: bool
+    force_exclude: bool
+    cache_dir: Path | None
+    no_cache: bool
+    stdin_filename: str
+    look: Look
 
 
 @frozen
@@ -59,11 +77,9 @@ class Delivery:
     """The formats that are printed, those that are written to files, and how."""
 
     printed: tuple[str, ...]
-    files: tuple[tuple[str, str], ...]
+    files: Outputs
     look: Look
     statistics: bool = False
-    exit_zero: bool = False
-    fail_on: str = "info"
 
     @property
     def draws(self) -> bool:
@@ -72,7 +88,11 @@ class Delivery:
 
 
 def run(
-    here: Settings, targets: Sequence[Target], work: Work, delivery: Delivery, cache: Cache | None
+    here: Settings,
+    targets: Sequence[Target],
+    given: CheckOptions,
+    delivery: Delivery,
+    cache: Cache | None,
 ) -> int:
     """Checks the targets, delivers what was found, and returns the exit code; `here` holds for the current folder."""
     asked = dict.fromkeys((here, *(target.settings for target in targets)))
@@ -85,60 +105,59 @@ def run(
     progress = Progress(sys.stderr, moving and not delivery.look.quiet)
     coming = progress.through(targets)
     results: list[Checked] = []
-    if work.diff:
+    if given.diff:
         from accumlint import fixing
 
-        fixes = fixing.fix_files(coming, unsafe=work.unsafe)
+        fixes = fixing.fix_files(coming, unsafe=given.unsafe_fixes)
         output.put(_differences(fixes, results, progress, delivery.look))
-        output.put(fix_summary.outlook(results, names=work.show_fixes), sys.stderr)
-        changed = any(result.mended for result in results) and not delivery.exit_zero
+        output.put(fix_summary.outlook(results, names=given.show_fixes), sys.stderr)
+        changed = any(result.mended for result in results) and not given.exit_zero
         return max(_gravest(results), FINDINGS if changed else 0)
     # Whether a file is named changes nothing about its settings.
     written = dict.fromkeys(replace(settings, include_tests=True) for settings in asked)
     of_settings = chain.from_iterable(map(check.check_settings, written))
-    found = chain(of_settings, _found(coming, targets, work, cache, drawn=delivery.draws))
-    fixed_stdin = work.fix and any(target.stdin for target in targets)
+    found = chain(of_settings, _found(coming, targets, given, cache, drawn=delivery.draws))
+    fixed_stdin = given.fix and any(target.stdin for target in targets)
     kept = _kept(found, results, progress)
     failed = _deliver(kept, results, delivery, on_stderr=fixed_stdin)
+    writes = given.fix or given.add_ignore is not None
     # A reader that stops early (`| head`) must not cut short what is written to files.
-    deque(kept if work.writes else (), maxlen=0)
-    if work.show_fixes:
+    deque(kept if writes else (), maxlen=0)
+    if given.show_fixes:
         output.put(fix_summary.mended(results), sys.stderr)
     found = (report for result in results for report in result.reports)
-    grave = any(is_as_grave(report, delivery.fail_on) for report in found)
-    failing = grave and not delivery.exit_zero
-    was_fixed = work.fail_on_fix and any(result.mended for result in results)
+    grave = any(is_as_grave(report, given.fail_on) for report in found)
+    failing = grave and not given.exit_zero
+    was_fixed = given.exit_non_zero_on_fix and any(result.mended for result in results)
     return max(failed, _gravest(results), FINDINGS if failing or was_fixed else 0)
 
 
 def _found(
     targets: Iterable[Target],
     spread: Sequence[Target],
-    work: Work,
+    given: CheckOptions,
     cache: Cache | None,
     *,
     drawn: bool,
 ) -> Iterator[Checked]:
     """What there is to report once the work is done; files to `spread` may be checked ahead."""
-    if work.fix:
-        return _fixed(targets, work.unsafe)
-    if work.reason is not None:
-        return _ignored(targets, work.reason.strip())
-    # What a loop looks like is not kept.
-    known, illustrate = (None, _illustrator()) if drawn else (cache, None)
-    found = check.check(targets, known, illustrate, spread, work.jobs)
-    if work.since:
+    if given.fix:
+        return _fixed(targets, given.unsafe_fixes)
+    if given.add_ignore is not None:
+        return _ignored(targets, given.add_ignore.strip())
+    if drawn:
+        from accumlint.drawing.traced_loops import illustrate
+
+        # What a loop looks like is not kept.
+        found = check.check(targets, None, illustrate, spread, given.jobs)
+    else:
+        found = check.check(targets, cache, None, spread, given.jobs)
+    if given.diff_base:
         from accumlint.results import changed_lines
 
-        return _changed(found, changed_lines.since(work.since, str(Path.cwd())))
+        since = changed_lines.since(given.diff_base, str(Path.cwd()))
+        return (replace(r, reports=tuple(filter(since.touch, r.reports))) for r in found)
     return found
-
-
-def _illustrator() -> check.Illustrate:
-    """What makes the pictures, imported when they are asked for."""
-    from accumlint.drawing.traced_loops import illustrate
-
-    return illustrate
 
 
 def _deliver(
@@ -156,12 +175,6 @@ def _deliver(
     if "github" in delivery.printed and (page := os.environ.get("GITHUB_STEP_SUMMARY")):
         written.append(output.write(reporter("markdown")(results, plain), page, "a"))
     return max(written, default=0)
-
-
-def _changed(results: Iterable[Checked], since: Changes) -> Iterator[Checked]:
-    """The results with those findings only that stand on what changed."""
-    for result in results:
-        yield replace(result, reports=tuple(filter(since.touch, result.reports)))
 
 
 def _ignored(targets: Iterable[Target], reason: str) -> Iterator[Checked]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -15,6 +17,8 @@ from accumlint.reporting.terminal import Look
 
 # A file of settings, and settings that were typed.
 Configs = tuple[Path | None, tuple[str, ...]]
+Outputs = tuple[tuple[str, str], ...]
+Command = TypeVar("Command", bound="Callable[..., object] | click.Command")
 
 
 def words(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,17 +39,31 @@ def formats_like(_: click.Context, __: click.Parameter, begun: str) -> list[str]
     return [name for name in setting_keys.FORMATS if name.startswith(begun)]
 
 
-def outputs(
-    _: click.Context, __: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    """Formats with the files that they are written to, "" for standard output."""
-    pairs = [value.partition("=") for value in values]
-    for name, equals, file in pairs:
-        if name not in setting_keys.FORMATS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(setting_keys.FORMATS)}.")
-        if equals and not file:
-            raise click.BadParameter(f"{name}= names no file.")
-    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+def outputs(formats: Sequence[str]) -> Callable[..., Outputs]:
+    """What gives the formats that are typed with the files that they are written to, "" for standard output."""
+
+    def typed(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> Outputs:
+        pairs = [value.partition("=") for value in values]
+        for name, equals, file in pairs:
+            if name not in formats:
+                raise click.BadParameter(f"{name!r} is not one of {', '.join(formats)}.")
+            if equals and not file:
+                raise click.BadParameter(f"{name}= names no file.")
+        return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+
+    return typed
+
+
+def flag(*names: str, told: str) -> Callable[[Command], Command]:
+    """An option that is given or not."""
+    return click.option(*names, is_flag=True, help=told)
+
+
+def rules(option: str, told: str) -> Callable[[Command], Command]:
+    """An option that takes rules and may be repeated."""
+    return click.option(
+        option, multiple=True, metavar="RULES", callback=words, shell_complete=rules_like, help=told
+    )
 
 
 def _configs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> Configs:
@@ -74,6 +92,24 @@ def _look(_: click.Context, __: click.Parameter, color: str) -> Look:
     return Look(color == "always" or (color == "auto" and automatic), boxes)
 
 
+MIN_CONFIDENCE = click.option(
+    "--min-confidence",
+    type=click.Choice(setting_keys.CONFIDENCES),
+    help="Lowest confidence to report (likely).",
+)
+OUTPUT = click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    callback=outputs(setting_keys.FORMATS),
+    shell_complete=formats_like,
+    help="Print findings in this format, or write them to FILE; may be repeated.",
+)
+EXIT_ZERO = flag("--exit-zero", told="Exit with 0 although there are findings.")
+STDIN_FILENAME = click.option(
+    "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
+)
 CONFIG = click.option(
     "--config",
     "configs",
@@ -82,7 +118,7 @@ CONFIG = click.option(
     callback=_configs,
     help="Take the settings from this file, or set one; may be repeated.",
 )
-ISOLATED = click.option("--isolated", is_flag=True, help="Read no configuration file.")
+ISOLATED = flag("--isolated", told="Read no configuration file.")
 
 
 def _as_named(_: click.Context, __: click.Parameter, file: Path | None) -> Path | None:
@@ -97,6 +133,13 @@ BASELINE = click.option(
     callback=_as_named,
     help="The file of known findings.",
 )
+
+
+def settings(command: Command) -> Command:
+    """The options that say which settings hold."""
+    return CONFIG(ISOLATED(BASELINE(command)))
+
+
 CACHE_DIR = click.option(
     "--cache-dir",
     type=click.Path(file_okay=False, path_type=Path),

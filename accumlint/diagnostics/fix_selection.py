@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 
+from accumlint import reading, tracing
 from accumlint.common.frozen import frozen
 from accumlint.common.place import Place
+from accumlint.diagnostics.judge import judge
 from accumlint.editing.edits import Edit, applied
 from accumlint.editing.fix_resolution import edits
 from accumlint.editing.layout import Layout
@@ -15,11 +17,18 @@ from accumlint.editing.operations import nodes
 from accumlint.editing.receivers import Standing, may_stream, standing, unmeasured
 from accumlint.inputs.document import difference
 from accumlint.reading.program import Program
+from accumlint.reading.project import Project
 from accumlint.registry import packs
 from accumlint.results import report
 from accumlint.rule import Applicability, Confidence, Finding, Fix, Rule, Severity
 from accumlint.tracing import Exploration
-from accumlint.tracing.budget import NODES_OF_STEP, STEPS_OF_CHARACTER, Budget
+from accumlint.tracing.budget import (
+    NODES_OF_STEP,
+    STEPS,
+    STEPS_OF_CHARACTER,
+    STEPS_OF_JUDGED,
+    Budget,
+)
 
 
 @frozen
@@ -67,12 +76,50 @@ def health(findings: Sequence[Finding], exploration: Exploration) -> Health:
 def offers(
     findings: Sequence[Finding],
     program: Program,
+    exploration: Exploration,
+    project: Project,
+    judged: Iterable[Finding],
+    asked: Set[Rule],
+) -> list[report.Fix | None]:
+    """The fix of each finding, None where there is no certain one; of fewer where the budget has no more steps.
+
+    `judged` are the findings of the rules that were `asked` about the program.
+    """
+    # A fix must not bring what some rule would find, whether that rule is selected or not.
+    rules = packs.select(also=[finding.rule.code for finding in findings]).rules
+    if exploration.alone is not None:
+        # A changed text has no callers.
+        exploration = exploration.alone
+        known = judge(program, exploration, rules, {})
+    else:
+        known = [f for f in judged if f.rule in rules]
+        known += judge(program, exploration, set(rules) - asked, {})
+    # A file that took long to follow takes as long to be followed again, once for each fix.
+    budget = Budget(STEPS - exploration.steps)
+    cost = exploration.steps + STEPS_OF_JUDGED * exploration.events
+
+    def examine(text: str) -> Health | None:
+        try:
+            changed = reading.read(text, program.path, project)
+        except reading.UnreadableSource:
+            return None
+        # A changed text may take far more than the file itself.
+        explored = tracing.explore_alone(changed, project, trial := Budget(budget.left))
+        budget.spend(trial.spent + STEPS_OF_JUDGED * explored.events)
+        return health(judge(changed, explored, rules, {}), explored)
+
+    return _tried(findings, program, health(known, exploration), examine, budget, cost)
+
+
+def _tried(
+    findings: Sequence[Finding],
+    program: Program,
     before: Health,
     examine: Callable[[str], Health | None],
     budget: Budget,
     cost: int,
 ) -> list[report.Fix | None]:
-    """The fix of each finding, None where there is no certain one. `examine` is None for a text that is no program.
+    """The fix of each finding; `examine` is None for a text that is no program.
 
     Trying a fix takes as many steps as checking the file, `cost`. Where the budget has fewer, fewer are returned.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from accumlint import check
 from accumlint.check import Shared
+from accumlint.common.big_trees import room_to_recurse
 from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse
 from accumlint.diagnostics import suppression
@@ -50,7 +50,7 @@ def show(data: bytes, target: Target, project: Shared | None = None) -> Shown:
         text = texts.read(data, target.is_notebook)
         if text is None:
             raise Misuse(f"{target.shown}: is a notebook in another language than Python")
-        with check.room_to_recurse():
+        with room_to_recurse():
             program = reading.read(text.text, target.file, shared.project)
             exploration = tracing.explore(program, shared.project)
     except (UndecodableSource, reading.UnreadableSource) as problem:

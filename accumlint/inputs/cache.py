@@ -88,7 +88,7 @@ class Cache:
 
     def save(self) -> None:
         """Writes what is new."""
-        changed = [shelf for shelf in self._shelves.values() if shelf.is_changed and self.key]
+        changed = [shelf for shelf in self._shelves.values() if shelf.new and self.key]
         if not changed:
             return
         with contextlib.suppress(OSError):
@@ -103,8 +103,8 @@ class Cache:
     def _shelf(self, settings: Settings) -> _Shelf:
         if settings not in self._shelves:
             about = repr((settings, _text(settings.baseline))).encode("utf-8", "backslashreplace")
-            name = hmac.new(self.key, about, sha256).hexdigest()[:32] if self.key else ""
-            file = os.path.join(self.folder, f"{name}.json") if name else ""
+            name = hmac.new(self.key or b"", about, sha256).hexdigest()[:32]
+            file = os.path.join(self.folder, f"{name}.json") if self.key else ""
             self._shelves[settings] = _Shelf(file, self.key or b"", self.paths)
         return self._shelves[settings]
 
@@ -236,7 +236,7 @@ class _Paths:
         self._start = time.time_ns()
         self._stats: dict[str, os.stat_result | None] = {}
         self._hashes: dict[str, str] = {}
-        self._indexes: dict[str, dict[Callable[[str], str], str]] = {}
+        self._indexes: dict[tuple[str, Callable[[str], str]], str] = {}
         self._newest: dict[str, int] = {}
 
     def stat(self, path: str) -> os.stat_result | None:
@@ -269,8 +269,7 @@ class _Paths:
         """The state of a path of which it only counts what is there, or what the files below it import."""
         if not import_index.is_marked(path):
             return self.kind(path)
-        told = import_index.stamp, import_index.digest
-        return " ".join(self.index(path, each) for each in told)
+        return f"{self.index(path, import_index.stamp)} {self.index(path, import_index.digest)}"
 
     def text(self, path: str) -> State:
         """The state of a file whose text counts."""
@@ -278,10 +277,9 @@ class _Paths:
 
     def index(self, path: str, told: Callable[[str], str]) -> str:
         """What an index is told by, worked out once."""
-        known = self._indexes.setdefault(path, {})
-        if told not in known:
-            known[told] = told(path)
-        return known[told]
+        if (path, told) not in self._indexes:
+            self._indexes[path, told] = told(path)
+        return self._indexes[path, told]
 
     def is_still(self, path: str, state: State) -> bool:
         """True when a path is what it was."""
@@ -317,10 +315,6 @@ class _Shelf:
         self.known: dict[str, Any] = _loaded(file, key)
         self.new: dict[str, Any] = {}
 
-    @property
-    def is_changed(self) -> bool:
-        return bool(self.new)
-
     def find(self, target: Target) -> Checked | None:
         try:
             match self.known.get(target.file):
@@ -351,32 +345,29 @@ class _Shelf:
 
     def save(self, folder: Folder) -> None:
         """Adds what is new to what other runs have written, and leaves out files that are gone."""
+        name = os.path.basename(self.file)
+        temporary = f"{name}.{os.getpid()}.{time.time_ns()}"
         with _alone(folder):
-            self._save(folder, {**_loaded(self.file, self.key), **self.new})
+            text = self._text({**_loaded(self.file, self.key), **self.new})
+            try:
+                folder.make(temporary, signed(text, name, self.key))
+                folder.replace(temporary, name)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    folder.remove(temporary)
+                raise
 
-    def _save(self, folder: Folder, held: dict[str, Any]) -> None:
-        # Many results rest on the same few states, which stand in the file once.
+    def _text(self, held: dict[str, Any]) -> str:
+        """What is written of results; the few states that many rest on stand in it once."""
         states: dict[str, int] = {}
-
-        def number(pair: object) -> int:
-            return states.setdefault(json.dumps(pair), len(states))
-
         known = {file: entry for file, entry in held.items() if self.paths.stat(file)}
         for file, entry in known.items():
             if len(entry) == 3:
                 shown, rests_on, result = entry
-                known[file] = [shown, [*map(number, rests_on)], result]
+                numbers = [states.setdefault(json.dumps(s), len(states)) for s in rests_on]
+                known[file] = [shown, numbers, result]
         made = {**_provenance(), "states": [*map(json.loads, states)], "known": known}
-        name = os.path.basename(self.file)
-        temporary = f"{name}.{os.getpid()}.{time.time_ns()}"
-        try:
-            text = json.dumps(made, separators=(",", ":"))
-            folder.make(temporary, signed(text, name, self.key))
-            folder.replace(temporary, name)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                folder.remove(temporary)
-            raise
+        return json.dumps(made, separators=(",", ":"))
 
 
 def signed(text: str, file: str, key: bytes) -> bytes:

@@ -13,9 +13,10 @@ from accumlint.common.frozen import frozen
 from accumlint.files.import_index import ACCUMULATING
 from accumlint.reading import ir as p
 from accumlint.reading.frameworks import TRAINER_SWITCHES
+from accumlint.reading.modules import Module, anything
 from accumlint.reading.neighbours import accumulating
 from accumlint.reading.program import Program, Source
-from accumlint.reading.project import Module, Project, anything
+from accumlint.reading.project import Project
 from accumlint.reading.trainer_methods import (
     goes_backward,
     takes_the_count,

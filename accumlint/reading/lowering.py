@@ -22,6 +22,10 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 _UNARY: dict[type[ast.unaryop], str] = {
     ast.Not: "not", ast.USub: "-", ast.UAdd: "+", ast.Invert: "~",
 }  # fmt: skip
+_DISPLAYED: dict[type[ast.expr], str] = {
+    ast.Tuple: "tuple", ast.List: "list", ast.Set: "set",
+    ast.ListComp: "list", ast.SetComp: "set", ast.GeneratorExp: "generator",
+}  # fmt: skip
 if sys.version_info >= (3, 11):
     _Try: TypeAlias = ast.Try | ast.TryStar
 else:
@@ -73,10 +77,9 @@ class _Lowering:
                 yield p.Raise(node, p.dotted(self.expr(exc)) if exc is not None else "")
             case ast.Delete(targets=targets):
                 yield p.Delete(node, self.exprs(targets))
-            case ast.Global(names=names):
-                yield p.Scope(node, "global", tuple(names))
-            case ast.Nonlocal(names=names):
-                yield p.Scope(node, "nonlocal", tuple(names))
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                kind = "global" if isinstance(node, ast.Global) else "nonlocal"
+                yield p.Scope(node, kind, tuple(names))
             case ast.Import() | ast.ImportFrom():
                 # For a star no name that a program can write, so that several of them stand side by side.
                 names = tuple((bound or f"*{path}", path) for bound, path in imported(node))
@@ -235,40 +238,36 @@ class _Lowering:
                 return p.Item(node, self.expr(value), self.expr(index))
             case ast.Slice(lower=lower, upper=upper, step=step):
                 return p.Slice(node, *map(self.maybe, (lower, upper, step)))
-            case ast.Tuple(elts=items):
-                return p.Sequence(node, "tuple", self.exprs(items))
-            case ast.List(elts=items):
-                return p.Sequence(node, "list", self.exprs(items))
-            case ast.Set(elts=items):
-                return p.Sequence(node, "set", self.exprs(items))
-            case ast.Dict(keys=keys, values=values):
-                return p.Table(
-                    node, tuple(zip(map(self.maybe, keys), self.exprs(values), strict=True))
-                )
-            case ast.ListComp(elt=item, generators=clauses):
-                return p.Comprehension(node, "list", self.expr(item), self.clauses(clauses))
-            case ast.SetComp(elt=item, generators=clauses):
-                return p.Comprehension(node, "set", self.expr(item), self.clauses(clauses))
-            case ast.GeneratorExp(elt=item, generators=clauses):
-                return p.Comprehension(node, "generator", self.expr(item), self.clauses(clauses))
-            case ast.DictComp(key=key, value=value, generators=clauses):
-                pair = p.Sequence(node, "tuple", self.exprs((key, value)))
-                return p.Comprehension(node, "dict", pair, self.clauses(clauses))
             case ast.Lambda(args=params, body=body):
                 function = self.callable(
                     node, "<lambda>", params, (), lambda: (p.Return(body, self.expr(body)),)
                 )
                 return p.Lambda(node, function)
-            case ast.Yield(value=value):
-                return p.Yield(node, self.maybe(value), False)
-            case ast.YieldFrom(value=value):
-                return p.Yield(node, self.expr(value), True)
+            case ast.Yield(value=value) | ast.YieldFrom(value=value):
+                return p.Yield(node, self.maybe(value), isinstance(node, ast.YieldFrom))
             case ast.Await(value=value):
                 return self.expr(value)
             case ast.NamedExpr(target=target, value=value):
                 return p.Walrus(node, self.expr(target), self.expr(value))
             case ast.Starred(value=value):
                 return p.Star(node, self.expr(value))
+            case _:
+                return self.display(node)
+
+    def display(self, node: ast.expr) -> p.Expr:
+        """What is written out with its elements."""
+        match node:
+            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+                return p.Sequence(node, _DISPLAYED[type(node)], self.exprs(items))
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(map(self.maybe, keys), self.exprs(values), strict=True)
+                return p.Table(node, tuple(pairs))
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+                clauses = self.clauses(node.generators)
+                return p.Comprehension(node, _DISPLAYED[type(node)], self.expr(node.elt), clauses)
+            case ast.DictComp(key=key, value=value, generators=clauses):
+                pair = p.Sequence(node, "tuple", self.exprs((key, value)))
+                return p.Comprehension(node, "dict", pair, self.clauses(clauses))
             case ast.JoinedStr(values=values):
                 read = [part.value for part in values if isinstance(part, ast.FormattedValue)]
                 return p.Text(node, self.exprs(_placed(part, node) for part in read))

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from accumlint.files import import_index
+from accumlint.reading.modules import Definition, Module, anything
 from accumlint.reading.outline import used
 from accumlint.reading.program import Program
-from accumlint.reading.project import Definition, Module, Project, anything
+from accumlint.reading.project import Project
 from accumlint.reading.syntax import Source
 
 # As much text is read of files that may import a file; those that come later, by their paths, are left.

@@ -39,20 +39,11 @@ class Scopes:
                     bound |= p.target_names(target)
                     if op == "+" and not (isinstance(value, p.Const) and value.value == 1):
                         self.strides[p.dotted(target)] = p.dotted(value)
-                case p.For(target=target, body=body, orelse=orelse):
+                case p.For(target=target):
                     bound |= p.target_names(target)
-                    self.declare(body, bound, owner)
-                    self.declare(orelse, bound, owner)
-                case p.If(body=body, orelse=orelse) | p.While(body=body, orelse=orelse):
-                    self.declare(body, bound, owner)
-                    self.declare(orelse, bound, owner)
-                case p.With(items=items, body=body):
+                case p.With(items=items):
                     for _, target in items:
                         bound |= p.target_names(target) if target is not None else set()
-                    self.declare(body, bound, owner)
-                case p.Try(body=body, handlers=handlers, orelse=orelse, final=final):
-                    for part in (body, *(h for _, _, h in handlers), orelse, final):
-                        self.declare(part, bound, owner)
                 case p.Function():
                     self.defined.add(statement.name)
                     shown = f".{statement.name}" if statement.owner else statement.name
@@ -68,6 +59,8 @@ class Scopes:
                     self.defined.update(name for name, _ in imported)
                 case _:
                     pass
+            for part in p.blocks(statement):
+                self.declare(part, bound, owner)
 
     def key(self, expr: p.Expr | None) -> Key | None:
         """What an expression names, through all that leaves it what it is."""

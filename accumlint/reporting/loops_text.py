@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from accumlint.reporting.terminal import Look, printable
-from accumlint.results.diagram import Beat, Loop, Measure, Score, Step, folded, story
+from accumlint.results.diagram import Beat, Loop, Measure, Score, folded, story
 
 _NARROWEST, _WIDEST = 40, 120
 _LONGEST_NAME = 24
 # Rows of steps that share micro-batches, as where gradients are never cleared.
-_MOST_STAVES = 6
+_MOST_STEPS = 6
 
 Cell = Callable[[Measure], str]
 
@@ -34,17 +34,17 @@ def _block(loop: Loop, look: Look, width: int) -> Iterator[str]:
     for reason in loop.partly:
         yield from _wrapped(f"Read only in part: {reason}.", width, look, "warning")
     yield ""
-    yield from _stave(loop.score, look, width)
+    yield from _Table(loop.score, look, width).rows()
+    wrong = [step for step in loop.score.steps if step.wrong]
     told = story(loop.score)
     if told:
         yield ""
-        good = not any(step.wrong for step in loop.score.steps)
         lost = any(measure.kind in ("lost", "again") for measure in loop.score.measures)
-        yield from _wrapped(told, width, look, "good" if good and not lost else "bad")
-    for step in _telling(loop.score):
-        yield from _wrapped(
-            f"step {step.number}{_line(step.where)} applies {step.gradient}", width, look
-        )
+        yield from _wrapped(told, width, look, "bad" if wrong or lost else "good")
+    # As sums the first step that differs is told, else the first whole one.
+    for step in (wrong or list(loop.score.steps))[:1]:
+        where = f" at line {step.where}" if step.where else ""
+        yield from _wrapped(f"step {step.number}{where} applies {step.gradient}", width, look)
         yield from _wrapped(f"the large batch is {step.reference}", width, look)
     if loop.found:
         yield ""
@@ -54,81 +54,70 @@ def _block(loop: Loop, look: Look, width: int) -> Iterator[str]:
         yield from _wrapped(found.message, width, look, margin="  ")
 
 
-def _telling(score: Score) -> list[Step]:
-    """The steps that are told as sums: the first that differs, else the first whole one."""
-    wrong = [step for step in score.steps if step.wrong]
-    return (wrong or list(score.steps))[:1]
-
-
-def _line(where: str) -> str:
-    return f" at line {where}" if where else ""
-
-
-def _stave(score: Score, look: Look, width: int) -> Iterator[str]:
+class _Table:
     """The rows of a score, with as few micro-batches drawn as one as the width asks for."""
-    lanes = _lanes(score)
-    names = [name for name, _, _ in lanes] + ["micro-batch", "step applies"]
-    lines = [where for _, where, _ in lanes]
-    name_width = min(max(map(len, names)), _LONGEST_NAME)
-    line_width = max((len(line) for line in lines), default=0)
-    margin = line_width + 1 + name_width + 2
-    columns = _Columns(score, look, width - margin - 2)
 
-    def row(line: str, name: str, cells: str, paint: str = "") -> str:
-        cut = name if len(name) <= name_width else f"{name[: name_width - 1]}…"
-        label = f"{printable(cut):<{name_width}}"
-        text = f"{look.paint(f'{line:>{line_width}}', 'dim')} "
-        return f"{text}{look.paint(label, paint) if paint else label}  {cells}".rstrip()
+    def __init__(self, score: Score, look: Look, width: int) -> None:
+        self.look = look
+        self.lanes = _lanes(score)
+        names = ["micro-batch", "step applies", *(name for name, _, _ in self.lanes)]
+        self.name_width = min(max(map(len, names)), _LONGEST_NAME)
+        self.line_width = max((len(where) for _, where, _ in self.lanes), default=0)
+        self.margin = self.line_width + 1 + self.name_width + 2
+        self.columns = _Columns(score, look, width - self.margin - 2)
+        self.score = self.columns.score
 
-    yield row("", "micro-batch", columns.row(lambda m: m.name, _tone), "dim")
-    captions = {m: m.caption for m in columns.measures if m.caption}
-    if captions:
-        cells = columns.row(
-            lambda m: captions.get(m, ""), lambda m: "dim" if m.kind == "open" else "bad"
-        )
-        yield row("", "", cells)
-    for name, where, beats in lanes:
-        by_number = {beat.microbatch: beat for beat in beats}
+    def rows(self) -> Iterator[str]:
+        look, margin = self.look, f"{'':{self.margin}}"
+        yield self._row("", "micro-batch", self.columns.row(lambda m: m.name, _tone), "dim")
+        if any(measure.caption for measure in self.columns.measures):
+            cells = self.columns.row(
+                lambda m: m.caption, lambda m: "dim" if m.kind == "open" else "bad"
+            )
+            yield self._row("", "", cells)
+        for name, where, beats in self.lanes:
+            of = {beat.microbatch: beat for beat in beats}
+            cells = self.columns.row(
+                lambda m, of=of: _mark(of[m.first], look) if m.first in of else "",
+                lambda m, of=of: _paint(of[m.first]),
+            )
+            found = f" {look.paint(look.pointer, 'error')}" if any(b.codes for b in beats) else ""
+            yield self._row(where, name, cells) + found
+        yield from self._steps()
+        for symbol, meaning in self.score.symbols:
+            yield look.paint(f"{margin}{symbol}: {printable(meaning)}", "dim")
+        if self.columns.left_out:
+            more = f"and {self.columns.left_out} more micro-batches"
+            yield look.paint(f"{margin}{more}", "dim")
 
-        def mark(measure: Measure, by_number: dict[int, Beat] = by_number) -> str:
-            beat = by_number.get(measure.first)
-            return _mark(beat, look) if beat else ""
+    def _steps(self) -> Iterator[str]:
+        """What the steps apply, and under each what the large batch would."""
+        drawn = self.score.staves()
+        named = len({step.optimizer for step in self.score.steps}) > 1
+        if drawn:
+            yield ""
+        for held in drawn[:_MOST_STEPS]:
+            of = {share.microbatch: share for step in held for share in step.shares}
+            name = f"step {held[0].optimizer}" if named else "step applies"
+            parts = self.columns.row(
+                lambda m, of=of: of[m.first].applied if m.first in of else "",
+                lambda m, of=of: "bad" if of[m.first].wrong else "",
+            )
+            lines = {step.where for step in held}
+            yield self._row(lines.pop() if len(lines) == 1 else "", name, parts)
+            parts = self.columns.row(
+                lambda m, of=of: of[m.first].expected if m.first in of else "", lambda m: "good"
+            )
+            yield self._row("", "large batch", parts, "dim")
+        if len(drawn) > _MOST_STEPS:
+            yield self.look.paint(f"and {len(drawn) - _MOST_STEPS} more steps", "dim")
 
-        def paint(measure: Measure, by_number: dict[int, Beat] = by_number) -> str:
-            beat = by_number.get(measure.first)
-            return _paint(beat) if beat else ""
-
-        found = f" {look.paint(look.pointer, 'error')}" if any(b.codes for b in beats) else ""
-        yield row(where, name, columns.row(mark, paint)) + found
-    staves = columns.score.staves()
-    named = len({step.optimizer for step in score.steps}) > 1
-    if staves:
-        yield ""
-    for held in staves[:_MOST_STAVES]:
-        applied = {share.microbatch: share for step in held for share in step.shares}
-        name = f"step {held[0].optimizer}" if named else "step applies"
-        parts = columns.row(
-            lambda m, of=applied: of[m.first].applied if m.first in of else "",
-            lambda m, of=applied: "bad" if m.first in of and of[m.first].wrong else "",
-        )
-        lines = dict.fromkeys(step.where for step in held)
-        yield row(next(iter(lines)) if len(lines) == 1 else "", name, parts)
-        yield row(
-            "",
-            "large batch",
-            columns.row(
-                lambda m, of=applied: of[m.first].expected if m.first in of else "",
-                lambda m: "good",
-            ),
-            "dim",
-        )
-    if len(staves) > _MOST_STAVES:
-        yield look.paint(f"and {len(staves) - _MOST_STAVES} more steps", "dim")
-    for symbol, meaning in columns.score.symbols:
-        yield look.paint(f"{'':{margin}}{symbol}: {printable(meaning)}", "dim")
-    if columns.left_out:
-        more = f"and {columns.left_out} more micro-batches"
-        yield look.paint(f"{'':{margin}}{more}", "dim")
+    def _row(self, line: str, name: str, cells: str, paint: str = "") -> str:
+        width = self.name_width
+        cut = name if len(name) <= width else f"{name[: width - 1]}…"
+        label = f"{printable(cut):<{width}}"
+        text = f"{self.look.paint(f'{line:>{self.line_width}}', 'dim')} "
+        return f"{text}{self.look.paint(label, paint) if paint else label}  {cells}".rstrip()
 
 
 class _Columns:

@@ -15,9 +15,10 @@ from typing import TypeAlias
 from accumlint import reading
 from accumlint.files import prefilter
 from accumlint.reading import ir as p
+from accumlint.reading.modules import Module
 from accumlint.reading.neighbours import importers
 from accumlint.reading.program import Program
-from accumlint.reading.project import Module, Project
+from accumlint.reading.project import Project
 from accumlint.reading.roles import closed
 from accumlint.tracing import exploration as alone
 from accumlint.tracing import trace as t

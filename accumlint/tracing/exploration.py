@@ -11,10 +11,12 @@ from accumlint.common.frozen import frozen
 from accumlint.files import prefilter
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.excerpts import joined
+from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.reading.hooks import driven, lineage
 from accumlint.reading.program import Program
-from accumlint.reading.project import Project, joined
+from accumlint.reading.project import Project
+from accumlint.reading.statement_facts import called
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import (
     LOOKS_OF_STEP,

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.reading.gradient_slice import called, key
+from accumlint.reading.gradient_slice import key
 from accumlint.reading.program import Program
+from accumlint.reading.statement_facts import called
 
 
 class CallGraph:

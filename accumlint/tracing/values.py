@@ -14,7 +14,7 @@ from typing import TypeAlias
 from accumlint.common.frozen import frozen
 from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.ir import Class, Function, Node
-from accumlint.reading.project import Module
+from accumlint.reading.modules import Module
 from accumlint.reading.syntax import Source
 from accumlint.tracing.trace import Divisor, Forward, Thing
 

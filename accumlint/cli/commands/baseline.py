@@ -37,9 +37,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.settings
 def write(
     paths: tuple[str, ...], configs: options.Configs, isolated: bool, known: Path | None
 ) -> int:
@@ -52,9 +50,7 @@ def write(
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.settings
 def prune(
     paths: tuple[str, ...], configs: options.Configs, isolated: bool, known: Path | None
 ) -> int:
@@ -63,9 +59,7 @@ def prune(
 
 
 @command.command()
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.settings
 def show(configs: options.Configs, isolated: bool, known: Path | None) -> None:
     """Lists the known findings."""
     settings = config.settings(Path.cwd(), options.settled(configs, isolated, known))

@@ -7,14 +7,15 @@ import platform
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from accumlint.cli import options, output
+from accumlint.common.frozen import frozen
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import Options, typed
 from accumlint.inputs.discovery import find
@@ -35,6 +36,32 @@ _SCRIPT = "accumlint.script"
 FEW = 3
 
 
+@frozen
+class _Options:
+    """What is typed for `accumlint confirm`; `own` is whether a script of the user's own is run."""
+
+    places: tuple[str, ...]
+    own: bool
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    ranks: int | None
+    device: str
+    dtype: str | None
+    windows: int
+    steps: int | None
+    timeout: float | None
+    memory: float | None
+    seed: int
+    fixed: bool
+    fixed_file: Path | None
+    setup: Path | None
+    output_format: str
+    html: Path | None
+    configs: options.Configs
+    isolated: bool
+    look: Look
+
+
 class _Command(click.Command):
     """With `--run`, what stands behind `--` is a script and its arguments, whatever they look like."""
 
@@ -51,26 +78,11 @@ class _Command(click.Command):
 
 @click.command(cls=_Command, short_help="Runs flagged loops and proves findings.")
 @click.argument("places", nargs=-1, metavar="PATH[:LINE]...")
-@click.option(
-    "--run",
-    "own",
-    is_flag=True,
-    help="Run the script behind -- with its own data, in place of loops on fakes.",
+@options.flag(
+    "--run", "own", told="Run the script behind -- with its own data, in place of loops on fakes."
 )
-@click.option(
-    "--select",
-    multiple=True,
-    metavar="RULES",
-    callback=options.words,
-    help="Confirm these rules only.",
-)
-@click.option(
-    "--ignore",
-    multiple=True,
-    metavar="RULES",
-    callback=options.words,
-    help="Leave these rules out.",
-)
+@options.rules("--select", "Confirm these rules only.")
+@options.rules("--ignore", "Leave these rules out.")
 @click.option(
     "--nproc-per-node",
     "ranks",
@@ -91,19 +103,11 @@ class _Command(click.Command):
 @click.option("--windows", default=6, type=click.IntRange(2, 100), help="Updates to record (6).")
 @click.option("--steps", type=click.IntRange(2, 64), help="Accumulation steps (4).")
 @click.option(
-    "--timeout",
-    type=click.FloatRange(1),
-    help="Seconds per finding (60), or for a script (300).",
+    "--timeout", type=click.FloatRange(1), help="Seconds per finding (60), or for a script (300)."
 )
-@click.option(
-    "--memory",
-    type=click.FloatRange(1),
-    help="GiB per rank (16).",
-)
+@click.option("--memory", type=click.FloatRange(1), help="GiB per rank (16).")
 @click.option("--seed", default=0, type=int, help="Seed of the fake model and data (0).")
-@click.option(
-    "--fixed", is_flag=True, help="Run the loop with its fix as well, to compare before and after."
-)
+@options.flag("--fixed", told="Run the loop with its fix as well, to compare before and after.")
 @click.option(
     "--fixed-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -127,29 +131,7 @@ class _Command(click.Command):
 @options.ISOLATED
 @options.COLOR
 @click.pass_context
-def command(
-    context: click.Context,
-    places: tuple[str, ...],
-    own: bool,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    ranks: int | None,
-    device: str,
-    dtype: str | None,
-    windows: int,
-    steps: int | None,
-    timeout: float | None,
-    memory: float | None,
-    seed: int,
-    fixed: bool,
-    fixed_file: Path | None,
-    setup: Path | None,
-    output_format: str,
-    html: Path | None,
-    configs: options.Configs,
-    isolated: bool,
-    look: Look,
-) -> int:
+def command(context: click.Context, **given: Any) -> int:
     """Runs the loops that `check` flags on a small fake model and data, under torchrun, and measures each update.
 
     This executes the code of the named files, and of the project files that they import, in a sandbox. The command
@@ -161,59 +143,63 @@ def command(
 
     Exit code: 0 nothing confirmed, 1 something confirmed, 2 wrong usage or input, 4 undecided only.
     """
-    from accumlint.confirming import launch, pipeline, sandbox
-    from accumlint.confirming.passes import STEPS, Wish
-    from accumlint.confirming.reports import html_report, json_report, terminal_report
+    asked = _Options(**given)
+    return _confirm(asked, _script(context, asked.own))
 
-    script = _script(context, own)
-    _require(
-        own,
-        places,
-        {
-            "--setup": setup,
-            "--steps": steps,
-            "--dtype": dtype,
-            "--memory": memory,
-            "--fixed": fixed or fixed_file,
-        },
-    )
-    chosen = replace(options.settled(configs, isolated), select=select, ignore=ignore)
-    asked = list(_asked(places or _modules(script), chosen, fixed_file))
+
+def _confirm(given: _Options, script: Script | None) -> int:
+    from accumlint.confirming import launch, pipeline, sandbox, user_script
+    from accumlint.confirming.passes import STEPS, Wish
+    from accumlint.confirming.reports import html_report
+
+    _require(given)
+    settled = options.settled(given.configs, given.isolated)
+    chosen = replace(settled, select=given.select, ignore=given.ignore)
+    # A script can be asked about the findings in itself and in what it imports.
+    places = given.places or (user_script.modules(script) if script is not None else ())
+    asked = list(_asked(places, chosen, given.fixed_file))
     options.here(chosen)
     packs.require(typed(chosen))
-    plans, problems = pipeline.gathered(asked, Wish(ranks, steps or STEPS, windows), fixed)
+    wish = Wish(given.ranks, given.steps or STEPS, given.windows)
+    plans, problems = pipeline.gathered(asked, wish, given.fixed)
     for problem in problems:
         output.tell(problem)
     how = launch.Options(
-        sandbox=sandbox.available(),
-        device=device, dtype=dtype or "float64", limit=timeout or 60.0, seed=seed, memory=memory or 16.0,
-        setup=str(setup) if setup else "",
+        sandbox=sandbox.available(), device=given.device, dtype=given.dtype or "float64",
+        limit=given.timeout or 60.0, seed=given.seed, memory=given.memory or 16.0,
+        setup=str(given.setup) if given.setup else "",
     )  # fmt: skip
     if script is not None and plans:
-        together = ranks or max(plan.ranks for plan in plans)
+        together = given.ranks or max(plan.ranks for plan in plans)
         open_ = (_told_script(script, together, plans),)
-        found = pipeline.confirm_script(script, plans, windows, together, timeout or 300.0)
+        limit = given.timeout or 300.0
+        found = pipeline.confirm_script(script, plans, given.windows, together, limit)
     else:
         batches = list(pipeline.batches(plans))
         for batch in batches:
             print(f"accumlint: runs {_shown(batch)}", file=sys.stderr)
         open_ = _told_open(how, [batch.ranks for batch in batches])
         found = pipeline.confirm(plans, how, _told_of)
-    if output_format == "json":
+    _print(found, open_, given)
+    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
+    if given.html is not None:
+        made = _made(how, script is not None)
+        page = html_report.page(found, pipeline.sources(asked), open_, made)
+        worst = max(worst, output.write([page], str(given.html)))
+    return worst or _confirmed(found)
+
+
+def _print(found: Sequence[Confirmation], open_: tuple[str, ...], given: _Options) -> None:
+    """Prints the verdicts in the format that is asked for; `open_` is what nothing kept the runs from."""
+    from accumlint.confirming.reports import json_report, terminal_report
+
+    if given.output_format == "json":
         output.put([json_report.record(found, open_)])
     elif found:
         width = shutil.get_terminal_size((100, 24)).columns
-        output.put(terminal_report.table(found, look, width))
+        output.put(terminal_report.table(found, given.look, width))
     else:
         print("accumlint: no finding there, so nothing was run", file=sys.stderr)
-    worst = max((problem.kind for problem in problems), default=Kind.WARNING)
-    if html is not None:
-        page = html_report.page(
-            found, pipeline.sources(asked), open_, _made(how, script is not None)
-        )
-        written = output.write([page], str(html))
-        worst = max(worst, written)
-    return worst or _confirmed(found)
 
 
 def _made(how: launch.Options, own: bool) -> str:
@@ -252,26 +238,24 @@ def _script(context: click.Context, own: bool) -> Script | None:
     return user_script.found(words, os.getcwd())
 
 
-def _require(own: bool, places: tuple[str, ...], of_fakes: Mapping[str, object]) -> None:
-    """Refuses what does not go together; `of_fakes` are options that say nothing to a script, with their values.
+def _require(given: _Options) -> None:
+    """Refuses what does not go together.
 
     Raises:
         Misuse: with the reason.
     """
-    if not own and not places:
+    if not given.own and not given.places:
         raise click.UsageError("Missing argument 'PATH[:LINE]...'.")
-    for option, given in of_fakes.items():
-        if own and given:
+    of_fakes = {
+        "--setup": given.setup,
+        "--steps": given.steps,
+        "--dtype": given.dtype,
+        "--memory": given.memory,
+        "--fixed": given.fixed or given.fixed_file,
+    }
+    for option, value in of_fakes.items():
+        if given.own and value:
             raise Misuse(f"{option} is about fakes, and a script that is run has its own")
-
-
-def _modules(script: Script | None) -> tuple[str, ...]:
-    """The files whose findings a script can be asked about."""
-    if script is None:
-        return ()
-    from accumlint.confirming.user_script import modules
-
-    return tuple(modules(script))
 
 
 def _told_open(how: launch.Options, ranks: Sequence[int]) -> tuple[str, ...]:

@@ -7,11 +7,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from accumlint.cli import options, output
+from accumlint.common.frozen import frozen
 from accumlint.common.problem import Kind, Misuse, Problem
 from accumlint.config import setting_keys as keys
 from accumlint.config import typed
@@ -20,11 +21,38 @@ from accumlint.reporting import reporter
 from accumlint.reporting.paths import repository
 from accumlint.reporting.phrases import count
 from accumlint.reporting.terminal import Look, printable, printable_path
+from accumlint.results.report import Checked
 
 if TYPE_CHECKING:
     from accumlint.runtime.reports import Joined
 
 FINDINGS = 1
+
+
+@frozen
+class _Options:
+    """What is typed for `accumlint run`; `words` are the script and its arguments."""
+
+    words: tuple[str, ...]
+    module: str
+    windows: int
+    patience: int
+    keep_going: bool
+    ranks: int
+    sample: int
+    timeout: float | None
+    select: tuple[str, ...]
+    ignore: tuple[str, ...]
+    min_confidence: str | None
+    no_check: bool
+    output_format: str | None
+    outputs: tuple[tuple[str, str], ...]
+    exit_zero: bool
+    quiet: bool
+    configs: options.Configs
+    isolated: bool
+    known: Path | None
+    look: Look
 
 
 class _Command(click.Command):
@@ -51,7 +79,7 @@ class _Command(click.Command):
     metavar="N",
     help="Keep watching until the epoch ends, if that is at most N micro-batches away (256).",
 )
-@click.option("--keep-going", is_flag=True, help="Let the script run to its end.")
+@options.flag("--keep-going", told="Let the script run to its end.")
 @click.option(
     "--nproc-per-node",
     "ranks",
@@ -72,65 +100,19 @@ class _Command(click.Command):
     metavar="SECONDS",
     help="Stop the script after this time.",
 )
-@click.option(
-    "--select",
-    multiple=True,
-    metavar="RULES",
-    callback=options.words,
-    help="Report these rules only.",
-)
-@click.option(
-    "--ignore",
-    multiple=True,
-    metavar="RULES",
-    callback=options.words,
-    help="Leave these rules out.",
-)
-@click.option(
-    "--min-confidence",
-    type=click.Choice(keys.CONFIDENCES),
-    help="Lowest confidence to report (likely).",
-)
-@click.option(
-    "--no-check",
-    is_flag=True,
-    help="Do not compare with the findings of `check` in the same files.",
-)
+@options.rules("--select", "Report these rules only.")
+@options.rules("--ignore", "Leave these rules out.")
+@options.MIN_CONFIDENCE
+@options.flag("--no-check", told="Do not compare with the findings of `check` in the same files.")
 @click.option(
     "--output-format", type=click.Choice(keys.FORMATS), help="How to print findings (full)."
 )
-@click.option(
-    "--output", "outputs", multiple=True, metavar="FORMAT[=FILE]", callback=options.outputs,
-    help="Print findings in this format, or write them to FILE; may be repeated.",
-)  # fmt: skip
-@click.option("--exit-zero", is_flag=True, help="Exit with 0 although there are findings.")
-@click.option("-q", "--quiet", is_flag=True, help="Print findings only.")
-@options.CONFIG
-@options.ISOLATED
-@options.BASELINE
+@options.OUTPUT
+@options.EXIT_ZERO
+@options.flag("-q", "--quiet", told="Print findings only.")
+@options.settings
 @options.COLOR
-def command(
-    words: tuple[str, ...],
-    module: str,
-    windows: int,
-    patience: int,
-    keep_going: bool,
-    ranks: int,
-    sample: int,
-    timeout: float | None,
-    select: tuple[str, ...],
-    ignore: tuple[str, ...],
-    min_confidence: str | None,
-    no_check: bool,
-    output_format: str | None,
-    outputs: tuple[tuple[str, str], ...],
-    exit_zero: bool,
-    quiet: bool,
-    configs: options.Configs,
-    isolated: bool,
-    known: Path | None,
-    look: Look,
-) -> int:
+def command(**given: Any) -> int:
     """Runs a training script as it is, with its own data and launcher, and says what is wrong with its updates.
 
     accumlint watches the first updates and the end of an epoch, then stops the script. The script runs without a
@@ -139,41 +121,51 @@ def command(
 
     Exit code: 0 nothing found, 1 findings, 2 wrong usage, or a script that fails or makes no update.
     """
+    return _ran(_Options(**given))
+
+
+def _ran(given: _Options) -> int:
     from accumlint.runtime import judging, launching, records, reports
 
     asked = replace(
-        options.settled(configs, isolated, known),
-        select=select,
-        ignore=ignore,
-        min_confidence=min_confidence or "",
+        options.settled(given.configs, given.isolated, given.known),
+        select=given.select,
+        ignore=given.ignore,
+        min_confidence=given.min_confidence or "",
     )
     options.here(asked)
     packs.require(typed(asked))
-    watch = launching.Watch(windows, patience, sample, keep_going)
-    executed = launching.command(words, module, ranks)
+    watch = launching.Watch(given.windows, given.patience, given.sample, given.keep_going)
+    executed = launching.command(given.words, given.module, given.ranks)
     with tempfile.TemporaryDirectory(prefix="accumlint-run-") as folder:
-        ended = launching.launch(executed, watch, Path(folder), timeout)
+        ended = launching.launch(executed, watch, Path(folder), given.timeout)
         noted = records.read(Path(folder))
     judged = judging.judge(noted)
     failed = ended.failure(judged.updates, noted=bool(noted))
     if failed and not judged.answers:
         raise Misuse(failed)
-    found = reports.joined(judged.answers, asked, read=not no_check)
-    # The summary of a check speaks of files and of what was read; a run has updates.
-    look = replace(look, root=repository(Path.cwd()), quiet=True)
-    printed = tuple(name for name, file in outputs if not file) or (output_format or "full",)
-    for name in printed:
-        output.put(reporter(name)(found.checked, look))
-    plain = replace(look, color=False)
-    written = [
-        output.write(reporter(name)(found.checked, plain), file) for name, file in outputs if file
-    ]
-    if not quiet:
+    found = reports.joined(judged.answers, asked, read=not given.no_check)
+    written = _delivered(found.checked, given)
+    if not given.quiet:
         output.put(_told(judged.notes, found, judged.updates), sys.stderr)
     if failed:
-        output.tell(Problem(words[0] if words else module, failed, Kind.WARNING))
-    findings = any(checked.reports for checked in found.checked) and not exit_zero
-    return max(*written, FINDINGS if findings else Kind.UNREADABLE if failed else 0, 0)
+        output.tell(Problem(given.words[0] if given.words else given.module, failed, Kind.WARNING))
+    findings = any(checked.reports for checked in found.checked) and not given.exit_zero
+    return max(written, FINDINGS if findings else Kind.UNREADABLE if failed else 0)
+
+
+def _delivered(results: Sequence[Checked], given: _Options) -> int:
+    """Prints and writes the results, and returns the gravest exit code of what failed."""
+    # The summary of a check speaks of files and of what was read; a run has updates.
+    look = replace(given.look, root=repository(Path.cwd()), quiet=True)
+    printed = tuple(name for name, file in given.outputs if not file)
+    for name in printed or (given.output_format or "full",):
+        output.put(reporter(name)(results, look))
+    plain = replace(look, color=False)
+    files = [(name, file) for name, file in given.outputs if file]
+    return max(
+        (output.write(reporter(name)(results, plain), file) for name, file in files), default=0
+    )
 
 
 def _told(notes: Sequence[str], found: Joined, updates: int) -> Iterator[str]:

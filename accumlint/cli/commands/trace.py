@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import click
 
 from accumlint.cli import options, output
+from accumlint.common.frozen import frozen
 from accumlint.common.problem import Misuse, Problem
 from accumlint.config import Options, typed
 from accumlint.drawing import traced_loops
@@ -24,59 +26,45 @@ from accumlint.results.diagram import Loop
 FORMATS = ("text", "svg", "html", "json")
 
 
-def _outputs(
-    _: click.Context, __: click.Parameter, values: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    pairs = [value.partition("=") for value in values]
-    for name, equals, file in pairs:
-        if name not in FORMATS:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(FORMATS)}.")
-        if equals and not file:
-            raise click.BadParameter(f"{name}= names no file.")
-    return tuple((name, "" if file == "-" else file) for name, _, file in pairs)
+@frozen
+class _Options:
+    """What is typed for `accumlint trace`."""
+
+    place: str
+    all_paths: bool
+    output_format: str | None
+    outputs: tuple[tuple[str, str], ...]
+    select: tuple[str, ...]
+    anonymous: bool
+    stdin_filename: str
+    configs: options.Configs
+    isolated: bool
+    look: Look
 
 
 @click.command(short_help="Shows a loop's window as a timeline.")
 @click.argument("place", metavar="PATH[:LINE]")
-@click.option(
-    "--all", "all_paths", is_flag=True, help="Show each loop under all of its conditions."
-)
+@options.flag("--all", "all_paths", told="Show each loop under all of its conditions.")
 @click.option("--output-format", type=click.Choice(FORMATS), help="How to show it (text).")
 @click.option(
     "--output",
     "outputs",
     multiple=True,
     metavar="FORMAT[=FILE]",
-    callback=_outputs,
+    callback=options.outputs(FORMATS),
     help="Show it in this format, or write it to FILE; may be repeated.",
 )
-@click.option(
-    "--select", multiple=True, metavar="RULES", callback=options.words, help="Use these rules only."
-)
-@click.option(
+@options.rules("--select", "Use these rules only.")
+@options.flag(
     "--report",
     "anonymous",
-    is_flag=True,
-    help="Print Markdown to share: findings, loops and text, with anonymised names.",
+    told="Print Markdown to share: findings, loops and text, with anonymised names.",
 )
-@click.option(
-    "--stdin-filename", default="", metavar="FILE", help="The name of what `-` reads from stdin."
-)
+@options.STDIN_FILENAME
 @options.CONFIG
 @options.ISOLATED
 @options.COLOR
-def command(
-    place: str,
-    all_paths: bool,
-    output_format: str | None,
-    outputs: tuple[tuple[str, str], ...],
-    select: tuple[str, ...],
-    anonymous: bool,
-    stdin_filename: str,
-    configs: options.Configs,
-    isolated: bool,
-    look: Look,
-) -> int:
+def command(**given: Any) -> int:
     """Shows the training loops of a file, right or wrong, as they run: micro-batches from left to right.
 
     Each loop is shown under one condition, one with a finding where there is any; --all shows the others, too. LINE
@@ -84,33 +72,38 @@ def command(
 
     Exit code: 0 shown, 2 wrong usage or input.
     """
-    printed = [name for name, file in outputs if not file]
-    if printed and output_format:
+    return _shown(_Options(**given))
+
+
+def _shown(given: _Options) -> int:
+    printed = [name for name, file in given.outputs if not file]
+    if printed and given.output_format:
         raise click.UsageError("--output-format and --output without a file exclude each other.")
-    chosen = replace(options.settled(configs, isolated), select=select)
+    chosen = replace(options.settled(given.configs, given.isolated), select=given.select)
     options.here(chosen)
     packs.require(typed(chosen))
-    target, line = _target(place, chosen, stdin_filename)
-    if anonymous:
-        exclusive = {"all": all_paths, "output_format": output_format, "output": outputs}
-        options.exclude_each_other("--report", **exclusive)
+    target, line = _target(given.place, chosen, given.stdin_filename)
+    if given.anonymous:
+        options.exclude_each_other(
+            "--report", all=given.all_paths, output_format=given.output_format, output=given.outputs
+        )
         from accumlint.drawing.anonymous_report import report
 
         output.put(report(_bytes(target), target, line))
         return 0
     shown = traced_loops.show(_bytes(target), target)
     groups = traced_loops.asked(shown, target, line)
-    loops = list(chain.from_iterable(paths if all_paths else paths[:1] for paths in groups))
-    wanted = [*((name, "") for name in printed), *((n, f) for n, f in outputs if f)]
-    if not printed and not (wanted and not output_format):
-        wanted.insert(0, (output_format or "text", ""))
+    loops = list(chain.from_iterable(paths if given.all_paths else paths[:1] for paths in groups))
+    wanted = [*((name, "") for name in printed), *((n, f) for n, f in given.outputs if f)]
+    if not printed and not (wanted and not given.output_format):
+        wanted.insert(0, (given.output_format or "text", ""))
     written = [
-        output.write([_told(name, loops, replace(look, color=False))], file)
+        output.write([_told(name, loops, replace(given.look, color=False))], file)
         if file
-        else output.put([_told(name, loops, look)]) or 0
+        else output.put([_told(name, loops, given.look)]) or 0
         for name, file in wanted
     ]
-    if not all_paths and (more := sum(len(paths) - 1 for paths in groups)):
+    if not given.all_paths and (more := sum(len(paths) - 1 for paths in groups)):
         conditions = "condition" if more == 1 else "conditions"
         print(f"accumlint: {more} more {conditions}: --all shows them", file=sys.stderr)
     for untraced, reason in shown.untraced if not line else ():

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from accumlint.reading import ir as p
+from accumlint.reading.excerpts import Excerpt
 from accumlint.reading.program import Program
-from accumlint.reading.project import Excerpt, Project
+from accumlint.reading.project import Project
 from accumlint.tracing.control.branch_relevance import Weighing
 from accumlint.tracing.graph import CallGraph
 

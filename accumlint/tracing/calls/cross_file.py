@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import GIVEN, Relevance, key, relevance
-from accumlint.reading.project import Definition, Excerpt, Module, anything
+from accumlint.reading.excerpts import Excerpt
+from accumlint.reading.gradient_slice import Relevance, key, relevance
+from accumlint.reading.modules import Definition, Module, anything
+from accumlint.reading.statement_facts import GIVEN
 from accumlint.reading.syntax import Source
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.borders import Borders

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import Relevance, called, key
+from accumlint.reading.gradient_slice import Relevance, key
 from accumlint.reading.program import Program
+from accumlint.reading.statement_facts import called
 from accumlint.tracing.budget import Budget
 
 Sides = Mapping[p.If, bool]

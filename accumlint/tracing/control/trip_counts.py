@@ -6,7 +6,8 @@ from collections.abc import Iterator, Set
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import Relevance, called
+from accumlint.reading.gradient_slice import Relevance
+from accumlint.reading.statement_facts import called
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.budget import STEPS_OF_WALK
