@@ -57,7 +57,7 @@ def questions(held: Sequence[Loop], source: bytes, folder: Path) -> Iterator[Que
         return
     where = f"{held[0].repository} {held[0].commit[:8]} {held[0].path}"
     scopes = scopes_of(source)
-    for plan in planned(examined, target, frozenset(), Wish()):
+    for plan in planned(examined, frozenset(), Wish()):
         if not plan.rule.unmeasured:
             place = f"{where}:{plan.report.mark.place.line} {plan.report.code}"
             yield Question(judged(held, scopes, plan.report), place, plan)

@@ -170,7 +170,7 @@ def question(text: str, folder: Path) -> Plan:
     assert isinstance(examined, Examined)
     mark = Mark(Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return again(Plan(report, rule, rule.shows, rule.ranks, None), examined, target, Wish())
+    return again(Plan(report, rule, rule.ranks, None), examined, Wish())
 
 
 def asking(text: str) -> Plan:

@@ -299,20 +299,20 @@ def _cases(file: Path, kind: str, rule: Rule) -> Iterator[Case]:
         # Nothing in it trains.
         return
     if kind == "good":
-        yield Case(name, kind, again(_question(target, rule), examined, target, Wish()))
+        yield Case(name, kind, again(_question(target, rule), examined, Wish()))
         return
     lines = frozenset(line for line, code in markers(text) if code == rule.code)
     if not lines:
         return
     after = file.with_name(f"{file.stem}.fixed.py")
-    for plan in planned(examined, target, lines, Wish()):
+    for plan in planned(examined, lines, Wish()):
         if plan.report.code != rule.code:
             continue
         yield Case(name, kind, plan)
         if after.exists():
             mended = _examined(after.read_text(encoding="utf-8"), target)
             assert mended is not None
-            fixed = again(plan, mended, target, Wish())
+            fixed = again(plan, mended, Wish())
             safe = rule.fix is Applicability.SAFE or rule.code == "ACC101"
             yield Case(f"{name}.fixed", "fixed", replace(fixed, arm="fixed"), safe)
 
@@ -385,7 +385,7 @@ def _question(target: Target, rule: Rule) -> Plan:
     """What a rule would ask, had it found anything."""
     mark = Mark(Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return Plan(report, rule, rule.shows, rule.ranks, None)
+    return Plan(report, rule, rule.ranks, None)
 
 
 def measured(hundreds: str, every: int = 1) -> list[Case]:

@@ -60,9 +60,7 @@ class Options:
 
     def run(self, ranks: int) -> sandbox.Run:
         """What is to be run, as far as a sandbox depends on it."""
-        return sandbox.Run(
-            ranks=ranks, gpu=self.device != "cpu" and sandbox.has_gpu()
-        )  # fmt: skip
+        return sandbox.Run(ranks=ranks, gpu=self.device != "cpu" and sandbox.has_gpu())
 
 
 class Plain(Protocol):
@@ -125,18 +123,18 @@ def launch(
             "seed": options.seed,
             "memory": options.memory,
         }
-        plan = Path(folder, "jobs.json")
+        plan, log = Path(folder, "jobs.json"), Path(folder, "log")
         plan.write_text(json.dumps(order), encoding="utf-8")
-        log = Path(folder, "log")
         readable = [path for job in plain for path in job["readable"]]
         command = sandbox.inside(has, held, readable, folder, _command(ranks, plan))
-        environment = _environment(scratch)
-        if held.alone:
-            # There is no other interface.
-            environment.update(GLOO_SOCKET_IFNAME="lo", NCCL_SOCKET_IFNAME="lo")
-        code = _run(
-            command, sandbox.entering(has, held), scratch, environment, log, total + 30, out, len(jobs), progress
-        )  # fmt: skip
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, cwd=scratch, env=_environment(scratch, held.alone), start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+                # One thread forks here, and not even a kill of this process must leave torchrun behind.
+                preexec_fn=sandbox.entering(has, held),  # noqa: PLW1509
+            )  # fmt: skip
+            code = _wait(process, total + 30, out, progress)
         found = [_read(out, number, ranks, options) for number in range(len(jobs))]
         # On the CPU an index out of range raises, and the loop is tried on other data.
         lost = [number for number, one in enumerate(found) if _GPU_LOST in one.fault]
@@ -160,13 +158,10 @@ def launch(
 
 def _with_files(job: dict[str, Any], setup: str) -> dict[str, Any]:
     """A job with the files that it may read beside Python and the system."""
-    readable: list[str] = []
-    listable: list[str] = []
-    for file, roots in ((job["file"], job["roots"]), (setup, ())):
-        if file:
-            seen, named = sandbox.project(file, roots)
-            readable += seen
-            listable += named
+    readable, listable = sandbox.project(job["file"], job["roots"])
+    if setup:
+        more, names = sandbox.project(setup, ())
+        readable, listable = readable + more, listable + names
     return {**job, "readable": readable, "listable": listable}
 
 
@@ -178,50 +173,32 @@ def _command(ranks: int, plan: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, alone: bool) -> dict[str, str]:
     # The package as this process found it, wherever that was.
     package = str(Path(__file__).parents[2])
     kept = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # There is no other interface in a network of one's own.
+    loopback = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"} if alone else {}
     return {
         **kept, **OFFLINE, **QUIET, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-        "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package,
+        "HOME": str(folder), "TMPDIR": str(folder), "PYTHONPATH": package, **loopback,
     }  # fmt: skip
 
 
-def _run(
-    command: list[str],
-    enter: Callable[[], None],
-    folder: Path,
-    environment: Mapping[str, str],
-    log: Path,
-    limit: float,
-    out: Path,
-    jobs: int,
-    progress: Callable[[int], None],
+def _wait(
+    process: subprocess.Popen[bytes], limit: float, out: Path, progress: Callable[[int], None]
 ) -> int:
-    told: set[int] = set()
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            start_new_session=True,
-            # One thread forks here, and not even a kill of this process must leave torchrun behind.
-            preexec_fn=enter,  # noqa: PLW1509
-        )
-        until = time.monotonic() + limit
-        try:
-            while process.poll() is None and time.monotonic() < until:
-                for number in range(jobs):
-                    if number not in told and (out / f"{number}.0.json").exists():
-                        told.add(number)
-                        progress(number)
-                time.sleep(0.02)
-        finally:
-            _end(process)
+    """The exit code of torchrun, which is ended where it takes too long; `progress` hears of results as they come."""
+    until = time.monotonic() + limit
+    number = 0
+    try:
+        while process.poll() is None and time.monotonic() < until:
+            while (out / f"{number}.0.json").exists():
+                progress(number)
+                number += 1
+            time.sleep(0.02)
+    finally:
+        _end(process)
     return process.returncode or 0
 
 
@@ -260,8 +237,8 @@ def _read(out: Path, number: int, world: int, options: Options) -> Launched:
         first = min(
             ended, key=lambda e: ("itself", "time", "disk", "waited").index(e["ended"]["how"])
         )
-        how = "killed" if first["ended"]["code"] < 0 else first["ended"]["how"]
-        how = "time" if first["ended"]["how"] == "time" else how
+        how = first["ended"]["how"]
+        how = "killed" if first["ended"]["code"] < 0 and how != "time" else how
         return Launched(failure=_ending(first, world, options), how=how, line=first["line"])
     reached_into = dict.fromkeys(name for found in notes for name in found.get("reached_into", ()))
     return Launched(tuple(notes), reached_into=tuple(reached_into))

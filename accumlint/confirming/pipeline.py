@@ -68,7 +68,7 @@ def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Pl
     yield from examined.checked.problems
     if mend and one.after is None:
         examined = check.with_fixes(examined)
-    found = list(planned(examined, one.target, one.lines, wish))
+    found = list(planned(examined, one.lines, wish))
     yield from found
     text = examined.program.text
     reports = [plan.report for plan in found if plan.report.fix is not None]
@@ -77,9 +77,7 @@ def _gathered(one: Asked, wish: Wish, mend: bool, shared: Shared) -> Iterator[Pl
         mended = check.examine(after.encode(), one.target, shared)
         if isinstance(mended, Examined):
             # The same question is asked of the mended text.
-            yield from (
-                replace(again(plan, mended, one.target, wish), arm="fixed") for plan in found
-            )
+            yield from (replace(again(plan, mended, wish), arm="fixed") for plan in found)
         else:
             yield from mended.problems
 

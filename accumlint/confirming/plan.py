@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from accumlint.confirming.import_roots import package, roots_of
 from accumlint.confirming.passes import Spec, Wish, passes
 from accumlint.inputs.discovery import Target
 from accumlint.reading import ir as p
+from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.program import Program
 from accumlint.results.report import Mark, Report
 from accumlint.rule import Finding, Rule, Symptom
@@ -107,16 +108,18 @@ class Plan:
 
     report: Report
     rule: Rule
-    symptom: Symptom
     ranks: int
     job: Job | None
     reason: str = ""
     arm: str = "found"
 
+    @property
+    def symptom(self) -> Symptom:
+        """What the run is to show."""
+        return self.rule.shows
 
-def planned(
-    examined: Examined, target: Target, lines: frozenset[int], wish: Wish
-) -> Iterator[Plan]:
+
+def planned(examined: Examined, lines: frozenset[int], wish: Wish) -> Iterator[Plan]:
     """The plans for the findings in a file, for those at `lines` where any are named."""
     for report in examined.checked.reports:
         finding = examined.finding(report)
@@ -125,21 +128,19 @@ def planned(
         # What is run starts in this file, whatever its callers have shown.
         trace = _trace(finding, examined.exploration.alone or examined.exploration)
         totals = _totals(finding, trace)
-        yield _plan(report, finding.rule, totals, trace, examined, finding.node, target, wish)
+        yield _Question(report, finding.rule, totals, trace, examined, finding.node, wish).plan()
 
 
-def again(plan: Plan, examined: Examined, target: Target, wish: Wish) -> Plan:
+def again(plan: Plan, examined: Examined, wish: Wish) -> Plan:
     """The same question put to another text of the file, in which the finding may be gone."""
-    exploration = examined.exploration
-    trace = next((traces[0] for traces in exploration.traces if not traces[0].exceptional), None)
-    choices = dict(plan.job.choices) if plan.job else {}
-    for traces in exploration.traces:
-        # The path that the finding was seen on, or the one most like it.
-        for other in traces:
-            if trace is None or _likeness(other, choices) > _likeness(trace, choices):
-                trace = other
+    every = examined.exploration.traces
+    usual = [traces[0] for traces in every if not traces[0].exceptional][:1]
+    choices = plan.job.choices if plan.job else {}
+    # The path that the finding was seen on, or the one most like it.
+    paths = (*usual, *(trace for traces in every for trace in traces))
+    trace = max(paths, key=lambda trace: _likeness(trace, choices), default=None)
     totals = plan.job.totals if plan.job else _added(trace)
-    made = _plan(plan.report, plan.rule, totals, trace, examined, None, target, wish)
+    made = _Question(plan.report, plan.rule, totals, trace, examined, None, wish).plan()
     if plan.job is None or made.job is None:
         return made
     # A name that the new text does not tell the role of has that of the old one.
@@ -151,142 +152,140 @@ def question(rule: Rule, trace: t.Trace, examined: Examined, target: Target, wis
     loop = trace.main.of(t.Backward)
     mark = Mark(examined.program.place(loop[0].node) if loop else Place(1, 1, 1, 1), "")
     report = Report(target.shown, target.file, rule.code, rule.name, "", "", "", mark)
-    return _plan(report, rule, _added(trace), trace, examined, None, target, wish)
+    return _Question(report, rule, _added(trace), trace, examined, None, wish).plan()
 
 
-def _likeness(trace: t.Trace, choices: dict[str, str]) -> int:
+def _likeness(trace: t.Trace, choices: Mapping[str, str]) -> int:
     return sum(choices.get(key) == choice for key, choice in trace.assumptions)
 
 
 def _trace(finding: Finding, exploration: Exploration) -> t.Trace | None:
     """The plainest path on which a finding was seen; where it is about ranks, of those on which they reduce."""
+    rule = finding.rule
     plainest: t.Trace | None = None
-    for traces in exploration.traces:
-        for trace in traces:
-            if trace.exceptional == finding.rule.exceptional and any(
-                other.node.at is finding.node.at for other in finding.rule.check(trace)
-            ):
-                if finding.rule.ranks < 2 or run_hints.is_distributed(trace.main.events):
-                    return trace
-                plainest = plainest or trace
+    for trace in (trace for traces in exploration.traces for trace in traces):
+        found = rule.check(trace) if trace.exceptional == rule.exceptional else ()
+        if any(other.node.at is finding.node.at for other in found):
+            if rule.ranks < 2 or run_hints.is_distributed(trace.main.events):
+                return trace
+            plainest = plainest or trace
     return plainest or next((traces[0] for traces in exploration.traces), None)
 
 
-def _plan(
-    report: Report,
-    rule: Rule,
-    totals: tuple[str, ...],
-    trace: t.Trace | None,
-    examined: Examined,
-    node: p.Node | None,
-    target: Target,
-    wish: Wish,
-) -> Plan:
-    program = examined.program
-    slice_ = examined.project.slice_of(program)[0]
-    symptom, text = rule.shows, program.text
-    if rule.unmeasured:
-        return Plan(report, rule, symptom, 1, None, rule.unmeasured)
-    if report.behind:
-        reason = f"{report.behind} hides it: mend that first, then confirm again"
-        return Plan(report, rule, symptom, 1, None, reason)
-    if reason := _unparsable(text):
-        return Plan(report, rule, symptom, 1, None, reason)
-    driven = trace.entry.driven if trace else None
-    owner = driven.function.owner if driven else ""
-    by_trainer = trace is None or driven is not None or _is_of_trainer(trace.entry, program)
-    driver = _driver(program, owner) if by_trainer else {}
-    if trace is None and not driver:
-        reason = "no loop around it could be followed, so there is nothing to run"
-        return Plan(report, rule, symptom, 1, None, reason)
-    events = trace.main.events if trace else ()
-    distributed = run_hints.is_distributed(events)
-    # A finding about reductions knows of a wrapper, were it in a helper that is not here.
-    told = node is not None and symptom is Symptom.REDUCTIONS
-    world = wish.ranks or max(2 if distributed else 1, rule.ranks)
-    # A framework calls methods that no statement of the source calls.
-    is_driven = bool(driver) or any(map(_is_module, program.body))
-    _, package_name = package(Path(target.file))
-    accelerate = any(isinstance(e, t.Backward) and e.via == "accelerator" for e in events) or (
-        "ccelerator" in text
-    )
-    entry = driver or (_entry(trace.entry) if trace else {})
-    if stepping := _stepping(entry, trace, program):
-        entry["stepping"] = stepping
-    if (
-        entry.get("calls") == "microbatch"
-        and trace is not None
-        and trace.entry.function is not None
-    ):
-        entry["ending"] = min(
-            ending_flags(trace.entry.function, trace.program.functions, slice_), default=""
-        )
-    exact = symptom in OF_SIZE and not run_hints.knows_window(program)
-    job = Job(
-        file=target.file,
-        text=text,
-        module=".".join(part for part in (package_name, Path(target.file).stem) if part),
-        package=package_name,
-        roots=roots_of(target.file),
-        line=program.place(node).line if node else report.mark.place.line,
-        entry=entry,
-        kept=_places(
-            program,
-            _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, trace)),
-        ),
-        eventful=_places(program, slice_.eventful),
-        leave_out=_places(
-            program,
-            (
-                s
-                for s in program.body
-                if trace is not None
-                and trace.entry.function is not None
-                and s in slice_.backwards
-                and not isinstance(s, p.Function | p.Class)
+@frozen
+class _Question:
+    """The question of a rule to a path through a file, None for no path; at the node where it has found something."""
+
+    report: Report
+    rule: Rule
+    totals: tuple[str, ...]
+    trace: t.Trace | None
+    examined: Examined
+    node: p.Node | None
+    wish: Wish
+
+    @property
+    def events(self) -> Sequence[t.Event]:
+        return self.trace.main.events if self.trace else ()
+
+    def plan(self) -> Plan:
+        """What is to be run to answer it."""
+        rule, behind = self.rule, self.report.behind
+        hidden = f"{behind} hides it: mend that first, then confirm again" if behind else ""
+        reason = rule.unmeasured or hidden or _unparsable(self.examined.program.text)
+        slice_ = self.examined.project.slice_of(self.examined.program)[0]
+        entry = {} if reason else self._entry(slice_)
+        if not entry:
+            unfollowed = "no loop around it could be followed, so there is nothing to run"
+            return Plan(self.report, rule, 1, None, reason or unfollowed)
+        several = 2 if run_hints.is_distributed(self.events) else 1
+        ranks = self.wish.ranks or max(several, rule.ranks)
+        return Plan(self.report, rule, ranks, self._job(entry, slice_))
+
+    def _entry(self, slice_: Relevance) -> dict[str, str | None]:
+        """Where a run starts, in plain words; {} where nothing can be run."""
+        program, trace = self.examined.program, self.trace
+        found: dict[str, str | None] = {
+            "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "driver": "",
+            "stepping": "", "ending": "",
+        }  # fmt: skip
+        driven = trace.entry.driven if trace else None
+        if trace is None or driven is not None or _is_of_trainer(trace.entry, program):
+            if driver := _driver(program, driven.function.owner if driven else ""):
+                return found | driver
+        if trace is None:
+            return {}
+        entry = trace.entry
+        owner = entry.owner or (entry.function.owner if entry.function else "")
+        found |= {"owner": owner, "calls": entry.calls}
+        if entry.function is not None:
+            found["function"] = entry.function.name
+        if entry.maker is not None:
+            found |= {"maker": entry.maker.name, "maker_owner": entry.maker.owner}
+        if entry.calls == "microbatch":
+            found["stepping"] = _stepping(owner, trace, program)
+            if entry.function is not None:
+                flags = ending_flags(entry.function, trace.program.functions, slice_)
+                found["ending"] = min(flags, default="")
+        return found
+
+    def _job(self, entry: dict[str, str | None], slice_: Relevance) -> Job:
+        """What a process needs to know."""
+        program, trace, events = self.examined.program, self.trace, self.events
+        symptom, text, file = self.rule.shows, program.text, self.report.file
+        owner = entry["owner"] or ""
+        via = {e.via for e in events if isinstance(e, t.Backward)}
+        accelerate = "accelerator" in via or "ccelerator" in text
+        # A finding about reductions knows of a wrapper, were it in a helper that is not here.
+        told = self.node is not None and symptom is Symptom.REDUCTIONS
+        exact = symptom in OF_SIZE and not run_hints.knows_window(program)
+        # A framework calls methods that no statement of the source calls.
+        is_driven = bool(entry["driver"]) or any(map(_is_module, program.body))
+        kept = _statements(program.body) if is_driven else (*slice_.kept, *_forward(program, owner))
+        calls = trace is not None and trace.entry.function is not None
+        trains = (s for s in program.body if calls and s in slice_.backwards)
+        _, package_name = package(Path(file))
+        return Job(
+            file=file,
+            text=text,
+            module=".".join(filter(None, (package_name, Path(file).stem))),
+            package=package_name,
+            roots=roots_of(file),
+            line=(program.place(self.node) if self.node else self.report.mark.place).line,
+            entry=entry,
+            kept=_places(program, kept),
+            eventful=_places(program, slice_.eventful),
+            leave_out=_places(program, (s for s in trains if not isinstance(s, p.Function | p.Class))),
+            roles=run_hints.of_program(program) | run_hints.roles(events) | run_hints.engines(events),
+            choices=_choices(trace, owner) if trace else {},
+            kind=run_hints.kind(text),
+            ignored=run_hints.ignored(program),
+            pads=run_hints.pads(program) or run_hints.ignored(program) == 0,
+            cuts=run_hints.cuts(program),
+            totals=self.totals,
+            averages=tuple(sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})),
+            clippers=_places(program, run_hints.clippers(events)),
+            graphs=symptom is Symptom.HELD,
+            epochs=symptom in (Symptom.LEFT, Symptom.PARTIAL),
+            distributed=run_hints.is_distributed(events) or "distributed" in text or accelerate,
+            accelerate=accelerate,
+            unwrapped=run_hints.is_unwrapped(events, text, told),
+            # FSDP reduces on an accelerator only.
+            reduces=(told or run_hints.reduces(events, symptom in OF_AMOUNT)) and not _FSDP.search(text),
+            accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
+            lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
+            exact=exact,
+            undivided=exact and not run_hints.divides(program),
+            stepless=symptom is Symptom.MISSED,
+            scripted=run_hints.is_scripted(events, text),
+            steppers=tuple(sorted(run_hints.steppers(program))),
+            scaled="scaler" in via and not run_hints.disables(program),
+            passes=tuple(
+                replace(spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, self.node))
+                for spec in passes(symptom, self.wish)
+                if not spec.undefined or "isnan" in text
             ),
-        ),
-        roles=run_hints.masks(program)
-        | run_hints.pieces(program)
-        | run_hints.windows(program)
-        | run_hints.roles(events)
-        | run_hints.engines(events)
-        | run_hints.settings(program)
-        | run_hints.criteria(program),
-        choices=_choices(trace, entry.get("owner") or "") if trace else {},
-        kind=run_hints.kind(text),
-        ignored=run_hints.ignored(program),
-        pads=run_hints.pads(program) or run_hints.ignored(program) == 0,
-        cuts=run_hints.cuts(program),
-        totals=totals,
-        averages=tuple(
-            sorted({program.place(e.node).line for e in events if isinstance(e, t.Average)})
-        ),
-        clippers=_places(program, run_hints.clippers(events)),
-        graphs=symptom is Symptom.HELD,
-        epochs=symptom in (Symptom.LEFT, Symptom.PARTIAL),
-        distributed=distributed or "distributed" in text or accelerate,
-        accelerate=accelerate,
-        unwrapped=run_hints.is_unwrapped(events, text, told),
-        # FSDP reduces on an accelerator only.
-        reduces=(told or run_hints.reduces(events, symptom in OF_AMOUNT))
-        and not _FSDP.search(text),
-        accumulates=trace is None or any(len(w.backwarded) > 1 for w in trace.main.windows),
-        lenient=symptom in OF_ORDER | OF_DIRECTION or exact,
-        exact=exact,
-        undivided=exact and not run_hints.divides(program),
-        stepless=symptom is Symptom.MISSED,
-        scripted=run_hints.is_scripted(events, text),
-        steppers=tuple(sorted(run_hints.steppers(program))),
-        scaled=any(isinstance(e, t.Backward) and e.via == "scaler" for e in events)
-        and not run_hints.disables(program),
-        passes=tuple(
-            replace(spec, exhausts=bool(spec.poison) and run_hints.gives_up(program, node))
-            for spec in passes(symptom, wish)
-            if not spec.undefined or "isnan" in text
-        ),
-    )
-    return Plan(report, rule, symptom, world, job)
+        )  # fmt: skip
 
 
 def _unparsable(text: str) -> str:
@@ -309,26 +308,12 @@ def _choices(trace: t.Trace, owner: str) -> dict[str, str]:
     return (kept if owner else {}) | found
 
 
-def _entry(entry: t.Entry) -> dict[str, str | None]:
-    """Where a run starts, in plain words."""
-    return {
-        "function": entry.function.name if entry.function else None,
-        "owner": entry.owner or (entry.function.owner if entry.function else ""),
-        "maker": entry.maker.name if entry.maker else None,
-        "maker_owner": entry.maker.owner if entry.maker else "",
-        "calls": entry.calls,
-        "driver": "",
-        "stepping": "",
-        "ending": "",
-    }
-
-
-def _stepping(entry: dict[str, str | None], trace: t.Trace | None, program: Program) -> str:
-    """The method that steps where an entry only goes backward, and no method of its class calls it; "" for none."""
-    if entry.get("calls") != "microbatch" or trace is None or trace.main.of(t.Step):
+def _stepping(owner: str, trace: t.Trace, program: Program) -> str:
+    """The method of a class that steps where its entry only goes backward, and that no method calls; "" for none."""
+    if trace.main.of(t.Step):
         return ""
     for cls in program.body:
-        if isinstance(cls, p.Class) and cls.name == entry["owner"]:
+        if isinstance(cls, p.Class) and cls.name == owner:
             called = {name.rpartition(".")[2] for m in cls.methods.values() for name in m.calls}
             for name, method in cls.methods.items():
                 given = [param for param in method.params[1:] if param.default is None]
@@ -354,23 +339,18 @@ def _driver(program: Program, owner: str) -> dict[str, str | None]:
 
     The class is the `owner`, where that is known.
     """
-    made: dict[str, str | None] = {
-        "function": None, "owner": "", "maker": None, "maker_owner": "", "calls": "once", "stepping": "",
-        "ending": "",
-    }  # fmt: skip
     for cls in program.body:
         if not isinstance(cls, p.Class) or (owner and cls.name != owner):
             continue
         if _is_module(cls) and "training_step" in cls.methods:
-            return {**made, "owner": cls.name, "driver": "module"}
+            return {"owner": cls.name, "driver": "module"}
         trains = _TRAINERS if "transformers" in program.text else _TRAINERS[:1]
-        if any(base.endswith("Trainer") for base in cls.bases) and any(
-            name in cls.methods for name in trains
-        ):
-            return {**made, "owner": cls.name, "driver": "trainer"}
+        is_trainer = any(base.endswith("Trainer") for base in cls.bases)
+        if is_trainer and not cls.methods.keys().isdisjoint(trains):
+            return {"owner": cls.name, "driver": "trainer"}
     for node in p.walk(program.body):
         if isinstance(node, p.Call) and (given := node.keyword("compute_loss_func")) is not None:
-            return {**made, "function": p.dotted(given), "driver": "loss"}
+            return {"function": p.dotted(given), "driver": "loss"}
     return {}
 
 
@@ -381,11 +361,10 @@ def _is_module(statement: p.Stmt) -> bool:
     )
 
 
-def _forward(program: Program, trace: t.Trace | None) -> Iterator[p.Stmt]:
+def _forward(program: Program, owner: str) -> Iterator[p.Stmt]:
     """The forward of a class that trains itself: nothing in the source calls it by name."""
-    entry = _entry(trace.entry) if trace else {}
     for cls in program.body:
-        if isinstance(cls, p.Class) and entry.get("owner") == cls.name:
+        if isinstance(cls, p.Class) and owner == cls.name:
             if (forward := cls.methods.get("forward")) is not None:
                 yield from _statements((forward,))
 

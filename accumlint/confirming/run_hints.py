@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
@@ -12,14 +12,17 @@ from accumlint.tracing import name_resolution
 from accumlint.tracing import trace as t
 
 
-def is_distributed(events: Iterable[t.Event]) -> bool:
+def of_program(program: Program) -> dict[str, str]:
+    """Roles that the words of a file tell, by text."""
+    found: dict[str, str] = {}
+    for told in (masks, pieces, windows, settings, criteria):
+        found |= told(program)
+    return found
+
+
+def is_distributed(events: Sequence[t.Event]) -> bool:
     """True when the loop uses several ranks: a wrapper that reduces, or reductions of its own."""
-    for event in events:
-        if isinstance(event, t.Forward) and (event.armed is not None or event.bypassed):
-            return True
-        if isinstance(event, t.NoSync | t.SyncFlag | t.Reduce):
-            return True
-    return False
+    return reduces(events, False) or any(isinstance(event, t.Reduce) for event in events)
 
 
 def roles(events: Iterable[t.Event]) -> dict[str, str]:
@@ -174,7 +177,7 @@ def steppers(program: Program) -> set[str]:
     return called["step"] & called["zero_grad"]
 
 
-def is_unwrapped(events: Iterable[t.Event], text: str, told: bool) -> bool:
+def is_unwrapped(events: Sequence[t.Event], text: str, told: bool) -> bool:
     """True where models reduce their gradients, as a path or a finding has `told`, and no wrapper is in sight."""
     # Accelerate and Fabric wrap what they are given.
     if any(wrapper in text for wrapper in (*frameworks.WRAPPERS, ".prepare(", "fabric.setup")):
@@ -182,15 +185,15 @@ def is_unwrapped(events: Iterable[t.Event], text: str, told: bool) -> bool:
     return told or reduces(events, False)
 
 
-def reduces(events: Iterable[t.Event], summed: bool) -> bool:
+def reduces(events: Sequence[t.Event], summed: bool) -> bool:
     """Whether a path says that models reduce their gradients; where `summed`, also by what it reduces the loss for."""
-    found = [*events]
-    if summed and any(isinstance(e, t.Reduce) and e.what == "loss" for e in found):
-        return not any(isinstance(e, t.Reduce) and e.what == "gradients" for e in found)
+    reduced = {event.what for event in events if isinstance(event, t.Reduce)}
+    if summed and "loss" in reduced:
+        return "gradients" not in reduced
     return any(
         isinstance(e, t.NoSync | t.SyncFlag)
         or (isinstance(e, t.Forward) and (e.armed is not None or e.bypassed))
-        for e in found
+        for e in events
     )
 
 
@@ -210,30 +213,21 @@ def is_scripted(events: Iterable[t.Event], text: str) -> bool:
     return False
 
 
+_OF_TOKENS = (
+    "input_ids", "vocab", "token", "ignore_index", "attention_mask", "seq_len", "block_size", "-100",
+)  # fmt: skip
+_OF_VALUES = ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber")
+_OF_ROWS = ("image", "num_classes", "pixel", "label", "bce", "softplus")
+_OF_CLASSES = ("cross_entropy", "crossentropy", "nll_loss")
+
+
 def kind(text: str) -> str:
     """What the loop trains on, as far as its words tell: tokens, rows with a class each, or values."""
     low = text.lower()
-    tokens = sum(
-        low.count(w)
-        for w in (
-            "input_ids",
-            "vocab",
-            "token",
-            "ignore_index",
-            "attention_mask",
-            "seq_len",
-            "block_size",
-            "-100",
-        )
+    tokens, values, rows = (
+        sum(map(low.count, words)) for words in (_OF_TOKENS, _OF_VALUES, _OF_ROWS)
     )
-    values = sum(
-        low.count(w)
-        for w in ("mse_loss", "mseloss", "l1_loss", "l1loss", "smooth_l1", "noise", "huber")
-    )
-    rows = sum(low.count(w) for w in ("image", "num_classes", "pixel", "label", "bce", "softplus"))
-    if "cross_entropy" in low or "crossentropy" in low or "nll_loss" in low:
-        return "tokens" if tokens > rows else "rows"
-    if values > tokens:
+    if values > tokens and not any(word in low for word in _OF_CLASSES):
         return "values"
     return "tokens" if tokens > rows else "rows"
 
@@ -367,18 +361,16 @@ def ignored(program: Program) -> int:
         for target in statement.targets
         if isinstance(target, p.Name)
     }
-    for node in program.nodes:
-        if isinstance(node, p.Call):
-            given = node.keyword("ignore_index")
-            value = (
-                given.value
-                if isinstance(given, p.Const)
-                else constants.get(given.id)
-                if isinstance(given, p.Name)
-                else None
-            )
-            if isinstance(given, p.Unary) and isinstance(given.operand, p.Const):
-                value = -given.operand.value if isinstance(given.operand.value, int) else None
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
+    for call in program.of(p.Call):
+        match call.keyword("ignore_index"):
+            case p.Const(value=value):
+                pass
+            case p.Name(id=name):
+                value = constants.get(name)
+            case p.Unary(operand=p.Const(value=int(value))):
+                value = -value
+            case _:
+                continue
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
     return -100

@@ -22,7 +22,7 @@ from typing import Any
 
 from accumlint.common.frozen import frozen
 from accumlint.confirming.harness.isolation import landlock, seccomp
-from accumlint.confirming.harness.isolation.kernel import die_with_parent
+from accumlint.confirming.harness.isolation.kernel import checked, die_with_parent, libc
 
 # What programs need of a system; no key and no password lies there that every user may not read.
 _SYSTEM = (
@@ -118,16 +118,11 @@ def has_gpu() -> bool:
     return any(glob.glob(pattern) for pattern in _GPUS)
 
 
-def unprotected(has: Sandbox, run: Run) -> tuple[str, ...]:
+def unprotected(has: Sandbox, run: Run) -> Iterator[str]:
     """What nothing keeps a run from on this machine, a line for each."""
-    return tuple(_unprotected(has, run))
-
-
-def _unprotected(has: Sandbox, run: Run) -> Iterator[str]:
     walls = bool(has.bubblewrap)
     if not (has.landlock or walls):
         yield "reads: native code can read every file that you can (no Landlock, no bubblewrap)"
-    if not (has.landlock or walls):
         yield "writes: native code can change every file that you can (no Landlock, no bubblewrap)"
     elif not has.landlock:
         yield "results: native code can overwrite the results of the run (no Landlock)"
@@ -181,11 +176,8 @@ def installed() -> list[str]:
         # Packages that are installed to be edited say so in a module of setuptools'.
         module = sys.modules.get(getattr(finder, "__module__", ""))
         found += getattr(module, "MAPPING", {}).values()
-    found += (
-        str(Path(__file__).parents[1]),
-        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
-    )
-    found.append(os.environ.get("CUDA_HOME", ""))
+    found += (str(Path(__file__).parents[1]), os.environ.get("CUDA_HOME", ""))
+    found += os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     paths = [p for path in found if path for p in (path, os.path.realpath(path))]
     return [path for path in dict.fromkeys(paths) if os.path.exists(path) and not _is_shared(path)]
 
@@ -246,11 +238,7 @@ _WALLS = (
 
 
 def inside(
-    has: Sandbox,
-    order: Held,
-    readable: Iterable[str],
-    folder: str,
-    command: Sequence[str],
+    has: Sandbox, order: Held, readable: Iterable[str], folder: str, command: Sequence[str]
 ) -> list[str]:
     """The command that runs another in this machine's sandbox, with the projects in `readable`.
 
@@ -292,27 +280,22 @@ def _leave() -> None:
     """
     import fcntl
 
-    libc = ctypes.CDLL(None, use_errno=True)
+    asked = libc()
     user, group = os.getuid(), os.getgid()
     apart = _NEW_NET | _NEW_IPC | _NEW_MOUNTS
-    if libc.unshare(apart):
-        _checked(libc.unshare(apart | _NEW_USER))
+    if asked.unshare(apart):
+        checked(asked.unshare(apart | _NEW_USER), "unshare")
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
             ("gid_map", f"{group} {group} 1"),
         ):
             Path("/proc/self", name).write_text(text, encoding="ascii")
-    _checked(libc.mount(None, b"/", None, ctypes.c_ulong(_RECURSIVE | _SLAVE), None))
+    private = ctypes.c_ulong(_RECURSIVE | _SLAVE)
+    checked(asked.mount(None, b"/", None, private, None), "mount")
     flags = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
-    _checked(libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, None))
+    checked(asked.mount(b"tmpfs", b"/dev/shm", b"tmpfs", flags, None), "mount")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         asked = struct.pack("16sH22x", b"lo", 0)
         (old,) = struct.unpack_from("H", fcntl.ioctl(any_socket, _GET_FLAGS, asked), 16)
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", old | _UP))
-
-
-def _checked(result: int) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))

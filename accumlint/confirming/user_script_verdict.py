@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accumlint.confirming.plan import Plan
 from accumlint.confirming.result import Confirmation, Verdict
 from accumlint.confirming.verdict import confirmation
@@ -23,14 +25,14 @@ def judged(plan: Plan, run: Judged, failure: str) -> Confirmation:
     here = [a for a in answers if reports.touches(a, report.file, report.loop)]
     wrong = [a for a in here if a.wrong and a.confidence != Confidence.POSSIBLE.value]
     if wrong:
-        found = wrong[0]
-        figures: dict[str, float | int | str] = (
-            {"factor": found.factor} if found.factor != 1.0 else {}
-        )
-        return confirmation(plan, Verdict.CONFIRMED, _told(found), figures, also=run.notes)
-    if here and not any(a.wrong for a in answers):
-        return confirmation(plan, Verdict.REFUTED, here[0].figures, also=run.notes)
-    return confirmation(plan, Verdict.UNDECIDED, _open(plan, run, failure), also=run.notes)
+        made = confirmation(plan, Verdict.CONFIRMED, _told(wrong[0]))
+        if (factor := wrong[0].factor) != 1.0:
+            made = replace(made, measured={"factor": factor})
+    elif here and not any(a.wrong for a in answers):
+        made = confirmation(plan, Verdict.REFUTED, here[0].figures)
+    else:
+        made = confirmation(plan, Verdict.UNDECIDED, _open(plan, run, failure))
+    return replace(made, also=tuple(run.notes))
 
 
 def _told(found: Answer) -> str:

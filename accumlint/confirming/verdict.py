@@ -6,7 +6,7 @@ Only the rule's own claim is answered; what else was seen is a note.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,8 @@ def judged(
         whole = Undecided("; ".join(dict.fromkeys(told)), reason.names)
         return _undecided(plan, launched, whole, evidence)
     verdict = Verdict.CONFIRMED if answer.shows else Verdict.REFUTED
-    return _confirmation(plan, verdict, answer.sentence, answer.figures, control, evidence)
+    made = confirmation(plan, verdict, answer.sentence, evidence)
+    return replace(made, measured=answer.figures, control=control)
 
 
 def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[Answer, Control]:
@@ -65,7 +66,8 @@ def _answered(evidence: Evidence, plan: Plan, shown: Evidence | None) -> tuple[A
     if (
         (not answer.shows or plan.symptom in (Symptom.GRADIENT, Symptom.CLIPPED))
         and plan.symptom not in _OF_WINDOWS
-        and _accumulates(plan)
+        and plan.job is not None
+        and plan.job.accumulates
         and _nothing_accumulates(evidence)
     ):
         raise Undecided("every window held one micro-batch, so nothing was accumulated")
@@ -224,11 +226,6 @@ _OF_WINDOWS = {
 }  # fmt: skip
 
 
-def _accumulates(plan: Plan) -> bool:
-    """Whether the loop is known to have windows of several micro-batches."""
-    return plan.job is not None and plan.job.accumulates
-
-
 def _nothing_accumulates(evidence: Evidence) -> bool:
     found = evidence.passes.get("equal")
     return (
@@ -259,18 +256,13 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
     if raised and raised["kind"] == "Forbidden":
         raise Undecided(_refusal({"line": raised["line"], "what": raised["message"]}))
     loud = raised and is_expected(raised["message"])
-    if (
-        raised
-        and not loud
-        and plan.symptom is not Symptom.RAISES
-        and not evidence.passes["equal"].updates
-    ):
+    quiet = plan.symptom is not Symptom.RAISES
+    if raised and not loud and quiet and not evidence.passes["equal"].updates:
         # A loss without a gradient has lost it before.
         lost = "does not require grad" in raised["message"]
         why = _because(first) if lost or any(f["inside"] for f in first["failed"]) else ""
-        if why.startswith(f" (line {raised['line']}: "):
-            # It is what failed first.
-            why = ""
+        # What failed first may be the same.
+        why = "" if why.startswith(f" (line {raised['line']}: ") else why
         raise Undecided(f"the loop did not run with fakes: {_raised(raised)}{why}")
     if not notes["losses"]:
         raise Undecided(f"the loop came to no loss that could be measured{_because(first)}")
@@ -278,7 +270,7 @@ def _usable(evidence: Evidence, plan: Plan) -> None:
         text = notes["touched"][0]
         why = " and is given the accumulation steps" if text in notes["told"] else ""
         raise Undecided(f"the loss is computed from `{text}`, which is not known here{why}")
-    if plan.symptom is not Symptom.RAISES:
+    if quiet:
         if "equal" in evidence.failures:
             raise Undecided(evidence.failures["equal"])
         updates = evidence.passes["equal"].updates
@@ -314,7 +306,7 @@ def _undecided(
     plan: Plan, launched: Launched, reason: Undecided, evidence: Evidence | None = None
 ) -> Confirmation:
     """An undecided finding, with what would decide it."""
-    made = _confirmation(plan, Verdict.UNDECIDED, str(reason), {}, None, evidence)
+    made = confirmation(plan, Verdict.UNDECIDED, str(reason), evidence)
     # Of what ended before any update, the reason tells all.
     passes = tuple(
         p for p in made.passes
@@ -346,37 +338,14 @@ def _weighed(done: Pass) -> Pass:
     return replace(done, updates=tuple(replace(u, weights=weights(u)) for u in done.updates))
 
 
-def _confirmation(
-    plan: Plan,
-    verdict: Verdict,
-    reason: str,
-    figures: dict[str, float | int | str],
-    control: Control | None,
-    evidence: Evidence | None,
-) -> Confirmation:
-    if evidence is None:
-        return confirmation(plan, verdict, reason)
-    fakes: Mapping[str, str] = {}
-    if "equal" in evidence.raw:
-        fakes = evidence.raw["equal"]["fakes"]
-    return confirmation(
-        plan, verdict, reason, figures, control, _shown(plan.symptom, evidence), fakes, _also(plan, evidence)
-    )  # fmt: skip
-
-
 def confirmation(
-    plan: Plan,
-    verdict: Verdict,
-    reason: str,
-    figures: dict[str, float | int | str] | None = None,
-    control: Control | None = None,
-    shown: tuple[Pass, ...] = (),
-    fakes: Mapping[str, str] | None = None,
-    also: Iterable[str] = (),
+    plan: Plan, verdict: Verdict, reason: str, evidence: Evidence | None = None
 ) -> Confirmation:
-    """A plan's finding with its verdict; `fakes` say what took the place of what."""
+    """A plan's finding with its verdict, and with what a run on fakes has brought beside it."""
     report = plan.report
     place = report.mark.place
+    first = evidence.raw.get("equal") if evidence else None
+    fakes: Mapping[str, str] = first["fakes"] if first else {}
     return Confirmation(
         file=report.shown,
         line=place.line,
@@ -387,11 +356,11 @@ def confirmation(
         message=report.headline,
         verdict=verdict,
         reason=reason,
-        measured=figures or {},
-        control=control,
-        passes=shown,
-        fakes=tuple(f"`{name}`: {what}" for name, what in sorted((fakes or {}).items())),
-        also=tuple(also),
+        measured={},
+        control=None,
+        passes=_shown(plan.symptom, evidence) if evidence else (),
+        fakes=tuple(f"`{name}`: {what}" for name, what in sorted(fakes.items())),
+        also=tuple(_also(plan, evidence)) if evidence else (),
         arm=plan.arm,
     )
 
@@ -403,13 +372,11 @@ def _also(plan: Plan, evidence: Evidence) -> Iterator[str]:
     asked = {plan.symptom}
     if asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}:
         asked.add(Symptom.GRADIENT)
+    if evidence.made_up:
+        # What targets weigh in a loss that is another than the loop's tells nothing.
+        asked.add(Symptom.WEIGHTS)
     for symptom in (Symptom.SPREAD, Symptom.GRADIENT, Symptom.WEIGHTS, Symptom.LEFT):
-        if symptom in asked or (
-            symptom is Symptom.GRADIENT and asked & {Symptom.SCALE, Symptom.RAISES, Symptom.CLIPPED}
-        ):
-            continue
-        if symptom is Symptom.WEIGHTS and evidence.made_up:
-            # What targets weigh in a loss that is another than the loop's tells nothing.
+        if symptom in asked:
             continue
         try:
             answer = QUESTIONS[symptom](evidence)

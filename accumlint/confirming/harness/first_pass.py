@@ -6,43 +6,18 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import re
-from datetime import timedelta
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 from accumlint.confirming.harness.pass_runner import make
-from accumlint.confirming.harness.recording.recorder import Recorder
+from accumlint.confirming.harness.rank import Rank
 
 _IN_VAIN = re.compile(r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE)
 _KINDS = ("tokens", "rows", "values", "frames")
 
 
-def join(store: Any, order: Any, rank: int, world: int, device: torch.device) -> None:
-    """A process group of all ranks."""
-    per_rank = device.type == "cuda" and torch.cuda.device_count() >= int(
-        os.environ["LOCAL_WORLD_SIZE"]
-    )
-    dist.init_process_group(
-        "nccl" if per_rank else "gloo", store=store, rank=rank, world_size=world,
-        # A rank that waits for one that has failed should still be heard.
-        timeout=timedelta(seconds=max(5.0, order["limit"] / 4)),
-    )  # fmt: skip
-
-
-def everywhere(store: Any, key: str, rank: int, world: int, value: Any) -> list[Any]:
-    """What each rank has to tell, in their order."""
-    store.set(f"{key}/{rank}", json.dumps(value))
-    return [json.loads(store.get(f"{key}/{r}")) for r in range(world)]
-
-
-def run_first(
-    job: Any, order: Any, rank: int, world: int, device: torch.device, store: Any, recorders: list[Recorder]
-) -> dict[str, Any]:  # fmt: skip
+def run_first(job: Any, rank: Rank) -> dict[str, Any]:
     """The first pass, in the first way in which the loop runs on all ranks; else the one that got furthest.
 
     The loop's own loss first, and where the finding does not depend on it, any. What is a feature of the script and no
@@ -50,29 +25,9 @@ def run_first(
     """
     kinds = [job["kind"], *(k for k in _KINDS if k != job["kind"])]
     ways = itertools.product((False, True) if job["lenient"] else (False,), (True, False), kinds)
-    tried: list[dict[str, Any]] = []
-    steps: list[list[bool]] = []
-    job["unused"] = job["frozen"] = False
-    job["width"] = 0
-    number = 0
-
-    adapted = False
-
-    def attempt(kind: str) -> tuple[dict[str, Any], list[Any]]:
-        nonlocal number
-        if number and world > 1:
-            # What a rank that has failed has left in the air would reach this try.
-            dist.destroy_process_group()
-            join(dist.PrefixStore(f"way/{number}", store), order, rank, world, device)
-        made = make(job, job["passes"][0], kind, order, rank, world, device, 0.0, recorders)
-        number += 1
-        refused = any(refusal["inside"] for refusal in made["notes"]["refused"])
-        tells = [
-            _leaves_unused(made), _is_frozen(made), refused, _good(made, job), has_stepped(made), _whole(made),
-            _waited(made), made["steps"], world > 1 and _alone(made), _width(made),
-        ]  # fmt: skip
-        return made, everywhere(store, f"way/{number}/tells", rank, world, tells)
-
+    job.update(unused=False, frozen=False, width=0, own_steps=0)
+    numbers = itertools.count()
+    tried: list[tuple[dict[str, Any], list[Any]]] = []
     whole: tuple[bool, bool] | None = None
     waits = 0
     for lenient, ordinary, kind in ways:
@@ -83,42 +38,60 @@ def run_first(
             # To wait for a rank in vain takes long: where one has, only another loss may help, whose size is its own.
             continue
         job["leniently"], job["ordinarily"] = lenient, ordinary
-        made, told = attempt(kind)
-        if not job["width"] and (widths := {width for *_, width in told} - {0}):
-            # A network of the file's own, in which rows are as wide as it says.
-            job["width"] = max(widths)
-            made, told = attempt(kind)
-        own = {steps for *_, found, _, _ in told for steps in found}
-        if len(own) == 1 and not adapted:
-            # What is written in the source is as many everywhere.
-            adapted = True
-            job["passes"] = [_of_steps(spec, *own) for spec in job["passes"]]
-            made, told = attempt(kind)
-        if not job["unused"] and any(unused for unused, *_ in told):
-            job["unused"] = True
-            made, told = attempt(kind)
-        if not job["frozen"] and any(frozen for _, frozen, *_ in told):
-            job["frozen"] = True
-            made, told = attempt(kind)
-        if job["reduces"] and not job["unwrapped"] and all(alone for *_, alone, _ in told):
-            # What wraps the model is not here, or nothing that is run calls it.
-            job["unwrapped"] = True
-            made, told = attempt(kind)
-        _, _, refused, good, stepped, ran, waited, *_ = map(list, zip(*told, strict=True))
-        waits += any(waited)
-        if any(refused) or all(good):
+        made, told = _attempt(job, kind, rank, next(numbers))
+        for name in _ADAPTED:
+            if _adapts(job, name, told):
+                made, told = _attempt(job, kind, rank, next(numbers))
+        waits += any(one["waited"] for one in told)
+        if any(one["refused"] for one in told) or all(one["good"] for one in told):
             return made
-        tried.append(made)
-        steps.append(stepped)
-        whole = (lenient, ordinary) if all(ran) else None
+        tried.append((made, [one["stepped"] for one in told]))
+        whole = (lenient, ordinary) if all(one["whole"] for one in told) else None
     # Or else the first, which says most about why none of them ran.
-    best = max(range(len(tried)), key=lambda index: (all(steps[index]), any(steps[index]), -index))
-    made = tried[best]
+    made, _ = max(tried, key=lambda one: (all(one[1]), any(one[1])))
     job["leniently"], job["ordinarily"] = made["lenient"], made["ordinary"]
-    if world > 1:
-        dist.destroy_process_group()
-        join(dist.PrefixStore("way/best", store), order, rank, world, device)
+    if rank.world > 1:
+        rank.join("way/best")
     return made
+
+
+def _attempt(job: Any, kind: str, rank: Rank, number: int) -> tuple[dict[str, Any], list[Any]]:
+    """A first pass, and what all ranks tell of theirs."""
+    if number and rank.world > 1:
+        rank.join(f"way/{number}")
+    made = make(job, job["passes"][0], kind, rank)
+    tells = {
+        "unused": _raised(made, "parameters that were not used"), "frozen": _raised(made, "does not require grad"),
+        "own_steps": made["steps"], "width": _width(made),
+        "unwrapped": job["reduces"] and rank.world > 1 and _alone(made), "waited": _waited(made),
+        "refused": is_refused(made), "good": _good(made, job), "stepped": has_stepped(made), "whole": _whole(made),
+    }  # fmt: skip
+    return made, rank.everywhere(f"tells/{number}", tells)
+
+
+def _only(steps: Iterable[Iterable[int]]) -> int:
+    found = {*itertools.chain(*steps)}
+    return found.pop() if len(found) == 1 else 0
+
+
+# What a job is told of once a try has shown it, by what ranks have to tell of it. A network of the file's own has rows
+# as wide as it says. What is written in the source as the steps is as many everywhere. DDP gives up where a fake takes
+# no part in the loss: the user's model may well have no such part. What thaws a part of what was frozen, as adapters
+# are, is not here; nor is what wraps a model, or nothing that is run calls it.
+_ADAPTED: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "width": max, "own_steps": _only, "unused": max, "frozen": max, "unwrapped": min,
+}  # fmt: skip
+
+
+def _adapts(job: Any, name: str, told: list[Any]) -> bool:
+    """Whether a job has just learned something, and is to be tried with that."""
+    value = _ADAPTED[name](one[name] for one in told)
+    if job[name] or not value:
+        return False
+    job[name] = value
+    if name == "own_steps":
+        job["passes"] = [_of_steps(spec, value) for spec in job["passes"]]
+    return True
 
 
 def _of_steps(spec: dict[str, Any], steps: int) -> dict[str, Any]:
@@ -165,16 +138,14 @@ def _width(made: dict[str, Any]) -> int:
     return int(found[1]) if found and made["size"] <= _MOST_PARAMETERS else 0
 
 
-def _leaves_unused(made: dict[str, Any]) -> bool:
-    """Whether DDP gave up since a fake takes no part in the loss: the user's model may well have no such part."""
-    return (
-        made["raised"] is not None and "parameters that were not used" in made["raised"]["message"]
-    )
+def _raised(made: dict[str, Any], words: str) -> bool:
+    """Whether a pass was ended by something that these words are said of."""
+    return made["raised"] is not None and words in made["raised"]["message"]
 
 
-def _is_frozen(made: dict[str, Any]) -> bool:
-    """Whether what the loop calls was frozen: what thaws a part of it, as adapters are, is not here."""
-    return made["raised"] is not None and "does not require grad" in made["raised"]["message"]
+def is_refused(made: dict[str, Any]) -> bool:
+    """Whether the sandbox has refused something in the windows of a pass."""
+    return any(refusal["inside"] for refusal in made["notes"]["refused"])
 
 
 def has_stepped(made: dict[str, Any]) -> bool:

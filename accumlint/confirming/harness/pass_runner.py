@@ -13,14 +13,16 @@ import torch
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.environment import surroundings
 from accumlint.confirming.harness.execution import run
-from accumlint.confirming.harness.fakes import framework_contracts
 from accumlint.confirming.harness.fakes.accelerators import Unbound
 from accumlint.confirming.harness.fakes.batches import Data, Enough
+from accumlint.confirming.harness.fakes.framework_contracts import LIGHTNING, PACKAGES
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling
 from accumlint.confirming.harness.fakes.networks import seed_with
 from accumlint.confirming.harness.fakes.role_stubs import Way
+from accumlint.confirming.harness.fakes.usual_settings import WIDTH
 from accumlint.confirming.harness.missing_names import missing_names
 from accumlint.confirming.harness.pass_outcome import even, raising
+from accumlint.confirming.harness.rank import Rank
 from accumlint.confirming.harness.recording.notes import Settings
 from accumlint.confirming.harness.recording.recorder import Recorder
 from accumlint.confirming.harness.recording.torch_hooks import watching
@@ -55,67 +57,42 @@ def _trailing(steps: int, stepped: Collection[int]) -> int:
 
 def _way(job: Any, world: int) -> Way:
     """How a pass of a job is played on so many ranks."""
-    contracts = framework_contracts
     return Way(
         job["roles"], job["choices"], world, copies=world if job["accelerate"] else 1,
-        driven=contracts.PACKAGES if job["entry"]["driver"] else contracts.LIGHTNING, steppers=tuple(job["steppers"]),
+        driven=PACKAGES if job["entry"]["driver"] else LIGHTNING, steppers=tuple(job["steppers"]),
         unwrapped=job["unwrapped"], unused=job["unused"], scripted=job["scripted"], scaled=job["scaled"],
         ordinary=job["ordinarily"], lenient=job["leniently"], exact=job["exact"], undivided=job["undivided"],
     )  # fmt: skip
 
 
-def make(
-    job: Any,
-    spec: Any,
-    kind: str,
-    order: Any,
-    rank: int,
-    world: int,
-    device: torch.device,
-    pressure: float,
-    recorders: list[Recorder],
-) -> dict[str, Any]:
+def make(job: Any, spec: Any, kind: str, rank: Rank, pressure: float = 0.0) -> dict[str, Any]:
+    """Makes a pass over the loop of a job, and gives what was noted as plain values."""
+    order, device = rank.order, rank.device
     seed_with(order["seed"])
-    steps = spec["steps"]
     dtype = getattr(torch, order["dtype"])
     # What the user's code makes without saying so is of the precision of the run.
     torch.set_default_dtype(dtype)
-    length = 2 * steps + (
-        _trailing(steps, job.get("stepped", ())) if spec["regime"] == "trailing" else 0
-    )
-    # Into as many pieces of two rows as there are steps; where windows are to be left open, into one less.
-    pieces = steps - 1 if spec["regime"] == "trailing" and steps > 1 else steps
-    cut = 2 * pieces if job["cuts"] else 0
-    data = Data(
-        kind=kind, counts=_counts(spec["regime"], kind, rank, cut), length=length,
-        seed=order["seed"], rank=rank, device=device, dtype=dtype,
-        ignored=job["ignored"], pads=job["pads"], cut_rows=cut, limit=40 * length,
-    )  # fmt: skip
+    data = _data(job, spec, kind, rank, dtype)
+    pressed = spec["pressure"]
     settings = Settings(
-        file=job["file"], line=job["line"], device=device, dtype=dtype,
-        pressure=pressure if spec.get("pressure") else None,
-        steps=steps, updates=spec["updates"], totals=tuple(job["totals"]), sabotage=spec.get("sabotage", ""),
-        inject=spec.get("inject", 0), large=spec.get("large", False),
-        undefined=spec.get("undefined", False), graphs=job["graphs"],
-        whole=spec["regime"] == "trailing",
+        file=job["file"], line=job["line"], device=device, dtype=dtype, pressure=pressure if pressed else None,
+        totals=tuple(job["totals"]), graphs=job["graphs"], whole=spec["regime"] == "trailing",
+        **{name: spec[name] for name in ("steps", "updates", "sabotage", "inject", "large", "undefined")},
     )  # fmt: skip
-    data.poisoned, data.exhausts = spec.get("poison", 0), spec.get("exhausts", False)
-    data.frozen = job["frozen"]
-    data.width = job["width"] or data.width
     recorder = Recorder(data, settings)
-    recorders.append(recorder)
+    rank.recorders.append(recorder)
     raised: dict[str, Any] | None = None
     unbound = ""
     objects: dict[str, Any] = {}
+    wanted: list[tuple[str, int]] = []
     if order["setup"]:
         try:
-            objects = given(order["setup"], data, world, device)
+            objects = given(order["setup"], data, rank.world, device)
         except GivenError as problem:
             unbound = str(problem)
     if "source" not in job:
         job["source"] = look(job["text"])
-    binding = Binding(recorder, data, steps, job["source"], _way(job, world), objects)
-    wanted: list[tuple[str, int]] = []
+    binding = Binding(recorder, data, spec["steps"], job["source"], _way(job, rank.world), objects)
     scaling = Scaling(
         0.0 if spec["unscaled"] else _SCALE,
         1 if spec["growing"] else 2000,
@@ -133,20 +110,32 @@ def make(
         except BaseException as error:  # noqa: BLE001 (whatever the user's code raises is a result)
             raised = raising(error, job["file"], order["memory"])
             wanted = missing_names(error, job["file"], job["text"], binding.fakes)
-    notes = recorder.notes
-    even(notes.events)
+    even(recorder.notes.events)
     return {
         "spec": spec, "kind": kind, "raised": raised, "unbound": unbound, "fakes": binding.fakes,
         "wraps": recorder.wraps, "wanted": wanted, "lenient": job["leniently"], "ordinary": job["ordinarily"],
         "steps": sorted(binding.own_steps), "failed": binding.failures.plain(),
-        "size": sum(p.numel() for p in recorder.parameters()),
-        "pressure": pressure if spec.get("pressure") else 0.0,
+        "size": sum(p.numel() for p in recorder.parameters()), "pressure": pressure if pressed else 0.0,
         "notes": {
-            "events": notes.events, "losses": notes.losses, "scales": notes.scales, "touched": notes.touched,
-            "told": notes.told, "graphs": recorder.graphs.most,
-            "initial_scale": notes.initial_scale, "fetched": data.fetched,
-            "refused": notes.refused, "own_loss": notes.own_loss, "replaced": notes.replaced, "handed": notes.handed,
-            "length": data.length, "unfed": data.unfed,
-            "wrapped": notes.wrapped, "summed": notes.summed,
+            **vars(recorder.notes), "graphs": recorder.graphs.most, "fetched": data.fetched, "length": data.length,
+            "unfed": data.unfed,
         },
     }  # fmt: skip
+
+
+def _data(job: Any, spec: Any, kind: str, rank: Rank, dtype: torch.dtype) -> Data:
+    """The micro-batches of a pass."""
+    regime, steps = spec["regime"], spec["steps"]
+    length, pieces = 2 * steps, steps
+    if regime == "trailing":
+        length += _trailing(steps, job.get("stepped", ()))
+        # Windows are left open by one piece less than there are steps.
+        pieces = max(steps - 1, 1)
+    # A batch is cut into pieces of two rows.
+    cut = 2 * pieces if job["cuts"] else 0
+    return Data(
+        kind=kind, counts=_counts(regime, kind, rank.rank, cut), length=length, seed=rank.order["seed"],
+        rank=rank.rank, device=rank.device, dtype=dtype, ignored=job["ignored"], pads=job["pads"], cut_rows=cut,
+        limit=40 * length, poisoned=spec["poison"], exhausts=spec["exhausts"], frozen=job["frozen"],
+        width=job["width"] or WIDTH,
+    )  # fmt: skip

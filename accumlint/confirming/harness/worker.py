@@ -17,6 +17,7 @@ import faulthandler
 import importlib
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -33,22 +34,24 @@ import torch.distributed as dist
 
 from accumlint.confirming.harness.environment import forget
 from accumlint.confirming.harness.epochs import own_epoch
-from accumlint.confirming.harness.first_pass import everywhere, has_stepped, join, run_first
+from accumlint.confirming.harness.first_pass import has_stepped, is_refused, run_first
 from accumlint.confirming.harness.isolation import audit_hooks, kernel, no_compile
 from accumlint.confirming.harness.isolation.confinement import confine, limit_memory
 from accumlint.confirming.harness.isolation.integrity import Channel, Forged, Original
 from accumlint.confirming.harness.pass_runner import make
-from accumlint.confirming.harness.recording.recorder import Recorder
+from accumlint.confirming.harness.rank import Rank
 
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")
 # Nor do controls: where equal numbers of targets leave nothing unequal, their pass is one already.
+_OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 _FORGED: dict[str, Any] = {"forged": True, "passes": []}
+# As many seconds a rank waits for what others have to tell.
+_FOR_OTHERS = 300
 # As much is read of where a job hung: the user's code can write there.
 _MOST_TOLD = 2**20
 # What a loop on fakes may write in all, and how often that is looked at, in seconds.
 _MOST_WRITTEN, _MOST_FILES, _EVERY = 4 * 2**30, 50_000, 0.5
-_OF_CONTROLS = {"even": "uneven", "flush": "leaves"}
 
 
 def main(path: str) -> None:
@@ -68,49 +71,33 @@ def main(path: str) -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     # Before torch 2.4, torchrun's rendezvous leaves the store to the first rank.
     hosts = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "False"
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=hosts, wait_for_workers=False,
-        timeout=timedelta(seconds=order["timeout"]),
-    )  # fmt: skip
-    out = Path(order["out"])
+    store = _store(hosts, order["timeout"])
     for number, job in enumerate(order["jobs"]):
-        file = out / f"{number}.{rank}.json"
-        _in_a_fork(number, job, order, file, rank, world, store)
-        if rank == 0:
-            print(f"done {number}", file=sys.stderr, flush=True)
+        _in_a_fork(job, Rank(order, rank, world, number, store))
     if hosts and order["jobs"]:
         # The store ends with this process.
         last = len(order["jobs"]) - 1
         store.wait([f"ended/{last}/{other}" for other in range(world)])
 
 
-def _in_a_fork(
-    number: int, job: Any, order: Any, file: Path, rank: int, world: int, store: Any
-) -> None:
+def _store(hosts: bool, timeout: float) -> dist.TCPStore:
+    """What all ranks can read; one of them, or torchrun, hosts it."""
+    return dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=hosts, wait_for_workers=False,
+        timeout=timedelta(seconds=timeout),
+    )  # fmt: skip
+
+
+def _in_a_fork(job: Any, rank: Rank) -> None:
+    """Runs a job in a process of its own, and writes what that sends, or how it ended."""
     sys.stdout.flush()
+    file = Path(rank.order["out"], f"{rank.number}.{rank.rank}.json")
     hung = file.with_suffix(".hung")
     channel = Channel()
     child = os.fork()
     if not child:
         try:
-            _let_go(channel.sending_end())
-            kernel.die_with_parent()
-            # Whatever it starts ends with it.
-            os.setpgid(0, 0)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            _silence()
-            # Nothing is left beside the modules of the user's project.
-            sys.dont_write_bytecode = True
-            faulthandler.dump_traceback_later(
-                max(order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
-            )
-            original = Original()
-
-            def send(found: dict[str, Any]) -> None:
-                changed = original.changed()
-                channel.send({**_FORGED, "changed": changed} if changed else found)
-
-            send(_job(number, job, order, rank, world))
+            _send(job, rank, channel, hung)
         except BaseException:  # noqa: BLE001
             # A fault of ours: told with its traceback, and the other jobs go on.
             with contextlib.suppress(OSError):
@@ -118,9 +105,44 @@ def _in_a_fork(
         finally:
             os._exit(0)
     channel.keep_receiving()
-    until = time.monotonic() + order["limit"]
-    others = [r for r in range(world) if r != rank]
-    grace = 0.0
+    ended = _ended(child, rank, channel)
+    rank.store.set(f"ended/{rank.number}/{rank.rank}", "1")
+    try:
+        found = channel.result()
+    except Forged:
+        found = json.dumps(_FORGED).encode()
+    if found is None:
+        line = _last_line(hung, job["file"])
+        found = json.dumps({"ended": ended, "line": line, "passes": []}).encode()
+    partial = file.with_suffix(".part")
+    partial.write_bytes(found)
+    partial.replace(file)
+
+
+def _send(job: Any, rank: Rank, channel: Channel, hung: Path) -> None:
+    """In the process of a job: runs it and sends what was noted; where it hangs is written to `hung`."""
+    _let_go(channel.sending_end())
+    kernel.die_with_parent()
+    # Whatever it starts ends with it.
+    os.setpgid(0, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _silence()
+    # Nothing is left beside the modules of the user's project.
+    sys.dont_write_bytecode = True
+    faulthandler.dump_traceback_later(
+        max(rank.order["limit"] - 0.5, 0.5), file=hung.open("w", encoding="utf-8")
+    )
+    original = Original()
+    found = _job(job, rank)
+    changed = original.changed()
+    channel.send({**_FORGED, "changed": changed} if changed else found)
+
+
+def _ended(child: int, rank: Rank, channel: Channel) -> dict[str, Any]:
+    """Waits for the process of a job, taking what it sends, and ends it where it has to: how it ended."""
+    until = time.monotonic() + rank.order["limit"]
+    keys = [f"ended/{rank.number}/{r}" for r in range(rank.world) if r != rank.rank]
+    grace = math.inf
     stopped = ""
     measured = time.monotonic()
     while True:
@@ -128,31 +150,21 @@ def _in_a_fork(
         if done:
             break
         now = time.monotonic()
-        if not grace and any(store.check([f"ended/{number}/{other}"]) for other in others):
+        if grace == math.inf and any(rank.store.check([key]) for key in keys):
             # Another has finished: what is still running waits for a rank that will not come.
-            grace = now + max(5.0, order["limit"] / 6)
-        if now > until or (grace and now > grace):
+            grace = now + max(5.0, rank.order["limit"] / 6)
+        if now > min(until, grace):
             stopped = "time" if now > until else "waited"
         elif now > measured + _EVERY:
-            stopped = "" if _fits(Path(order["scratch"], f"{number}.{rank}")) else "disk"
-            measured = time.monotonic()
+            stopped = "" if _fits(rank.scratch) else "disk"
+            measured = now
         if stopped:
             _end(child)
             _, status = os.waitpid(child, 0)
             break
         if not channel.wait(0.005):
             time.sleep(0.005)
-    store.set(f"ended/{number}/{rank}", "1")
-    try:
-        found = channel.result()
-    except Forged:
-        _write(file, _FORGED)
-        return
-    if found is not None:
-        _put(file, found)
-    else:
-        ended = {"how": stopped or "itself", "code": os.waitstatus_to_exitcode(status)}
-        _write(file, {"ended": ended, "line": _last_line(hung, job["file"]), "passes": []})
+    return {"how": stopped or "itself", "code": os.waitstatus_to_exitcode(status)}
 
 
 def _let_go(kept: int) -> None:
@@ -207,81 +219,69 @@ def _last_line(hung: Path, file: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _write(file: Path, value: Any) -> None:
-    _put(file, json.dumps(value).encode())
-
-
-def _put(file: Path, text: bytes) -> None:
-    partial = file.with_suffix(".part")
-    partial.write_bytes(text)
-    partial.replace(file)
-
-
-def _job(number: int, job: Any, order: Any, rank: int, world: int) -> dict[str, Any]:
-    """What this rank noted in each pass of one job."""
-    device = _device(order["device"])
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False
-    )
-    prefixed = dist.PrefixStore(f"job/{number}", store)
-    if world > 1 or job["distributed"]:
-        join(prefixed, order, rank, world, device)
-    if device.type == "cpu":
-        # Accelerate joins other processes on the CPU only when it is told to.
-        os.environ["ACCELERATE_USE_CPU"] = "true"
-    scratch = Path(order["scratch"]) / f"{number}.{rank}"
-    scratch.mkdir()
-    os.chdir(scratch)
-    if device.type != "cuda":
-        limit_memory(order["memory"])
-    recorders: list[Recorder] = []
-    reached_into = audit_hooks.stay_inside(
-        (order["scratch"],),
-        lambda what: recorders[-1].refuse(what) if recorders else None,
-        readable=(*order["sandbox"]["readable"], *job["readable"]),
-    )
-    audit_hooks.pretend_folders((order["scratch"],))
-    confine(order, job, world, device.type == "cuda", order["scratch"])
-    warnings.simplefilter("ignore")
-    sys.path[:0] = job["roots"]
+def _job(job: Any, rank: Rank) -> dict[str, Any]:
+    """What this rank noted in each pass of a job."""
+    rank.store = dist.PrefixStore(f"job/{rank.number}", _store(False, _FOR_OTHERS))
+    reached_into = _prepare(job, rank)
     passes: list[dict[str, Any]] = []
     made: dict[str, Any] = {"passes": passes, "reached_into": reached_into}
     if job["epochs"]:
         before = frozenset(sys.modules)
-        share = world if job["accelerate"] else 1
+        share = rank.world if job["accelerate"] else 1
         made["epoch"] = own_epoch(job["text"], job["file"], job["line"], share)
         forget(before)
-    first = run_first(job, order, rank, world, device, prefixed, recorders)
-    if any(refusal["inside"] for refusal in first["notes"]["refused"]):
-        # It would try again in every other pass.
-        passes.append(first)
-        return made
-    kind = first["kind"]
+    first = run_first(job, rank)
     passes.append(first)
-    job["stepped"] = everywhere(prefixed, "stepped", rank, world, _stepped(first))[0]
-    pressure = _pressure(first["notes"]["events"], prefixed, rank, world)
-    cut = first["raised"] is not None
-    told = everywhere(prefixed, "tells", rank, world, [_tells(first), cut or has_stepped(first)])
-    tells = told[0][0]
-    if not (job["stepless"] or any(more for _, more in told)):
+    if is_refused(first):
+        # It would try again in every other pass.
+        return made
+    job["stepped"] = rank.everywhere("stepped", _stepped(first))[0]
+    pressure = min(rank.everywhere("pressure", _pressure(first["notes"]["events"])))
+    more = first["raised"] is not None or has_stepped(first)
+    told = rank.everywhere("tells", {**_tells(first), "more": more})
+    if not (job["stepless"] or any(one["more"] for one in told)):
         # There is nothing to compare.
         return made
     parted = False
     for index, spec in enumerate(job["passes"][1:]):
-        if not _agree(passes[-1], prefixed, index, rank, world):
+        raised = passes[-1]["raised"]
+        ends = rank.everywhere(f"pass/{index}", raised and [raised["kind"], raised["line"]])
+        if any(end != ends[0] for end in ends):
             # What the ranks still have in the air would reach the wrong pass; to wait once more takes too long.
             if parted:
                 break
             parted = True
-            dist.destroy_process_group()
-            join(dist.PrefixStore("parted", prefixed), order, rank, world, device)
+            rank.join("parted")
         settings = [*filter(spec.get, _SETTINGS), _OF_CONTROLS.get(spec["sabotage"])]
-        if not all(tells[setting] for setting in settings if setting):
-            continue
-        passes.append(make(job, spec, kind, order, rank, world, device, pressure, recorders))
+        if all(told[0][setting] for setting in settings if setting):
+            passes.append(make(job, spec, first["kind"], rank, pressure))
     return made
+
+
+def _prepare(job: Any, rank: Rank) -> list[str]:
+    """Has this process run a job and nothing else; the list gets what the job used to reach into what is recorded."""
+    order, device = rank.order, rank.device
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if rank.world > 1 or job["distributed"]:
+        rank.join()
+    if device.type == "cpu":
+        # Accelerate joins other processes on the CPU only when it is told to.
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    rank.scratch.mkdir()
+    os.chdir(rank.scratch)
+    if device.type != "cuda":
+        limit_memory(order["memory"])
+    reached_into = audit_hooks.stay_inside(
+        order["scratch"],
+        lambda what: rank.recorders[-1].refuse(what) if rank.recorders else None,
+        readable=(*order["sandbox"]["readable"], *job["readable"]),
+    )
+    audit_hooks.pretend_folders(order["scratch"])
+    confine(order, job, rank.world, device.type == "cuda")
+    warnings.simplefilter("ignore")
+    sys.path[:0] = job["roots"]
+    return reached_into
 
 
 def _tells(first: dict[str, Any]) -> dict[str, bool]:
@@ -316,43 +316,15 @@ def _stepped(first: dict[str, Any]) -> list[int]:
     return sorted(found)
 
 
-def _agree(made: dict[str, Any], store: Any, index: int, rank: int, world: int) -> bool:
-    """True when a pass ended in the same way on all ranks."""
-    if world == 1:
-        return True
-    raised = made["raised"]
-    store.set(f"pass/{index}/{rank}", f"{raised['kind']} {raised['line']}" if raised else "")
-    return len({store.get(f"pass/{index}/{r}") for r in range(world)}) == 1
-
-
-def _device(name: str) -> torch.device:
-    if name == "cpu" or not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-
-
-def _pressure(events: list[dict[str, Any]], store: Any, rank: int, world: int) -> float:
-    """A clipping threshold that bites: half the norm of the first window, the same on all ranks.
+def _pressure(events: list[dict[str, Any]]) -> float:
+    """A clipping threshold that bites: half the norm of the first window.
 
     Of a window that was cut short, a quarter: the mean of fewer micro-batches is larger.
     """
-    total: list[float] = []
-    count = 0
-    share = 0.25
-    for event in events:
-        if event["kind"] == "step":
-            share = 0.5
-            break
-        for part in event.get("contributions", ()):
-            count += part["count"]
-            total = (
-                [a + b for a, b in zip(total, part["gradient"], strict=True)]
-                if total
-                else part["gradient"]
-            )
+    steps = [index for index, event in enumerate(events) if event["kind"] == "step"]
+    window = events[: steps[0]] if steps else events
+    parts = [part for event in window for part in event.get("contributions", ())]
+    count = sum(part["count"] for part in parts)
+    total = map(sum, zip(*(part["gradient"] for part in parts), strict=True))
     norm = sum(x * x for x in total) ** 0.5 / max(count, 1)
-    if world > 1:
-        store.set(f"norm/{rank}", repr(norm))
-        norms = [float(store.get(f"norm/{r}")) for r in range(world)]
-        norm = min(norms)
-    return share * norm
+    return (0.5 if steps else 0.25) * norm

@@ -1,6 +1,6 @@
 """Says in words what the user's code tries that a run does not allow, and refuses it: Python's part of the sandbox.
 
-Native code gets around it; what the kernel refuses, in `confining`, holds for that too, and nobody hears of it.
+Native code gets around it; what the kernel refuses, in `confinement`, holds for that too, and nobody hears of it.
 """
 
 # pyright: reportPrivateUsage=false, reportPrivateImportUsage=false, reportUnknownMemberType=false
@@ -20,20 +20,15 @@ from typing import Any, cast
 import torch
 
 _PROCESSES = (
-    "subprocess.Popen",
-    "os.system",
-    "os.fork",
-    "os.forkpty",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "pty.spawn",
-)
+    "subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn",
+)  # fmt: skip
 _CHANGES = (
     "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
     "os.chown", "os.utime", "os.setxattr", "os.removexattr", "shutil.rmtree", "shutil.move", "sqlite3.connect",
 )  # fmt: skip
 _SIGNALS = ("os.kill", "os.killpg")
+_CONNECTING = ("socket.connect", "socket.sendto", "socket.sendmsg")
+_LOOKING_UP = ("socket.getaddrinfo", "socket.gethostbyname")
 # By these, code reaches what is recorded, or another thread of it; each with what is said of it.
 _REACHING = {
     "ctypes.dlopen": "ctypes", "gc.get_objects": "gc.get_objects", "gc.get_referrers": "gc.get_referrers",
@@ -44,70 +39,28 @@ _TOLD = ("/dev/", "/proc/")
 _LIBRARIES = (sysconfig.get_path("stdlib"), "<frozen ")
 _OURS = str(Path(__file__).parents[3]) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
+_Check = Callable[[tuple[Any, ...]], None]
 
 
 class Forbidden(PermissionError):
     """The user's code tried what a confirmation does not allow."""
 
 
-def stay_inside(
-    folders: tuple[str, ...], told: Callable[[str], None], readable: tuple[str, ...]
-) -> list[str]:
-    """Forbids, until the process ends, what is listed above; `folders` may be written to.
+def stay_inside(folder: str, told: Callable[[str], None], readable: tuple[str, ...]) -> list[str]:
+    """Forbids, until the process ends, what is listed above; `folder` may be written to.
 
     `told` hears of what code other than that of libraries tried ("starts a process"), also where it catches what is
-    raised. Files may be read in `folders` and in what is `readable`. The list that is returned
+    raised. Files may be read in `folder` and in what is `readable`. The list that is returned
     gets what such code used by which it could change what is recorded.
     """
-    inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
-    seen = (*inside, *(os.path.realpath(path) + os.sep for path in readable), *_TOLD)
+    inside = os.path.realpath(folder) + os.sep
+    seen = (inside, *(os.path.realpath(path) + os.sep for path in readable), *_TOLD)
     reached: list[str] = []
 
     def refuse(what: str) -> None:
         if _is_own():
             told(what)
         raise Forbidden(what)
-
-    def may_write(path: Any) -> bool:
-        if isinstance(path, int):
-            return True
-        text = os.path.realpath(os.fsdecode(path))
-        return (
-            (text + os.sep).startswith(inside) or text == os.devnull or text.startswith("/dev/shm/")
-        )
-
-    def opened(args: tuple[Any, ...]) -> None:
-        path, mode, flags = args
-        writing = (isinstance(mode, str) and bool(set(mode) & set("wax+"))) or (
-            isinstance(flags, int)
-            and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        )
-        if writing and not may_write(path):
-            refuse(f"writes to {os.fsdecode(path)!r}")
-        if not writing and not isinstance(path, int):
-            text = os.path.realpath(os.fsdecode(path))
-            # What is not there may be looked for.
-            if not (text + os.sep).startswith(seen) and os.path.lexists(text):
-                refuse(f"reads {os.fsdecode(path)!r}")
-
-    def connected(args: tuple[Any, ...]) -> None:
-        address = args[1]
-        if isinstance(address, tuple):
-            host = cast("tuple[object, ...]", address)[0]
-            if isinstance(host, str) and host and not _is_here(host):
-                refuse(f"connects to {host!r}")
-        elif isinstance(address, str | bytes) and not may_write(address):
-            refuse(f"connects to {os.fsdecode(address)!r}")
-
-    def looked_up(args: tuple[Any, ...]) -> None:
-        host = os.fsdecode(args[0]) if args[0] else ""
-        if host and not _is_here(host) and host != os.uname().nodename:
-            refuse(f"looks up {host!r}")
-
-    def changed(args: tuple[Any, ...]) -> None:
-        for path in args:
-            if isinstance(path, str | bytes | Path) and not may_write(path):
-                refuse(f"changes {os.fsdecode(path)!r}")
 
     def signalled(args: tuple[Any, ...]) -> None:
         if args[0] not in (os.getpid(), os.getpgid(0)):
@@ -116,14 +69,9 @@ def stay_inside(
     def started(_: tuple[Any, ...]) -> None:
         refuse("starts a process")
 
-    watched: dict[str, Callable[[tuple[Any, ...]], None]] = {
-        "open": opened,
-        "socket.connect": connected,
-        "socket.sendto": connected,
-        "socket.sendmsg": connected,
-        "socket.getaddrinfo": looked_up,
-        "socket.gethostbyname": looked_up,
-        **dict.fromkeys(_CHANGES, changed),
+    watched = {
+        **_of_files(inside, seen, refuse),
+        **_of_network(inside, refuse),
         **dict.fromkeys(_PROCESSES, started),
         **dict.fromkeys(_SIGNALS, signalled),
     }
@@ -140,9 +88,63 @@ def stay_inside(
     return reached
 
 
-def pretend_folders(folders: tuple[str, ...]) -> None:
-    """Has a folder that would be made elsewhere count as made, which nothing is lost by."""
-    inside = tuple(os.path.realpath(folder) + os.sep for folder in folders)
+def _may_write(path: Any, inside: str) -> bool:
+    if isinstance(path, int):
+        return True
+    text = os.path.realpath(os.fsdecode(path))
+    return (text + os.sep).startswith(inside) or text.startswith("/dev/shm/") or text == os.devnull
+
+
+def _of_files(
+    inside: str, seen: tuple[str, ...], refuse: Callable[[str], None]
+) -> dict[str, _Check]:
+    """What looks at events of files: reads of what is not `seen`, writes to what is not `inside`."""
+
+    def opened(args: tuple[Any, ...]) -> None:
+        path, mode, flags = args
+        writing = (isinstance(mode, str) and bool(set(mode) & set("wax+"))) or (
+            isinstance(flags, int)
+            and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
+        )
+        if writing and not _may_write(path, inside):
+            refuse(f"writes to {os.fsdecode(path)!r}")
+        if not writing and not isinstance(path, int):
+            text = os.path.realpath(os.fsdecode(path))
+            # What is not there may be looked for.
+            if not (text + os.sep).startswith(seen) and os.path.lexists(text):
+                refuse(f"reads {os.fsdecode(path)!r}")
+
+    def changed(args: tuple[Any, ...]) -> None:
+        for path in args:
+            if isinstance(path, str | bytes | Path) and not _may_write(path, inside):
+                refuse(f"changes {os.fsdecode(path)!r}")
+
+    return {"open": opened, **dict.fromkeys(_CHANGES, changed)}
+
+
+def _of_network(inside: str, refuse: Callable[[str], None]) -> dict[str, _Check]:
+    """What looks at events of sockets: this machine may be reached, and sockets that are files in `inside`."""
+
+    def connected(args: tuple[Any, ...]) -> None:
+        address = args[1]
+        if isinstance(address, tuple):
+            host = cast("tuple[object, ...]", address)[0]
+            if isinstance(host, str) and host and not _is_here(host):
+                refuse(f"connects to {host!r}")
+        elif isinstance(address, str | bytes) and not _may_write(address, inside):
+            refuse(f"connects to {os.fsdecode(address)!r}")
+
+    def looked_up(args: tuple[Any, ...]) -> None:
+        host = os.fsdecode(args[0]) if args[0] else ""
+        if host and not _is_here(host) and host != os.uname().nodename:
+            refuse(f"looks up {host!r}")
+
+    return {**dict.fromkeys(_CONNECTING, connected), **dict.fromkeys(_LOOKING_UP, looked_up)}
+
+
+def pretend_folders(folder: str) -> None:
+    """Has a folder that would be made outside of `folder` count as made, which nothing is lost by."""
+    inside = os.path.realpath(folder) + os.sep
     make = os.mkdir
 
     def making(path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:

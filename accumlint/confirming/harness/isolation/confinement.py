@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
+import resource
 from typing import Any
 
 from accumlint.confirming.harness.isolation import landlock, seccomp
@@ -15,31 +15,25 @@ _LARGEST_FILE = 4 * 2**30
 
 def limit_memory(gigabytes: float) -> None:
     """Bounds the address space, so that a huge allocation fails here and not in somebody else's process."""
-    if sys.platform != "win32":
-        import resource
-
-        _limit(resource.RLIMIT_AS, int(gigabytes * 2**30))
+    _limit(resource.RLIMIT_AS, int(gigabytes * 2**30))
 
 
-def confine(order: Any, job: Any, world: int, gpu: bool, scratch: str) -> None:
-    """Holds this process to what the order says, until it ends; `scratch` may be written to.
+def confine(order: Any, job: Any, world: int, gpu: bool) -> None:
+    """Holds this process to what the order says, until it ends.
 
     Raises:
         OSError: where the kernel does not do what was announced.
     """
     held = order["sandbox"]
-    if sys.platform != "win32":
-        import resource
-
-        _limit(resource.RLIMIT_CORE, 0)
-        # The worker ends what takes too long; this holds should the worker be gone.
-        _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
-        _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
+    _limit(resource.RLIMIT_CORE, 0)
+    # The worker ends what takes too long; this holds should the worker be gone.
+    _limit(resource.RLIMIT_CPU, int(order["limit"]) * (os.cpu_count() or 1) + 10)
+    _limit(resource.RLIMIT_FSIZE, _LARGEST_FILE)
     if held["landlock"]:
         landlock.restrict(
             readable=(*held["readable"], *job["readable"], "/proc/self"),
             listable=job["listable"],
-            writable=(scratch, "/proc/self", *held["devices"]),
+            writable=(order["scratch"], "/proc/self", *held["devices"]),
             ports=None if held["alone"] else _ports(world),
             sockets=gpu,
         )
@@ -57,8 +51,6 @@ def _ports(world: int) -> tuple[int, ...]:
 
 
 def _limit(kind: int, most: int) -> None:
-    import resource
-
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

@@ -12,6 +12,8 @@ import struct
 import sys
 from collections.abc import Iterable
 
+from accumlint.confirming.harness.isolation.kernel import checked, libc
+
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_ASKED, _PATH_BENEATH, _NET_PORT = 1, 1, 2
 _NO_NEW_PRIVS = 38
@@ -29,7 +31,7 @@ def version() -> int:
     if sys.platform != "linux":
         return 0
     size = ctypes.c_size_t(0)
-    return max(_libc().syscall(_CREATE_RULESET, None, size, _VERSION_ASKED), 0)
+    return max(libc().syscall(_CREATE_RULESET, None, size, _VERSION_ASKED), 0)
 
 
 def restrict(
@@ -56,10 +58,10 @@ def restrict(
     handled = _READS | changes | _EXECUTE
     network = _CONNECT if ports is not None and spoken >= 4 else 0
     scope = _SIGNALS | (0 if sockets else _ABSTRACT_SOCKETS) if spoken >= 6 else 0
-    libc = _libc()
     size = 24 if spoken >= 6 else 16 if spoken >= 4 else 8
     attributes = struct.pack("QQQ", handled, network, scope)
-    ruleset = _checked(libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
+    asked = libc()
+    ruleset = _checked(asked.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0))
     try:
         for paths, access in (
             (readable, _READS),
@@ -67,17 +69,17 @@ def restrict(
             (writable, _READS | changes),
         ):
             for path in paths:
-                _allow(libc, ruleset, path, access)
+                _allow(asked, ruleset, path, access)
         for port in ports or () if network else ():
             rule = struct.pack("=QQ", _CONNECT, port)
-            _checked(libc.syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0))
-        _checked(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _checked(libc.syscall(_RESTRICT_SELF, ruleset, 0))
+            _checked(asked.syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0))
+        _checked(asked.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(asked.syscall(_RESTRICT_SELF, ruleset, 0))
     finally:
         os.close(ruleset)
 
 
-def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
+def _allow(asked: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -88,17 +90,10 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
             access &= _OF_FILES
         if access:
             rule = struct.pack("=Qi", access, place)
-            _checked(libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
+            _checked(asked.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0))
     finally:
         os.close(place)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _checked(result: int) -> int:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"Landlock: {os.strerror(number)}")
-    return result
+    return checked(result, "Landlock")

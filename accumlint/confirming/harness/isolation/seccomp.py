@@ -15,6 +15,8 @@ import struct
 import sys
 from collections.abc import Iterable, Sequence
 
+from accumlint.confirming.harness.isolation.kernel import checked, libc
+
 # For each machine its number in audit records, then those of its system calls; 0 where it has none.
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 _ADMINISTRATION = {
@@ -63,7 +65,7 @@ _OWNING, _OWNING_BY_IOCTL, _TYPING = (8, 15), (0x8901, 0x8902), (0x5412, 0x541C)
 _UNIX, _INET, _INET6, _NETLINK, _STREAM, _TCP = 1, 2, 10, 16, 1, 6
 
 _LOAD, _AND, _EQUAL, _ABOVE, _HAS_BIT, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_ALLOWED, _ERRNO = (_RETURN, 0, 0, 0x7FFF0000), 0x00050000
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 Instruction = tuple[int, int, int, int]
@@ -101,8 +103,7 @@ def restrict(*, unix: bool) -> None:
         # glibc makes threads by the older call where this one is not there.
         *_without([_CLONE3[column]], errno.ENOSYS),
         *_block(_CLONE[column], [
-            (_LOAD, 0, 0, _ARGUMENTS_AT), (_HAS_BIT, 1, 0, _CLONE_THREAD), _refuse(errno.EPERM),
-            (_RETURN, 0, 0, _ALLOW),
+            (_LOAD, 0, 0, _ARGUMENTS_AT), (_HAS_BIT, 1, 0, _CLONE_THREAD), _refuse(errno.EPERM), _ALLOWED,
         ]),
         *_only(_KILL[column], 0, (pid, 0, 2**32 - pid)),
         *(one for call in (_TGKILL, _QUEUE, _THREAD_QUEUE) for one in _only(call[column], 0, (pid,))),
@@ -111,7 +112,7 @@ def restrict(*, unix: bool) -> None:
         *_block(_SOCKET[column], _sockets(unix)),
         # Sending may connect as well (TCP Fast Open), past what Landlock looks at.
         *(one for call, flags in _SENDING for one in _without_bit(call[column], flags, _FAST_OPEN)),
-        (_RETURN, 0, 0, _ALLOW),
+        _ALLOWED,
     ]  # fmt: skip
     _install(program)
 
@@ -122,7 +123,7 @@ def probe() -> None:
     Raises:
         OSError: where the kernel does not do so.
     """
-    _install([(_RETURN, 0, 0, _ALLOW)])
+    _install([_ALLOWED])
 
 
 def _sockets(unix: bool) -> list[Instruction]:
@@ -135,8 +136,7 @@ def _sockets(unix: bool) -> list[Instruction]:
         (_EQUAL, 4, 0, _INET), (_EQUAL, 3, 0, _INET6),
         (_EQUAL, 10, 0, _NETLINK), (_EQUAL, 9, 0, _UNIX if unix else _NETLINK), _refuse(errno.EACCES),
         (_LOAD, 0, 0, _ARGUMENTS_AT + 8), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), _refuse(errno.EACCES),
-        (_LOAD, 0, 0, _ARGUMENTS_AT + 16), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _refuse(errno.EACCES),
-        (_RETURN, 0, 0, _ALLOW),
+        (_LOAD, 0, 0, _ARGUMENTS_AT + 16), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _refuse(errno.EACCES), _ALLOWED,
     ]  # fmt: skip
 
 
@@ -151,26 +151,27 @@ def _without(calls: Iterable[int], number: int) -> list[Instruction]:
 
 def _only(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
     """A system call that fails unless an argument has one of these values."""
-    last = len(values)
-    tests = [(_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
-    return _block(
-        call, [_argument(argument), *tests, _refuse(errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
-    )
+    return _decided(call, argument, values, [_refuse(errno.EPERM), _ALLOWED])
 
 
 def _unless(call: int, argument: int, values: Sequence[int]) -> list[Instruction]:
     """A system call that fails where an argument has one of these values."""
+    return _decided(call, argument, values, [_ALLOWED, _refuse(errno.EPERM)])
+
+
+def _decided(
+    call: int, argument: int, values: Sequence[int], ends: Sequence[Instruction]
+) -> list[Instruction]:
+    """A system call that has the second of two ends where an argument has one of these values, else the first."""
     last = len(values)
     tests = [(_EQUAL, last - at, 0, value) for at, value in enumerate(values)]
-    return _block(
-        call, [_argument(argument), *tests, (_RETURN, 0, 0, _ALLOW), _refuse(errno.EPERM)]
-    )
+    return _block(call, [_argument(argument), *tests, *ends])
 
 
 def _without_bit(call: int, argument: int, bit: int) -> list[Instruction]:
     """A system call that fails where an argument has a bit."""
     tests = [_argument(argument), (_HAS_BIT, 0, 1, bit), _refuse(errno.EPERM)]
-    return _block(call, [*tests, (_RETURN, 0, 0, _ALLOW)])
+    return _block(call, [*tests, _ALLOWED])
 
 
 def _argument(number: int) -> Instruction:
@@ -186,9 +187,6 @@ def _install(program: Sequence[Instruction]) -> None:
     code = b"".join(struct.pack("=HBBI", *one) for one in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HP", len(program), ctypes.addressof(buffer))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
-        _SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0
-    ):
-        number = ctypes.get_errno()
-        raise OSError(number, f"seccomp: {os.strerror(number)}")
+    asked = libc()
+    checked(asked.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "seccomp")
+    checked(asked.prctl(_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0), "seccomp")

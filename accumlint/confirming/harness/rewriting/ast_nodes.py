@@ -36,8 +36,15 @@ def constant(value: object) -> ast.expr:
     return ast.Constant(value)  # pyright: ignore[reportArgumentType]
 
 
-def runtime(name: str, args: list[ast.expr]) -> ast.Call:
-    return ast.Call(ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load()), args, [])
+def runtime(name: str, *given: object, at: ast.AST | None = None) -> ast.Call:
+    """A call of the runtime's, put where `at` stands; what is given and no expression is a constant."""
+    args = [one if isinstance(one, ast.expr) else constant(one) for one in given]
+    call = ast.Call(ast.Attribute(loaded(RUNTIME), name, ast.Load()), args, [])
+    return placed(call, at) if at else call
+
+
+def assigned(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value)
 
 
 def placed(node: N, place: ast.AST) -> N:

@@ -7,12 +7,7 @@ import copy
 
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import setting
-from accumlint.confirming.harness.rewriting.ast_nodes import (
-    constant,
-    later,
-    placed,
-    runtime,
-)
+from accumlint.confirming.harness.rewriting.ast_nodes import later, placed, runtime
 from accumlint.confirming.harness.rewriting.slicing import Guide, Pattern, flat, negated
 from accumlint.confirming.harness.rewriting.syntax_shapes import (
     count,
@@ -59,7 +54,7 @@ class Expressions(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if node.attr == "__dict__" and isinstance(node.ctx, ast.Load):
-            return placed(runtime("settings", [self.visit(node.value)]), node)
+            return runtime("settings", self.visit(node.value), at=node)
         return self.decided(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
@@ -68,12 +63,12 @@ class Expressions(ast.NodeTransformer):
             case ast.Subscript(
                 ast.Name() | ast.Dict() as table, ast.Name() | ast.Attribute() as key, ast.Load()
             ):
-                return placed(runtime("entry", [table, key]), node)
+                return runtime("entry", table, key, at=node)
             case ast.Subscript(
                 ast.Name() | ast.Attribute() as table, ast.Constant(str()) as key, ast.Load()
             ) if names.is_configuration(f"{ast.unparse(table)}."):
-                text = ast.Constant(f"{ast.unparse(table)}.{key.value}")
-                return placed(runtime("option", [table, key, text]), node)
+                text = f"{ast.unparse(table)}.{key.value}"
+                return runtime("option", table, key, text, at=node)
             case _:
                 return decided
 
@@ -84,39 +79,38 @@ class Expressions(ast.NodeTransformer):
         count(node)
         self.generic_visit(node)
         if is_of_words(node):
-            node.left = placed(runtime("word", [node.left, ast.Constant(text)]), node)
+            node.left = runtime("word", node.left, text, at=node)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         text = ast.unparse(node.func)
+        last = text.rpartition(".")[2]
         if node in self.clippers:
             self.clippers.remove(node)
-            clip = later(self.visit(node))
-            return placed(runtime("clipping", [ast.Constant(text), clip]), node)
-        if text.rpartition(".")[2] in frameworks.LOADERS:
-            return placed(runtime("loader", [ast.Constant(text)]), node)
+            return runtime("clipping", text, later(self.visit(node)), at=node)
+        if last in frameworks.LOADERS:
+            return runtime("loader", text, at=node)
         if text == "range" and len(node.args) > 1 and is_start(node.args[0]):
-            first, last = copy.deepcopy(node.args[:2])
-            node.args[0] = placed(runtime("start", [self.visit(first), self.visit(last)]), node)
+            first, end = copy.deepcopy(node.args[:2])
+            node.args[0] = runtime("start", self.visit(first), self.visit(end), at=node)
         if text == "vars" and len(node.args) == 1:
-            return placed(runtime("settings", [self.visit(node.args[0])]), node)
+            return runtime("settings", self.visit(node.args[0]), at=node)
         if text.endswith("Plugin"):
             # How a framework that is not here would be set up.
             return placed(ast.Constant(None), node)
-        if text.rpartition(".")[2] in frameworks.WRAPPERS and node.args:
+        if last in frameworks.WRAPPERS and node.args:
             # What is wrapped may be built right here.
             first = node.args[0]
             node.args[0] = self.entering("model", first, first)
-        names_ = constant(tuple(k.arg for k in node.keywords if k.arg))
+        named = tuple(k.arg for k in node.keywords if k.arg)
         for keyword in node.keywords:
             if keyword.arg is None:
-                keyword.value = placed(runtime("without", [keyword.value, names_]), node)
+                keyword.value = runtime("without", keyword.value, named, at=node)
         if self.guide.lenient:
             root(node)
-        if text.rpartition(".")[2] == "Accelerator":
+        if last == "Accelerator":
             node.args.insert(0, node.func)
-            node.func = runtime("accelerator", []).func
-            placed(node, node)
+            node.func = runtime("accelerator", at=node).func
         for keyword in node.keywords:
             if keyword.arg and (names.is_steps(keyword.arg) or keyword.arg in _RATES):
                 keyword.value = self.entering(keyword.arg, keyword.value, keyword.value)
@@ -165,41 +159,32 @@ class Expressions(ast.NodeTransformer):
             if names.is_steps(bound.rpartition(".")[2]):
                 # A counter, whatever it is called.
                 return value
-        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
-        mentions = (
-            constant(tuple(sorted(set(mentioned(original)))))
-            if original is not None
-            else constant(())
-        )
         if original is None or not self.builds(bound, original):
-            return placed(runtime(_entry(bound, original), [spec, value]), value)
-        return placed(runtime("built", [spec, mentions, later(value)]), value)
+            return runtime(_entry(bound, original), bound, value, at=value)
+        mentions = tuple(sorted(set(mentioned(original))))
+        return runtime("built", bound, mentions, later(value), at=value)
 
     def builds(self, bound: Pattern, value: ast.expr) -> bool:
         """True for a call that may build a thing with a role: it is put off until it is known to be needed."""
         call = value
-        while isinstance(call, ast.Call | ast.Attribute | ast.Subscript) and not isinstance(
-            call, ast.Call
-        ):
+        while isinstance(call, ast.Attribute | ast.Subscript):
             call = call.value
-        if isinstance(call, ast.Call) and (
-            ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS
-        ):
+        if not isinstance(call, ast.Call):
             return False
-        roles = {
-            self.guide.roles.get(n) or names.role_of(n.rpartition(".")[2]) for n in flat(bound)
-        }
-        return isinstance(call, ast.Call) and bool(roles & {"model", "loader", "engine"})
+        if ast.unparse(call.func).rpartition(".")[2] in frameworks.WRAPPERS:
+            return False
+        return any(self.role_of(n) in ("model", "loader", "engine") for n in flat(bound))
 
     def makes(self, bound: Pattern) -> bool:
         """True where all names that a statement gives are those of things with roles, or of numbers."""
-        made = [self.is_known(n, n.rpartition(".")[2]) for n in flat(bound) if n != "_"]
-        return bool(made) and all(made)
+        made = [n for n in flat(bound) if n != "_"]
+        return bool(made) and all(
+            self.role_of(n) or setting(n.rpartition(".")[2].lower()) is not UNKNOWN for n in made
+        )
 
-    def is_known(self, name: str, last: str) -> bool:
-        """Whether a name is that of a thing with a role, or of a number."""
-        role = self.guide.roles.get(name) or names.role_of(last)
-        return bool(role) or setting(last.lower()) is not UNKNOWN
+    def role_of(self, name: str) -> str:
+        """The role that a name has on the path of the finding, or by itself; "" for none."""
+        return self.guide.roles.get(name) or names.role_of(name.rpartition(".")[2])
 
 
 def _entry(bound: Pattern, original: ast.expr | None) -> str:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from accumlint.confirming.harness.fakes.name_words import DATA
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE
 from accumlint.confirming.harness.rewriting.ast_nodes import (
-    RUNTIME,
-    constant,
+    assigned,
     failed,
     later,
     listed,
@@ -76,20 +75,16 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
     tree.body = slicer.block(tree.body) or [ast.Pass()]
     for method in left_open:
         given = [loaded(argument.arg) for argument in method.args.args]
-        loss = runtime("open_loss", [ast.Constant(method.name), *given])
+        loss = runtime("open_loss", method.name, *given)
         method.body = [placed(ast.Return(loss), method)]
     drop_imports(tree)
-    # Calls begin where what they are called on does: the outermost comes first.
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call))
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
     clippers: dict[tuple[int, int], ast.Call] = {}
+    # Calls begin where what they are called on does: the outermost comes first.
     for call in calls:
         if (place := slicer.place(call)) in guide.clippers:
             clippers.setdefault(place, call)
-    called = {
-        n.func.id
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
+    called = {n.func.id for n in calls if isinstance(n.func, ast.Name)}
     size = size_of(tree)
     tree = _Rewriter(guide, slicer.eventful, set(clippers.values()), called, tree.body).visit(tree)
     if size:
@@ -156,9 +151,8 @@ class _Rewriter(Expressions):
             d and self.by_default(a.arg, d)
             for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         ]
-        made = runtime("made", [ast.Constant(node.name), ast.Name(node.name, ast.Load())])
         # A transformer may give several statements for one.
-        return [node, placed(ast.Expr(made), node)]
+        return [node, placed(ast.Expr(runtime("made", node.name, loaded(node.name))), node)]
 
     def taken(self, node: ast.FunctionDef) -> list[ast.stmt]:
         """What a set-up file gives for names that a function binds somewhere: there from its beginning."""
@@ -167,10 +161,7 @@ class _Rewriter(Expressions):
         bound = {name for statement in node.body for name in bound_inside(statement)}
         shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
         wanted = sorted(self.guide.given & ((bound - shared) | self.fed(node)))
-        return [
-            placed(ast.Assign([ast.Name(n, ast.Store())], runtime("take", [ast.Constant(n)])), node)
-            for n in wanted
-        ]
+        return [placed(assigned(name, runtime("take", name)), node) for name in wanted]
 
     def fed(self, node: ast.FunctionDef) -> set[str]:
         """The parameters that a loop of a function which trains goes through."""
@@ -187,8 +178,7 @@ class _Rewriter(Expressions):
         self.generic_visit(node)
         # The functions of a class are reached through it.
         node.body = [s for s in node.body if not is_made(s)]
-        defined = ast.Attribute(ast.Name(RUNTIME, ast.Load()), "defined", ast.Load())
-        node.decorator_list.insert(0, placed(defined, node))
+        node.decorator_list.insert(0, runtime("defined", at=node).func)
         return self.careful(node, (node.name,))
 
     def visit_Import(self, node: ast.Import) -> ast.AST:
@@ -206,7 +196,7 @@ class _Rewriter(Expressions):
         whole = moved(node.value)
         value = self.visit(node.value)
         if whole is not None:
-            value = placed(runtime("moved", [self.visit(whole), later(value)]), node)
+            value = runtime("moved", self.visit(whole), later(value), at=node)
         chained = len(node.targets) > 1
         if not chained and isinstance(bound, str) and self.is_alias(node.value, bound):
             node.value = value
@@ -232,7 +222,7 @@ class _Rewriter(Expressions):
         done = self.careful(node, ())
         if node.lineno not in self.guide.averages:
             return done
-        return [placed(ast.Expr(runtime("averaged", [])), node), done]
+        return [placed(ast.Expr(runtime("averaged")), node), done]
 
     def visit_With(self, node: ast.With) -> ast.AST:
         quiet = self.quiet(node)
@@ -240,27 +230,22 @@ class _Rewriter(Expressions):
         self.generic_visit(node)
         for item in casting:
             # What it is set to may be unknown, and has no part in the gradient.
-            made = runtime("casting", [later(item.context_expr)])
-            item.context_expr = placed(made, item.context_expr)
+            made = later(item.context_expr)
+            item.context_expr = runtime("casting", made, at=item.context_expr)
         return self.careful_block(node) if quiet else node
 
     def visit_For(self, node: ast.For) -> ast.AST:
         quiet = self.quiet(node)
         text = ast.unparse(node.iter)
         bound = pattern(node.target)
-        spec = ast.Constant(bound) if isinstance(bound, str) else constant(bound)
-        trains = ast.Constant(node in self.eventful)
-        iterable = runtime("iterate", [self.visit(node.iter), ast.Constant(text), spec, trains])
+        trains = node in self.eventful
+        node.iter = runtime("iterate", self.visit(node.iter), text, bound, trains, at=node)
         self.temporary += 1
         item = f"__item_{self.temporary}"
-        entering = runtime("item", [spec, ast.Name(item, ast.Load())])
-        assign = placed(ast.Assign([node.target], entering), node)
+        assign = ast.Assign([node.target], runtime("item", bound, loaded(item)))
         node.target = placed(ast.Name(item, ast.Store()), node)
-        node.iter = placed(iterable, node)
-        body: list[ast.stmt] = []
-        for statement in node.body:
-            body.extend(listed(self.visit(statement)))
-        node.body = [assign, *body]
+        body = [s for inner in node.body for s in listed(self.visit(inner))]
+        node.body = [placed(assign, node), *body]
         node.orelse = [s for inner in node.orelse for s in listed(self.visit(inner))]
         return self.careful_block(node) if quiet else node
 
@@ -271,20 +256,20 @@ class _Rewriter(Expressions):
         self.generic_visit(node)
         if known:
             # How far training goes is often a setting that nobody knows.
-            node.test = placed(runtime("lasts", [node.test, *known]), node)
+            node.test = runtime("lasts", node.test, *known, at=node)
         # A loop that never fetches must not go on for ever.
-        turn = runtime(
-            "idle" if quiet else "turn", [node.test, *[ast.Constant(node.lineno)] * quiet]
-        )
-        node.test = placed(turn, node)
-        return self.careful_block(node) if quiet else node
+        if quiet:
+            node.test = runtime("idle", node.test, node.lineno, at=node)
+            return self.careful_block(node)
+        node.test = runtime("turn", node.test, at=node)
+        return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         taken_apart = isinstance(node.target, ast.Tuple | ast.List)
         bound = pattern(node.target)
         self.generic_visit(node)
         if taken_apart:
-            node.iter = placed(runtime("items", [constant(bound), node.iter]), node.iter)
+            node.iter = runtime("items", bound, node.iter, at=node.iter)
         return node
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
@@ -303,20 +288,21 @@ class _Rewriter(Expressions):
             node.test = self.testing(node.test)
         self.generic_visit(node)
         if refusing is not None:
-            allowed = runtime("allowed", [later(node.test), ast.Constant(refusing)])
-            node.test = placed(allowed, node.test)
+            node.test = runtime("allowed", later(node.test), refusing, at=node.test)
         made = [self.careful_block(node)] if quiet else [node]
         if self.guide.lenient and not quiet:
             made = self.careful_test(node, text)
-        return [*made, *self.otherwise(node, sometimes)]
+        # Fakes for names that none of the arms has bound.
+        otherwise = self.eithers(sometimes, lambda: ast.Constant(None))
+        return [*made, *(placed(fake, node) for fake in otherwise)]
 
     def first_word(self, test: ast.expr, others: list[ast.expr]) -> ast.expr:
         """The first test of a choice between words that ends with no else: one of them it is."""
         compared = copy.deepcopy(test.left if isinstance(test, ast.Compare) else test)
         copies = [copy.deepcopy(other) for other in others]
         rest = ast.BoolOp(ast.Or(), copies) if len(copies) > 1 else copies[0]
-        given = [ast.Constant(ast.unparse(compared)), later(compared), later(test), later(rest)]
-        return placed(runtime("one_of", given), test)
+        given = (later(compared), later(test), later(rest))
+        return runtime("one_of", ast.unparse(compared), *given, at=test)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
@@ -324,7 +310,7 @@ class _Rewriter(Expressions):
         may_fail = self.guide.lenient or (told and node not in self.eventful)
         if not may_fail or node.value is None:
             return node
-        given = ast.Return(runtime("missing", [ast.Constant("returned"), failed()]))
+        given = ast.Return(runtime("missing", "returned", failed()))
         return placed(tried([node], [given]), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
@@ -341,38 +327,22 @@ class _Rewriter(Expressions):
             return False
         return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
 
-    def otherwise(self, node: ast.stmt, names_: Iterable[str]) -> list[ast.stmt]:
-        """Fakes for names that none of the arms of a choice has bound."""
-        return [
-            placed(
-                ast.Assign(
-                    [ast.Name(name, ast.Store())],
-                    runtime(
-                        "either", [ast.Constant(name), later(loaded(name)), ast.Constant(None)]
-                    ),
-                ),
-                node,
-            )
-            for name in names_
-        ]
+    def eithers(self, names_: Iterable[str], failure: Callable[[], ast.expr]) -> list[ast.stmt]:
+        """Fakes for those of some names that have not been bound; `failure` is what has kept them from it."""
+        return [assigned(n, runtime("either", n, later(loaded(n)), failure())) for n in names_]
 
     def careful_block(self, node: ast.stmt) -> ast.stmt:
         """A block whose failure ends the block alone; names that it would have bound get fakes."""
-        mends: list[ast.stmt] = [ast.Expr(runtime("missing", [constant(()), failed()]))]
-        for name in dict.fromkeys(bound_inside(node)):
-            either = runtime("either", [ast.Constant(name), later(loaded(name)), failed()])
-            mends.append(ast.Assign([ast.Name(name, ast.Store())], either))
+        mends: list[ast.stmt] = [ast.Expr(runtime("missing", (), failed()))]
+        mends += self.eithers(dict.fromkeys(bound_inside(node)), failed)
         return placed(tried([node], mends), node)
 
     def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
         """A guard whose failure is decided as if it were unknown."""
         self.temporary += 1
         name = f"__test_{self.temporary}"
-        tested = ast.Assign(
-            [ast.Name(name, ast.Store())], ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), node.test))
-        )
-        answer = runtime("unknown", [ast.Constant(text), failed()])
-        mend = ast.Assign([ast.Name(name, ast.Store())], answer)
+        tested = assigned(name, ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), node.test)))
+        mend = assigned(name, runtime("unknown", text, failed()))
         node.test = loaded(name)
         return [placed(tried([tested], [mend]), node), placed(node, node)]
 
@@ -382,21 +352,16 @@ class _Rewriter(Expressions):
         eventful = eventful and not writes(node)
         if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):
             return node
-        spec = constant(bound)
-        named = isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
-        made = runtime("unmade" if eventful else "missing", [spec, failed()])
-        if named:
-            called = constant(tuple(n for n in flat(bound) if n in self.called))
-            made = runtime("absent", [spec, failed(), called])
-        targets: list[ast.expr] = []
+        made = runtime("unmade" if eventful else "missing", bound, failed())
+        target: ast.expr | None = None
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             # To find a part again might fail again.
-            targets = [] if isinstance(target, ast.Subscript) else [target]
-        elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef) and bound:
-            targets = [ast.Tuple([ast.Name(n, ast.Store()) for n in flat(bound)], ast.Store())]
-        if targets:
-            mend: ast.stmt = ast.Assign(targets, made)
-        else:
-            mend = ast.Expr(made)
+            target = None if isinstance(target, ast.Subscript) else target
+        elif isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef):
+            called = tuple(n for n in flat(bound) if n in self.called)
+            made = runtime("absent", bound, failed(), called)
+            if bound:
+                target = ast.Tuple([ast.Name(n, ast.Store()) for n in flat(bound)], ast.Store())
+        mend = ast.Assign([target], made) if target else ast.Expr(made)
         return placed(tried([node], [mend]), node)

@@ -101,31 +101,21 @@ class Slice:
                 # Members are read by way of their class.
                 self.kept.update(statement.body)
         # A kept statement's names come from somewhere: whatever gives them is kept too.
-        while True:
-            wanted = {
-                name
-                for s in own
-                if s in self.kept
-                for name in (_read(s) if not isinstance(s, SCOPES) else _read_inside(s))
-            }
-            more = [
-                s for s in own if s not in self.kept and _stores(s) and set(_written(s)) & wanted
-            ]
-            if not more:
-                break
-            self.kept.update(more)
+        known = -1
+        while known < len(self.kept):
+            known, wanted = len(self.kept), self._wanted(own)
+            self.kept.update(s for s in own if _stores(s) and wanted & {*_written(s)})
         self._keep_gradients(own)
         self._leave_unread(own)
+
+    def _wanted(self, own: Sequence[ast.stmt]) -> set[str]:
+        """The names that kept statements of a scope read."""
+        return {name for s in own if s in self.kept for name in _read(s)}
 
     def _leave_unread(self, own: Sequence[ast.stmt]) -> None:
         """What only a DataLoader would be made of is left out: it takes long, and fakes are made anyway."""
         while True:
-            read = {
-                name
-                for s in own
-                if s in self.kept
-                for name in (_read(s) if not isinstance(s, SCOPES) else _read_inside(s))
-            }
+            read = self._wanted(own)
             idle = [s for s in own if s in self.kept - self.eventful and not _is_read(s, read)]
             if not idle or read & {"locals", "vars", "globals"}:
                 return
@@ -134,19 +124,13 @@ class Slice:
     def _keep_gradients(self, own: Sequence[ast.stmt]) -> None:
         """What takes a gradient in hand may change it: so may all that is done to the names that then hold it."""
         names: set[str] = set()
-        while True:
-            more = [
-                s
-                for s in own
-                if s not in self.kept and not isinstance(s, SCOPES) and _holds_gradient(s, names)
-            ]
+        known = -1
+        while known < len(names):
             known = len(names)
             for s in own:
                 if not isinstance(s, SCOPES) and _holds_gradient(s, names):
+                    self.kept.add(s)
                     names.update(_written(s))
-            self.kept.update(more)
-            if not more and len(names) == known:
-                return
 
     def block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         kept: list[ast.stmt] = []
@@ -215,6 +199,15 @@ def own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _read(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement reads; a function or a class with all that is inside."""
+    if isinstance(statement, SCOPES):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                yield node.id
+            elif isinstance(node, ast.Nonlocal):
+                # Python wants them bound where the function is.
+                yield from node.names
+        return
     # Of a DataLoader, nothing is asked for what it is made of.
     fed = {
         inner
@@ -225,9 +218,7 @@ def _read(statement: ast.stmt) -> Iterator[str]:
         for inner in ast.walk(given)
     }
     for node in own(statement):
-        if node in fed:
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in fed:
             yield node.id
 
 
@@ -240,27 +231,10 @@ def _holds_gradient(statement: ast.stmt, names: set[str]) -> bool:
     )
 
 
-def _read_inside(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
-        elif isinstance(node, ast.Nonlocal):
-            # Python wants them bound where the function is.
-            yield from node.names
-
-
 # Methods by which a statement changes the thing it calls them on.
 MUTATING = {
-    "add_argument",
-    "set_defaults",
-    "append",
-    "extend",
-    "insert",
-    "add",
-    "update",
-    "setdefault",
-    "register_buffer",
-}
+    "add_argument", "set_defaults", "append", "extend", "insert", "add", "update", "setdefault", "register_buffer",
+}  # fmt: skip
 
 
 def _is_read(statement: ast.stmt, read: set[str]) -> bool:

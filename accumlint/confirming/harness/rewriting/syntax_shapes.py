@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME, placed, runtime
+from accumlint.confirming.harness.rewriting.ast_nodes import RUNTIME, runtime
 from accumlint.confirming.harness.rewriting.slicing import SCOPES, Pattern, own, with_inner
 from accumlint.reading import names
 
@@ -68,11 +68,11 @@ def root(node: ast.Call) -> None:
     """What goes backward by a call goes through the runtime, which may know better."""
     match node:
         case ast.Call(func=ast.Attribute(value=owner, attr="backward") as method, args=[]):
-            method.value = placed(runtime("root", [owner]), node)
+            method.value = runtime("root", owner, at=node)
         case ast.Call(
             func=ast.Attribute(attr="backward" | "scale" | "manual_backward"), args=[root, *_]
         ):
-            node.args[0] = placed(runtime("root", [root]), node)
+            node.args[0] = runtime("root", root, at=node)
         case _:
             pass
 
@@ -105,17 +105,14 @@ def refused_side(node: ast.If, trains: bool) -> bool | None:
     In a function that `trains` elsewhere, also the side that ends it with nothing.
     """
     for side, body in ((True, node.body), (False, node.orelse)):
-        if body and (isinstance(body[-1], ast.Raise) or (trains and _gives_up(body))):
-            return side
+        match body:
+            case [*_, ast.Raise()]:
+                return side
+            case [*_, ast.Return(None | ast.Constant(None))] if trains:
+                return side
+            case _:
+                pass
     return None
-
-
-def _gives_up(body: list[ast.stmt]) -> bool:
-    match body:
-        case [*_, ast.Return(None | ast.Constant(None))]:
-            return True
-        case _:
-            return False
 
 
 def is_of_words(node: ast.Compare) -> bool:
@@ -143,11 +140,10 @@ def count(node: ast.Compare) -> None:
         case ast.BinOp(
             left=ast.Name() | ast.Attribute(), op=ast.Add(), right=ast.Constant(value=1)
         ):
-            count.left = placed(runtime("reached", [count.left, ast.Constant(1)]), node)
+            count.left = runtime("reached", count.left, 1, at=node)
         case ast.Name() | ast.Attribute():
-            ahead = ast.Constant(0 if at_zero else 1)
             # The pattern above says that its left side is a remainder; pyright does not follow it.
-            node.left.left = placed(runtime("reached", [count, ahead]), node)  # pyright: ignore[reportAttributeAccessIssue]
+            node.left.left = runtime("reached", count, 0 if at_zero else 1, at=node)  # pyright: ignore[reportAttributeAccessIssue]
         case _:
             pass
 
@@ -268,14 +264,14 @@ def moved(value: ast.expr) -> ast.expr | None:
     """The micro-batch of which all parts are moved, as in `tuple(t.to(device) for t in batch)`; None elsewhere."""
     match value:
         case ast.Call(func=ast.Name(id="tuple" | "list"), args=[made], keywords=[]):
+            value = made
+        case _:
             pass
-        case made:
-            pass
-    match made:
-        case ast.GeneratorExp(elt=part, generators=[ast.comprehension(ast.Name(name), whole, [])]):
-            pass
-        case ast.ListComp(elt=part, generators=[ast.comprehension(ast.Name(name), whole, [])]):
-            pass
+    match value:
+        case ast.GeneratorExp(part, [each]) | ast.ListComp(part, [each]):
+            if each.ifs or not isinstance(each.target, ast.Name):
+                return None
+            name, whole = each.target.id, each.iter
         case ast.DictComp(
             key=ast.Name(key),
             value=part,
@@ -290,8 +286,7 @@ def moved(value: ast.expr) -> ast.expr | None:
             pass
         case _:
             return None
-    ways = [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]
-    for way in ways:
+    for way in [part.body, part.orelse] if isinstance(part, ast.IfExp) else [part]:
         match way:
             case ast.Call(func=ast.Attribute(value=ast.Name(item), attr=method)):
                 if item == name and method in _PLACING:
@@ -303,14 +298,9 @@ def moved(value: ast.expr) -> ast.expr | None:
 
 def is_quotient(bound: Pattern, value: ast.expr) -> bool:
     """True for accumulation steps that are worked out by a division."""
-    return (
-        isinstance(bound, str)
-        and names.is_steps(bound.rpartition(".")[2])
-        and any(
-            isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div | ast.FloorDiv)
-            for n in ast.walk(value)
-        )
-    )
+    if not isinstance(bound, str) or not names.is_steps(bound.rpartition(".")[2]):
+        return False
+    return any(isinstance(node, ast.Div | ast.FloorDiv) for node in ast.walk(value))
 
 
 def is_share_of_data(value: ast.expr) -> bool:
@@ -329,13 +319,11 @@ def is_start(first: ast.expr) -> bool:
 
 
 def is_made(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Attribute)
-        and isinstance(statement.value.func.value, ast.Name)
-        and statement.value.func.value.id == RUNTIME
-    )
+    match statement:
+        case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Name(id=owner)))):
+            return owner == RUNTIME
+        case _:
+            return False
 
 
 def decorator(node: ast.expr) -> str:
@@ -347,10 +335,10 @@ def given_defaults(function: ast.FunctionDef) -> None:
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     missing = positional[: len(positional) - len(arguments.defaults)]
-    made = [placed(runtime("argument", [ast.Constant(a.arg)]), function) for a in missing]
+    made = [runtime("argument", a.arg, at=function) for a in missing]
     arguments.defaults = [*made, *arguments.defaults]
     arguments.kw_defaults = [
-        default or placed(runtime("argument", [ast.Constant(a.arg)]), function)
+        default or runtime("argument", a.arg, at=function)
         for a, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 

@@ -74,13 +74,12 @@ class Sized(ast.NodeTransformer):
         last = node.comparators[0]
         if _is(_right(node.left, ast.Mod), self.size) and _is(last, self.size - 1):
             size = placed(ast.Constant(self.size), last)
-            node.comparators[0] = placed(
-                ast.BinOp(self._sent(size), ast.Sub(), ast.Constant(1)), last
-            )
+            less = ast.BinOp(self._sent(size), ast.Sub(), ast.Constant(1))
+            node.comparators[0] = placed(less, last)
         return self.generic_visit(node)
 
     def _sent(self, number: ast.expr) -> ast.expr:
-        return placed(runtime("written", [number]), number) if _is(number, self.size) else number
+        return runtime("written", number, at=number) if _is(number, self.size) else number
 
 
 def _is(node: ast.expr | None, value: int) -> bool:
