@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from accumlint.confirming.launch import Launched
-from accumlint.confirming.measurement import Unmeasurable, measured
+from accumlint.confirming.measurement import Unmeasurable, Window, measured, windows
 from accumlint.confirming.result import Pass
 
 # Above the first a difference is real, below the second it is rounding; between them nobody knows. Clean loops stay
@@ -78,6 +78,16 @@ class Evidence:
         if key in self.passes:
             return self.passes[key]
         raise Undecided(self.failures.get(key, unmade(key)))
+
+    def windows(self, key: str) -> list[Window]:
+        """The windows of a pass on the first rank.
+
+        Raises:
+            Undecided: where it was not made.
+        """
+        if key not in self.raw:
+            raise Undecided(unmade(key))
+        return windows(self.raw[key]["notes"]["events"])
 
     def averages(self, key: str) -> bool:
         """Whether ranks that have applied different gradients have the same parameters at the next update."""

@@ -19,7 +19,8 @@ from accumlint.confirming.plan import OF_DIRECTION, OF_ORDER, OF_SIZE, Plan
 from accumlint.confirming.result import Confirmation, Control, Pass, Update, Verdict
 from accumlint.confirming.symptoms.answers import Answer, Question
 from accumlint.confirming.symptoms.catalogue import QUESTIONS
-from accumlint.confirming.symptoms.gradients import alone, clipped_whole, divided
+from accumlint.confirming.symptoms.gradients import clipped_whole
+from accumlint.confirming.symptoms.microbatch_weights import alone, divided
 from accumlint.reading import names
 from accumlint.rule import Symptom
 

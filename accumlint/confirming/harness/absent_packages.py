@@ -15,15 +15,14 @@ import sys
 import types
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes import framework_contracts, fsdp
 from accumlint.confirming.harness.fakes.accelerators import Unbound, unimportable
 from accumlint.confirming.harness.fakes.stub import Stub
+from accumlint.confirming.harness.source_files import OURS, is_of_project
 
-_OWN = str(Path(__file__).parent)
 # Packages that report, download or need a service: always stood in for.
 ABSENT = {
     "wandb", "tensorboard", "tensorboardX", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "aim",
@@ -40,17 +39,7 @@ _REMOVED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 # Frameworks that drive a loop: without them there is nothing to measure.
-DRIVERS = {
-    "accelerate",
-    "lightning",
-    "lightning_fabric",
-    "pytorch_lightning",
-}
-
-
-def is_project(file: str) -> bool:
-    """True for a file that is neither Python's nor of an installed package."""
-    return bool(file) and "site-packages" not in file and "/lib/python" not in file
+DRIVERS = {"accelerate", "lightning", "lightning_fabric", "pytorch_lightning"}
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -66,11 +55,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.last = _Last(self)
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
-        if fullname.split(".")[0] in ABSENT and fullname not in sys.modules:
-            return self.spec(fullname)
-        if fullname.split(".")[0] in self.binding.way.driven and fullname not in sys.modules:
-            return self.spec(fullname)
-        if fullname == _TENSORBOARD and fullname not in sys.modules:
+        top = fullname.split(".")[0]
+        absent = top in ABSENT or top in self.binding.way.driven or fullname == _TENSORBOARD
+        if absent and fullname not in sys.modules:
             return self.spec(fullname)
         if fullname in fsdp.MODULES and _asked_by_the_user(self.binding.recorder.settings.file):
             return self.spec(fullname)
@@ -127,9 +114,7 @@ class _Last(importlib.abc.MetaPathFinder):
             return None
         if partly:
             self.finder.partly.add(fullname)
-        if top in framework_contracts.PACKAGES:
-            return self.finder.spec(fullname)
-        if top in DRIVERS:
+        if top in DRIVERS and top not in framework_contracts.PACKAGES:
             raise Unbound(unimportable(top, ModuleNotFoundError(name=top)))
         return self.finder.spec(fullname)
 
@@ -137,7 +122,7 @@ class _Last(importlib.abc.MetaPathFinder):
 def _importer() -> types.FrameType | None:
     """What asks for an import: the nearest frame that is neither Python's importing nor accumlint's."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(("<frozen importlib", _OWN)):
+    while frame is not None and frame.f_code.co_filename.startswith(("<frozen importlib", OURS)):
         frame = frame.f_back
     return frame
 
@@ -145,7 +130,7 @@ def _importer() -> types.FrameType | None:
 def _is_expected_to_fail() -> bool:
     """True where an import is tried, as between versions of a package, or is not the project's."""
     frame = _importer()
-    if frame is None or not is_project(frame.f_code.co_filename):
+    if frame is None or not is_of_project(frame.f_code.co_filename):
         return True
     return any(frame.f_lineno in lines for lines in _tries(frame.f_code.co_filename))
 
@@ -172,7 +157,7 @@ def _asked_by_the_user(file: str) -> bool:
     name = frame.f_code.co_filename
     # In a framework's own repository, it looks for packages that it can do without.
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return name == file or (is_project(name) and package not in DRIVERS)
+    return name == file or (is_of_project(name) and package not in DRIVERS)
 
 
 class _StubModule(types.ModuleType):
@@ -189,10 +174,9 @@ class _StubModule(types.ModuleType):
             return lambda it=None, *_, iterable=None, **__: Progress(
                 it if iterable is None else iterable
             )
-        for given in (name, f"{self.__name__}.{name}"):
-            if given in binding.given:
-                return binding.take(given)
-        return Stub(f"{self.__name__}.{name}", binding.answers)
+        text = f"{self.__name__}.{name}"
+        given = next((one for one in (name, text) if one in binding.given), None)
+        return Stub(text, binding.answers) if given is None else binding.take(given)
 
 
 class Progress:

@@ -34,12 +34,12 @@ from accumlint.confirming.harness.isolation.audit_hooks import Forbidden
 from accumlint.confirming.harness.recording.torch_hooks import replaced
 from accumlint.confirming.harness.rewriting.slicing import Pattern, flat
 from accumlint.confirming.harness.setup_objects import Kept
+from accumlint.confirming.harness.source_files import is_of_project
 from accumlint.confirming.harness.value_entry import Entering
 from accumlint.confirming.harness.value_inspection import (
     has_base_elsewhere,
     holds_batch,
     is_misuse,
-    is_of_project,
     make_module,
     may_mend,
 )
@@ -94,7 +94,7 @@ class Binding(Entering):
             raise failure.__cause__
         if isinstance(failure, Unbound | StopIteration | torch.cuda.OutOfMemoryError):
             raise failure
-        if isinstance(failure, Forbidden) and (self._training(failure) or self._importing(failure)):
+        if isinstance(failure, Forbidden) and self._ends_the_run(failure):
             raise failure
         frame = sys._getframe(1)
         self.failures.note(failure, frame.f_lineno, flat(bound))
@@ -200,25 +200,19 @@ class Binding(Entering):
                 self.failures.bind(failure, name)
             return self._missing(name)
 
-    def _training(self, failure: Exception) -> bool:
-        """True where a failure comes once training has begun, but for what another file does to evaluate."""
-        own = self.recorder.settings.file
+    def _in_other_files(self, failure: Exception) -> list[traceback.FrameSummary]:
+        """Where a failure has come through other files."""
         frames = traceback.extract_tb(failure.__traceback__)
-        return bool(self.data.fetched) and not evaluates(
-            f.name for f in frames if f.filename != own
-        )
+        return [f for f in frames if f.filename != self.recorder.settings.file]
 
-    def _importing(self, failure: Exception) -> bool:
-        """True where a failure ends the import of another file."""
-        own = self.recorder.settings.file
-        frames = traceback.extract_tb(failure.__traceback__)
-        return any(f.name == "<module>" and f.filename != own for f in frames)
+    def _ends_the_run(self, failure: Exception) -> bool:
+        """True where a failure ends the import of another file, or comes in training and not as another evaluates."""
+        functions = [f.name for f in self._in_other_files(failure)]
+        return "<module>" in functions or bool(self.data.fetched and not evaluates(functions))
 
     def _elsewhere(self, failure: Exception) -> bool:
         """True where a failure comes from another file of the project."""
-        frames = traceback.extract_tb(failure.__traceback__)
-        files = {f.filename for f in frames} - {self.recorder.settings.file}
-        return any(map(is_of_project, files))
+        return any(is_of_project(f.filename) for f in self._in_other_files(failure))
 
     def iterate(
         self, iterable: Any, text: str, bound: Pattern, trains: bool = False

@@ -11,7 +11,6 @@ import builtins
 import os
 import pickle
 import sys
-import types
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
@@ -20,13 +19,14 @@ from unittest import mock
 import torch
 from torch.utils.data import DataLoader
 
-from accumlint.confirming.harness.absent_packages import Finder, is_project
+from accumlint.confirming.harness.absent_packages import Finder
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes import fsdp
 from accumlint.confirming.harness.fakes.grad_scalers import Scaling, scalers
-from accumlint.confirming.harness.fakes.loaders import is_library
 from accumlint.confirming.harness.fakes.stub import UNKNOWN, Stub
 from accumlint.confirming.harness.ranks import processes
+from accumlint.confirming.harness.source_files import is_library, is_of_project
+from accumlint.reading import names
 
 
 @contextmanager
@@ -40,15 +40,12 @@ def surroundings(binding: Binding, scaling: Scaling) -> Generator[None, None, No
         device = binding.data.device
         if device.type != "cuda":
             without_cuda(patch, device)
+            _modules(patch, device, binding.data.dtype)
         scalers(patch, device, scaling)
         processes(patch, binding)
-        if device.type != "cuda":
-            _modules(patch, device, binding.data.dtype)
         _arguments(patch, binding)
         patch(
-            torch,
-            "compile",
-            lambda model=None, *_, **__: model if model is not None else (lambda m: m),
+            torch, "compile", lambda model=None, *_, **__: (lambda m: m) if model is None else model
         )
         patch(torch, "save", _saving(torch.save))
         # Some scripts read their own text.
@@ -68,7 +65,7 @@ def forget(before: frozenset[str]) -> None:
     """Modules of the project are imported anew by each pass: what they have taken is that pass's."""
     for name in sys.modules.keys() - before:
         file = getattr(sys.modules[name], "__file__", None) or ""
-        if is_project(file) and not name.startswith("accumlint"):
+        if is_of_project(file):
             del sys.modules[name]
 
 
@@ -174,12 +171,10 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
 
     def importing(*args: Any, **kwargs: Any) -> Any:
         found = real(*args, **kwargs)
-        told = (
-            dict(zip(("name", "globals", "locals", "fromlist", "level"), args, strict=False))
-            | kwargs
-        )
+        told = dict(zip(("name", "globals", "locals", "fromlist"), args, strict=False)) | kwargs
         file = (told.get("globals") or {}).get("__file__") or ""
-        if told.get("fromlist") and is_project(file) and _is_installed(found):
+        installed = "site-packages" in (getattr(found, "__file__", None) or "")
+        if told.get("fromlist") and installed and is_of_project(file):
             for lacking in [n for n in told["fromlist"] if n != "*" and not hasattr(found, n)]:
                 name = f"{found.__name__}.{lacking}"
                 binding.tell(name, "a fake, since this version has none")
@@ -188,10 +183,6 @@ def _importing(binding: Binding, stack: ExitStack) -> Callable[..., Any]:
         return found
 
     return importing
-
-
-def _is_installed(module: types.ModuleType) -> bool:
-    return "site-packages" in (getattr(module, "__file__", None) or "")
 
 
 def _sharding(patch: Callable[..., Any], binding: Binding) -> dict[str, Any]:
@@ -231,7 +222,6 @@ def _arguments(patch: Callable[..., Any], binding: Binding) -> None:
 
 def _setting(binding: Binding, name: str, default: Any) -> Any:
     """An argument's value: what the finding's path decided, what its name says, else its default."""
-    from accumlint.reading import names
 
     for text in binding.given:
         owner, _, last = text.rpartition(".")

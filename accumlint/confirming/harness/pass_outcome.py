@@ -4,19 +4,9 @@ from __future__ import annotations
 
 import os
 import traceback
-from pathlib import Path
 from typing import Any
 
-_OURS = str(Path(__file__).parents[2])
-
-
-def is_project(file: str) -> bool:
-    """True for a file that is neither Python's, nor of an installed package, nor of accumlint's own."""
-    return (
-        not file.startswith(("<", _OURS))
-        and "site-packages" not in file
-        and "/lib/python" not in file
-    )
+from accumlint.confirming.harness.source_files import is_of_project
 
 
 def even(events: list[dict[str, Any]]) -> None:
@@ -41,17 +31,15 @@ def raising(error: BaseException, file: str, memory: float) -> dict[str, Any]:
         kind, message = "MemoryError", f"a rank may use {memory:g} GiB"
     elif "gloo" in message and "Timed out" in message:
         message = "a rank waited in a collective for one that never entered it"
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    beside = [f for f in traceback.extract_tb(error.__traceback__) if is_project(f.filename)]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == file]
+    beside = [f for f in frames if is_of_project(f.filename)]
     deeper = beside[-1] if beside and beside[-1].filename != file else None
-    where = "".join(traceback.format_tb(error.__traceback__)[-3:])
-    scaler = traceback.extract_tb(error.__traceback__)[-1].filename.endswith("grad_scaler.py")
     return {
-        "scaler": scaler,
+        "scaler": frames[-1].filename.endswith("grad_scaler.py"),
         "kind": kind,
         "message": message,
         "line": lines[-1] if lines else 0,
         # Where in another file of the project.
         "beside": f"{os.path.basename(deeper.filename)}:{deeper.lineno}" if deeper else "",
-        "where": where[-1500:],
     }

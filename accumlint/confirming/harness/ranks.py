@@ -21,11 +21,36 @@ from torch.nn.parallel import distributed
 
 from accumlint.confirming.harness.binding import Binding
 from accumlint.confirming.harness.fakes.batches import plain
+from accumlint.confirming.harness.fakes.networks import Wrapper
 
 
 def processes(patch: Callable[..., Any], binding: Binding) -> None:
     """Puts the ranks that are here in the place of those that the source would start and join."""
-    device = binding.data.device
+    patch(torch.nn, "DataParallel", _Parallel)
+    _spawned(patch, binding.data.rank)
+    # All ranks have as many micro-batches.
+    patch(join, "Join", lambda *_, **__: nullcontext())
+    patch(algorithms, "Join", lambda *_, **__: nullcontext())
+    # What a network gives stands for a tensor.
+    found = distributed._find_tensors
+    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
+    counted = _counted(binding)
+    patch(torch.nn.parallel, "DistributedDataParallel", counted)
+    patch(distributed, "DistributedDataParallel", counted)
+    if not dist.is_initialized():
+        return
+    on_cpu = binding.data.device.type == "cpu"
+    if on_cpu:
+        patch(dist, "all_reduce", _averaging(dist.all_reduce))
+        patch(dist, "all_gather", _of_one_size(dist.all_gather))
+    patch(dist, "init_process_group", lambda *_, **__: None)
+    patch(dist, "destroy_process_group", lambda *_, **__: None)
+    patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
+    patch(dist, "get_backend", lambda *_, **__: "gloo" if on_cpu else "nccl")
+
+
+def _counted(binding: Binding) -> type:
+    """DDP as a pass knows it."""
     recorder = binding.recorder
 
     class Counted(Wrapped):
@@ -40,16 +65,10 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
             if not any(p.requires_grad for p in module.parameters()):
                 # What is frozen in it is told by names that fakes do not have.
                 module.requires_grad_(True)
-            kept = {
-                k: kwargs[k]
-                for k in ("gradient_as_bucket_view",)
-                if isinstance(kwargs.get(k), bool)
-            }
-            super().__init__(module, find_unused_parameters=binding.way.unused, **kept)
-            group = dist.group.WORLD
-            assert group is not None
-
-            self.own: list[Any] = [group, None]
+            views = kwargs.get("gradient_as_bucket_view") is True
+            unused = binding.way.unused
+            super().__init__(module, find_unused_parameters=unused, gradient_as_bucket_view=views)
+            self.own: list[Any] = [dist.group.WORLD, None]
 
             def counted(state: Any, bucket: Any) -> Any:
                 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -66,49 +85,16 @@ def processes(patch: Callable[..., Any], binding: Binding) -> None:
             self.own[:] = [state, hook]
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            if recorder.settings.sabotage == "sync":
-                # The control: every backward reduces.
-                self.require_backward_grad_sync = True
-            if recorder.settings.sabotage == "mute":
-                # The control: none does.
-                self.require_backward_grad_sync = False
+            if (control := recorder.settings.sabotage) in ("sync", "mute"):
+                # Every backward reduces, or none does.
+                self.require_backward_grad_sync = control == "sync"
             return super().forward(*args, **kwargs)
 
-    patch(torch.nn, "DataParallel", _Parallel)
-    _spawned(patch, binding.data.rank)
-    # All ranks have as many micro-batches.
-    patch(join, "Join", lambda *_, **__: nullcontext())
-    patch(algorithms, "Join", lambda *_, **__: nullcontext())
-    # What a network gives stands for a tensor.
-    found = distributed._find_tensors
-    patch(distributed, "_find_tensors", lambda given: found(plain(given)))
-    patch(torch.nn.parallel, "DistributedDataParallel", Counted)
-    patch(distributed, "DistributedDataParallel", Counted)
-    if dist.is_initialized() and device.type == "cpu":
-        patch(dist, "all_reduce", _averaging(dist.all_reduce))
-        patch(dist, "all_gather", _of_one_size(dist.all_gather))
-    if dist.is_initialized():
-        patch(dist, "init_process_group", lambda *_, **__: None)
-        patch(dist, "destroy_process_group", lambda *_, **__: None)
-        patch(dist, "new_group", lambda *_, **__: dist.group.WORLD)
-        patch(dist, "get_backend", lambda *_, **__: "gloo" if device.type == "cpu" else "nccl")
+    return Counted
 
 
-class _Parallel(torch.nn.Module):
-    """DataParallel in one process: what the module is asked for besides is asked of what it holds."""
-
-    def __init__(self, module: torch.nn.Module, *_: Any, **__: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.module, name)
+class _Parallel(Wrapper):
+    """DataParallel in one process."""
 
 
 def _averaging(reduce: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,6 @@ import re
 import sys
 import traceback
 import types
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,10 +19,9 @@ from torch import nn
 from accumlint.confirming.harness.fakes.batches import Batch
 from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.stub import Absent, AbsentModule, Stub
+from accumlint.confirming.harness.source_files import is_of_project
 from accumlint.reading import names
 
-# Where accumlint itself is.
-_OWN = str(Path(__file__).parents[2])
 # Where torch refuses what is done in the wrong order.
 _MACHINERY = re.compile(r"torch/(amp|optim|autograd|nn/parallel)/")
 
@@ -49,11 +47,6 @@ def has_base_elsewhere(cls: type) -> bool:
     modules = {base.__module__ for base in cls.__mro__} - {cls.__module__}
     files = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return any(file and is_of_project(file) for file in files)
-
-
-def is_of_project(file: str) -> bool:
-    """Whether a file is the user's, and neither a library's nor accumlint's."""
-    return not any(part in file for part in ("site-packages", "dist-packages", "/lib/python", _OWN))
 
 
 def holds_batch(item: Any) -> bool:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from accumlint.confirming.evidence import Evidence, Undecided, is_expected, unmade
-from accumlint.confirming.factors import SHARE, dot, norm, products
-from accumlint.confirming.measurement import Part, own_weight, windows
+from accumlint.confirming.evidence import Evidence, Undecided, is_expected
+from accumlint.confirming.factors import SHARE, norm
+from accumlint.confirming.measurement import Part, own_weight
 from accumlint.confirming.result import Update
 from accumlint.confirming.symptoms.answers import (
     Answer,
@@ -19,6 +19,14 @@ from accumlint.confirming.symptoms.answers import (
     listed,
     updates_of,
     worth,
+)
+from accumlint.confirming.symptoms.microbatch_weights import (
+    alone,
+    as_alone,
+    first_parts,
+    is_as_alone,
+    is_shaped,
+    named,
 )
 
 
@@ -89,7 +97,7 @@ def _meant(
     """
     if evidence.summed:
         return None
-    terms = len(_first(evidence, "equal"))
+    terms = len(first_parts(evidence, "equal"))
     off = _same_multiple(updates, evidence, factors)
     if off is None and terms > 1 and (off := _same_multiple(updates, evidence, _BY_TARGETS)):
         if abs(off.scale * terms / len(off.microbatches) - 1) > evidence.low:
@@ -98,8 +106,8 @@ def _meant(
     if off is None:
         return None
     if terms > 1 and not off.factor and abs(off.scale * terms - 1) < evidence.low:
-        if _is_as_alone(evidence):
-            return _named(alone(evidence), evidence)
+        if is_as_alone(evidence):
+            return named(alone(evidence), evidence)
         raise Undecided(f"{_said(off, evidence)}, which may be the mean of its {terms} losses")
     if round(1 / off.scale, 6) in evidence.numbers:
         # What is divided by a number of the source's may be divided by its steps.
@@ -108,7 +116,7 @@ def _meant(
         answer = alone(evidence)
     except Undecided:
         return _by_constants(off, evidence, numbered=False)
-    return _named(answer, evidence)
+    return named(answer, evidence)
 
 
 def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | None:
@@ -120,7 +128,7 @@ def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | N
     if off.factor:
         return None
     size = len(off.microbatches)
-    own = own_weight(windows(evidence.raw["equal"]["notes"]["events"])[:1])
+    own = own_weight(evidence.windows("equal")[:1])
     if abs(off.scale - own) < evidence.low * own:
         raise Undecided(f"{_said(off, evidence)}, which may be an intended weight of the loss")
     if numbered or abs(off.scale / own - size) > evidence.low * size:
@@ -130,90 +138,6 @@ def _by_constants(off: Update, evidence: Evidence, numbered: bool) -> Answer | N
         "scale": off.scale, "factor": off.factor, "direction error": off.direction, "update": off.number,
     }  # fmt: skip
     return Answer(True, abs(off.scale - 1), _said(off, evidence), figures)
-
-
-def divided(evidence: Evidence, before: Evidence) -> bool:
-    """Whether a mended text gives its micro-batches the share in a window that the text `before` does not."""
-    return _is_as_alone(evidence) and not _is_as_alone(before)
-
-
-def _is_as_alone(evidence: Evidence) -> bool:
-    try:
-        return not alone(evidence).shows
-    except Undecided:
-        return False
-
-
-def alone(evidence: Evidence, key: str = "equal") -> Answer:
-    """Whether micro-batches weigh something else in a window than their share of what they weigh in one of their own.
-
-    That holds whatever the loss is, with weights that its targets have on purpose too.
-    """
-    answer = _alone(evidence, key)
-    steps = evidence.get(key).steps
-    if answer.shows and steps in evidence.numbers and _divides(evidence, "equal one", steps):
-        # Code of another file may divide by the same number, and there it stays what it is.
-        raise Undecided(
-            f"{answer.sentence}, but one that is alone is divided by {steps} all the same"
-        )
-    return answer
-
-
-def _divides(evidence: Evidence, key: str, number: int) -> bool:
-    """Whether the losses of a pass are divided by a number on their way to what goes backward."""
-    made = windows(evidence.raw[key]["notes"]["events"])
-    factors = [own for window in made for part in window.parts.values() for own in part.factors]
-    return any(abs(x * number - 1) < 1e-6 for own in factors for x in products(own))
-
-
-def _alone(evidence: Evidence, key: str) -> Answer:
-    steps = evidence.get(key).steps
-    if is_shaped(evidence, key):
-        first, other = (_brought(evidence, name) for name in (key, "equal one"))
-        if len(first) != len(other) or not norm(other):
-            raise Undecided(
-                "no loss of a micro-batch alone can be compared with the same one's in a window"
-            )
-        size = norm(other) ** 2
-        ratio = dot(first, other) / size * steps
-        return _as_alone(ratio, steps, evidence)
-    apart = _weighed(evidence, "equal one")
-    shares = [w * steps / apart[m] for m, w in _weighed(evidence, key).items() if apart.get(m)]
-    if not shares:
-        raise Undecided("no micro-batch is seen both in a window and alone")
-    return _as_alone(max(shares, key=lambda share: abs(share - 1)), steps, evidence)
-
-
-def _as_alone(ratio: float, steps: int, evidence: Evidence) -> Answer:
-    shows = decide(abs(ratio - 1), evidence, "the ratio less 1")
-    whole = abs(ratio - steps) < 1e-6 * steps
-    much = "as much as it weighs alone" if whole else f"{ratio / steps:.3g} of what it weighs alone"
-    sentence = (
-        f"in a window of {steps}, a micro-batch weighs {much}, instead of 1/{steps} of that"
-        if shows
-        else f"in a window of {steps}, every micro-batch weighs 1/{steps} of what it weighs alone"
-    )
-    return Answer(shows, abs(ratio - 1), sentence, {"share": ratio})
-
-
-def is_shaped(evidence: Evidence, key: str) -> bool:
-    """Whether a loss is no plain sum of its targets' losses, as a focal one, or one with weights of its own."""
-    made = evidence.raw.get(key)
-    events = made["notes"]["events"] if made else ()
-    return any(part["shaped"] for event in events for part in event.get("contributions", ()))
-
-
-def _brought(evidence: Evidence, key: str) -> list[float]:
-    """What the first micro-batch brings to the first update, before which parameters are the same in all passes."""
-    if key not in evidence.raw:
-        raise Undecided(unmade(key))
-    made = windows(evidence.raw[key]["notes"]["events"])
-    parts = list(made[0].parts.values()) if made else []
-    if key.endswith(" one") and len({part.microbatch for part in parts}) > 1:
-        raise Undecided("the loop has a window's size of its own, so no micro-batch is seen alone")
-    own = [part for part in parts if part.microbatch == parts[0].microbatch]
-    columns = zip(*(part.gradient for part in own), strict=True)
-    return [sum(x * p.weight / p.scale for x, p in zip(c, own, strict=True)) for c in columns]
 
 
 def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
@@ -228,25 +152,7 @@ def _sized(updates: Sequence[Update], evidence: Evidence) -> Answer | None:
     if worst.direction > evidence.high:
         # What is lost or comes too often is seen whatever the loss is.
         return None
-    return _named(alone(evidence), evidence)
-
-
-def _named(answer: Answer, evidence: Evidence) -> Answer:
-    """What a micro-batch weighs in a window of its own, with the name of the factor."""
-    steps = evidence.get("equal").steps
-    name = "K" if abs(float(answer.figures["share"]) - steps) < 1e-6 * steps else ""
-    return replace(answer, figures={**answer.figures, "factor": name or "none"})
-
-
-def _weighed(evidence: Evidence, key: str) -> dict[int, float]:
-    """What each micro-batch weighs in the first update that it is part of, by its first loss."""
-    if key not in evidence.raw:
-        raise Undecided(unmade(key))
-    found: dict[int, float] = {}
-    for window in windows(evidence.raw[key]["notes"]["events"]):
-        for part in window.parts.values():
-            found.setdefault(part.microbatch, part.weight * part.count / part.scale)
-    return found
+    return named(alone(evidence), evidence)
 
 
 def _whatever_its_loss(u: Update, evidence: Evidence, key: str) -> Update:
@@ -334,14 +240,14 @@ def _against_one(updates: Sequence[Update], evidence: Evidence) -> Answer | None
             f"the loss of a micro-batch alone is multiplied by 1/{steps}, which may be its weight or stand for the"
             f" division by {steps} accumulation steps"
         )
-    return _named(_as_alone(furthest(updates).scale * steps, steps, evidence), evidence)
+    return named(as_alone(furthest(updates).scale * steps, steps, evidence), evidence)
 
 
 def _beside(evidence: Evidence) -> Answer | None:
     """Whether a part of the loss weighs more or less beside the rest where there is more than one micro-batch."""
     if "equal one" not in evidence.passes:
         return None
-    first, apart = (_first(evidence, key) for key in ("equal", "equal one"))
+    first, apart = (first_parts(evidence, key) for key in ("equal", "equal one"))
     several, alone = _shares(first), _shares(apart)
     if len(several) < 2 or len(several) != len(alone) or not all(alone):
         return None
@@ -356,13 +262,6 @@ def _beside(evidence: Evidence) -> Answer | None:
     times = next((name for k, name in named.items() if abs(ratio - k) < 1e-6), f"{ratio:.4g}")
     sentence = f"a part of the loss weighs {times} times as much beside the rest as in a window of one micro-batch"
     return Answer(True, abs(ratio - 1), sentence, {"weight of the part": ratio, "factor": times})
-
-
-def _first(evidence: Evidence, key: str) -> list[Part]:
-    """The terms of the first micro-batch, as it takes part in the first update."""
-    made = windows(evidence.raw[key]["notes"]["events"])
-    parts = list(made[0].parts.values()) if made else []
-    return [part for part in parts if part.microbatch == parts[0].microbatch]
 
 
 def _shares(parts: Sequence[Part]) -> list[float]:
@@ -402,7 +301,7 @@ def weights(evidence: Evidence, key: str = "ragged") -> Answer:
 def _differ(evidence: Evidence) -> bool:
     """Whether a term counted different numbers of targets in one window of the first rank, since ranks may make up for
     each other."""
-    for window in windows(evidence.raw["ragged"]["notes"]["events"]):
+    for window in evidence.windows("ragged"):
         counts: dict[int, set[int]] = {}
         for part in window.parts.values():
             counts.setdefault(part.term, set()).add(part.count)

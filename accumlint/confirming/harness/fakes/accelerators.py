@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from accumlint.confirming.harness.fakes.loaders import Loader, is_library
+from accumlint.confirming.harness.fakes.loaders import Loader
 from accumlint.confirming.harness.fakes.steps_number import Steps
 from accumlint.confirming.harness.fakes.stub import Stub
 from accumlint.confirming.harness.rewriting.source_hints import Source
+from accumlint.confirming.harness.source_files import is_library
 
 
 class Unbound(Exception):

@@ -118,6 +118,12 @@ class Data:
         self.batches[self.fetched] = batch
         return batch
 
+    def feed(self, _: object) -> Batch:
+        """The next micro-batch, as a loader gives it."""
+        batch = self.fetch()
+        self.fed = batch.number
+        return batch
+
     def __deepcopy__(self, _: object) -> Data:
         """Itself: a network that is copied is given what the first is given."""
         return self

@@ -3,7 +3,7 @@
 FSDP decides in the backward, not in the forward as DDP does, and what was left unreduced is reduced with the next.
 """
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-# pyright: reportPrivateUsage=false
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
 # torch's own annotations are partial; a stub's own attributes must not look like what it stands for.
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from accumlint.confirming.harness.fakes.networks import Wrapper
 from accumlint.confirming.harness.fakes.stub import Stub
+from accumlint.confirming.harness.process_group import world_size
 from accumlint.confirming.harness.recording.recorder import Recorder
 
 MODULES = ("torch.distributed.fsdp", "torch.distributed._composable.fsdp")
@@ -55,21 +57,17 @@ class Reducing:
             if number == 0:
                 self.recorder.note("reduce")
             dist.all_reduce(grad)
-            grad = grad / dist.get_world_size()
+            grad = grad / world_size()
         return grad
 
 
 def contract(recorder: Recorder) -> dict[str, Any]:
     """What stands for `FullyShardedDataParallel` and `fully_shard`."""
 
-    class FullyShardedDataParallel(nn.Module):
+    class FullyShardedDataParallel(Wrapper):
         def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
-            super().__init__()
-            self.module = module
+            super().__init__(module)
             self.reducing = Reducing(module, recorder)
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return self.module(*args, **kwargs)
 
         @contextmanager
         def no_sync(self) -> Generator[None, None, None]:
@@ -81,12 +79,6 @@ def contract(recorder: Recorder) -> dict[str, Any]:
 
         def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Any:
             return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
-
-        def __getattr__(self, name: str) -> Any:
-            try:
-                return super().__getattr__(name)
-            except AttributeError:
-                return getattr(super().__getattr__("module"), name)
 
     def fully_shard(module: Any, *_: Any, **__: Any) -> Any:
         if not isinstance(module, nn.Module):
@@ -101,14 +93,10 @@ def contract(recorder: Recorder) -> dict[str, Any]:
         for name in ("set_requires_gradient_sync", "set_requires_all_reduce"):
             object.__setattr__(module, name, switch)
         for name in ("set_is_last_backward", "reshard", "unshard", "set_reshard_after_backward"):
-            object.__setattr__(module, name, _nothing)
+            object.__setattr__(module, name, lambda *_, **__: None)
         return module
 
     return {"FullyShardedDataParallel": FullyShardedDataParallel, "fully_shard": fully_shard}
-
-
-def _nothing(*_: object, **__: object) -> None:
-    pass
 
 
 def module(path: str, names: dict[str, Any], other: Callable[[str], Any]) -> types.ModuleType:

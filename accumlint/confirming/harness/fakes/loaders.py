@@ -13,22 +13,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from accumlint.confirming.harness.fakes.batches import Batch, Data
-
-
-def is_library(frame: Any) -> bool:
-    name = frame.f_code.co_filename
-    return "site-packages" in name or "dist-packages" in name
-
-
-class _Collate:
-    def __init__(self, data: Data) -> None:
-        self.data = data
-
-    def __call__(self, _: object) -> Batch:
-        batch = self.data.fetch()
-        self.data.fed = batch.number
-        return batch
+from accumlint.confirming.harness.fakes.batches import Data
+from accumlint.confirming.harness.source_files import is_library
 
 
 class Loader(DataLoader[Any]):
@@ -36,7 +22,7 @@ class Loader(DataLoader[Any]):
 
     def __init__(self, data: Data, copies: int) -> None:
         # torch's type wants a Dataset; it takes whatever has a length and items.
-        super().__init__(range(data.length * copies), batch_size=1, collate_fn=_Collate(data))  # pyright: ignore[reportArgumentType]
+        super().__init__(range(data.length * copies), batch_size=1, collate_fn=data.feed)  # pyright: ignore[reportArgumentType]
         self.data_ = data
         self.endless_: Iterator[Any] | None = None
         # Its length, as what wraps a stream calls it.

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from accumlint.confirming.harness.fakes.batches import TARGET, Batch, Data
-from accumlint.confirming.harness.fakes.loaders import is_library
 from accumlint.confirming.harness.fakes.outputs import Output, tensors
 from accumlint.confirming.harness.fakes.steps_number import tells_window
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import CLASSES, VOCABULARY, WIDTH, setting
+from accumlint.confirming.harness.source_files import is_library
 
 # A network is in no more wrappers than that.
 _MOST_WRAPPERS = 100
@@ -48,6 +48,23 @@ class Asked(nn.Module):
     def lacking(self, name: str) -> Any:
         """What stands for an attribute that it does not have; nothing, unless a subclass knows better."""
         raise AttributeError(name)
+
+
+class Wrapper(nn.Module):
+    """A module around another: what it is asked for besides is asked of what it holds."""
+
+    def __init__(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
 
 class Model(Asked):
@@ -93,10 +110,8 @@ class Model(Asked):
                 data.poisoned = 0
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory, says accumlint")
             logits = logits * float("nan")
-        labels = next(
-            (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor)),
-            None,
-        )
+        named = (v for k, v in kwargs.items() if TARGET.search(k) and isinstance(v, torch.Tensor))
+        labels = next(named, None)
         if labels is None and len(given) > 1:
             others = [t for t in given if t is not source and t is not data.now().mask]
             labels = next((t for t in others if _fits(t, logits, data.kind)), None)
@@ -130,10 +145,8 @@ class Model(Asked):
             AttributeError: where nothing else has happened since it was asked so often.
         """
         fetched, times = self.asked_
-        self.asked_[:] = [
-            self.data_[0].fetched,
-            times + 1 if fetched == self.data_[0].fetched else 0,
-        ]
+        now = self.data_[0].fetched
+        self.asked_[:] = [now, times + 1 if fetched == now else 0]
         if times > _MOST_WRAPPERS:
             raise AttributeError(name)
         return self
@@ -141,19 +154,18 @@ class Model(Asked):
     def _source(self, given: list[torch.Tensor]) -> torch.Tensor | None:
         """What of all that it is given it computes from; None for nothing that fits."""
         data = self.data_[0]
-        if data.kind == "tokens":
-            fitting = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
-            fitting = [
-                t for t in given if t.requires_grad and t.shape[-1:] == (VOCABULARY,)
-            ] or fitting
+        tokens = data.kind == "tokens"
+        wide = [t for t in given if t.shape[-1:] == (VOCABULARY if tokens else data.width,)]
+        if tokens:
+            whole = [t for t in given if not t.is_floating_point() and t.dim() >= 2]
         else:
-            fitting = [t for t in given if t.is_floating_point() and t.shape[-1:] == (data.width,)]
-            fitting = [t for t in fitting if t.requires_grad] or fitting
-        if fitting:
-            # A decoder's output is as long as what it was given last.
-            same = all(t.shape == fitting[0].shape for t in fitting)
-            return fitting[0] if same else fitting[-1]
-        return None
+            whole = [t for t in wide if t.is_floating_point()]
+        fitting = [t for t in wide if t.requires_grad] or whole
+        if not fitting:
+            return None
+        # A decoder's output is as long as what it was given last.
+        same = all(t.shape == fitting[0].shape for t in fitting)
+        return fitting[0] if same else fitting[-1]
 
     def _loss(self, logits: torch.Tensor, target: torch.Tensor, items: Any) -> torch.Tensor:
         data = self.data_[0]
@@ -240,6 +252,8 @@ _OF_MODULES = {
     "modules",
     "zero_grad",
 }
+_MADE = re.compile(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)")
+_SET_UP = re.compile(r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie")
 
 
 class Member:
@@ -250,12 +264,10 @@ class Member:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if re.search(r"^(?!load_|save_|set_|init_).*(optim|sched|loader|dataset)", self._name):
+        if _MADE.search(self._name):
             # What it is to be shows in the name that it gets.
             return self._model.data_[0].unknown(f"model.{self._name}()")
-        if re.search(
-            r"checkpoint|freeze|enable|disable|set_|init|resize|save|load|push|tie", self._name
-        ):
+        if _SET_UP.search(self._name):
             return self._model
         given = next((a for a in (*args, *kwargs.values()) if isinstance(a, nn.Module)), None)
         if given is not None and "loss" in self._name:

@@ -15,6 +15,7 @@ from accumlint.confirming.harness.fakes.loaders import unknown_attribute
 from accumlint.confirming.harness.fakes.outputs import Output
 from accumlint.confirming.harness.fakes.stub import UNKNOWN
 from accumlint.confirming.harness.fakes.usual_settings import setting
+from accumlint.confirming.harness.parameters import parameters_of
 
 
 class _Group(dict[str, Any]):
@@ -46,7 +47,7 @@ class Optimizer(torch.optim.SGD):
     def step(self, closure: Any = None, scale: Any = 1.0, **_: Any) -> Any:
         """Steps; gradients that a loss scale has multiplied are divided by it, as Apex and FairScale do."""
         if isinstance(scale, int | float) and scale != 1.0:
-            for p in (q for group in self.param_groups for q in group["params"]):
+            for p in parameters_of(self):
                 if p.grad is not None:
                     p.grad.div_(scale)
         return super().step(closure)
@@ -116,12 +117,13 @@ def scaler() -> torch.amp.GradScaler:
 
     class Scaler(torch.amp.GradScaler):
         def __call__(
-            self, loss: Any, optimizer: Any, clip_grad: Any = None, clip_mode: str = "norm",
-            parameters: Any = None, create_graph: bool = False, need_update: bool = True, update_grad: bool = True,
+            self, loss: Any, optimizer: Any, clip_grad: Any = None, clip_mode: str = "norm", parameters: Any = None,
+            create_graph: bool = False, need_update: bool = True, **more: Any,
         ) -> Any:  # fmt: skip
             loss = loss.loss if isinstance(loss, Output) else loss
             self.scale(loss).backward(create_graph=create_graph)
-            if not (need_update and update_grad):
+            # Swin Transformer calls it so.
+            if not (need_update and more.get("update_grad", True)):
                 return None
             norm = None
             if isinstance(clip_grad, int | float) and clip_grad:

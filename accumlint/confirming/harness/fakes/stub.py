@@ -19,6 +19,7 @@ import torch
 from torch import distributed
 
 from accumlint.confirming.harness.fakes.steps_number import tells_window
+from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.rewriting.unpacking import names_of
 from accumlint.reading import names
 from accumlint.reading.frameworks import WRAPPERS, WRAPPING_ITERABLES
@@ -38,6 +39,11 @@ class Answers:
     took: Callable[[str], None]
     items: Callable[[str], Iterator[Any]]
     windowed: Callable[[str], None]
+
+    def known(self, text: str) -> Any:
+        """What a name means, or a stub where it says nothing."""
+        found = self.value(text)
+        return Stub(text, self) if found is UNKNOWN else found
 
 
 UNKNOWN = object()
@@ -85,19 +91,15 @@ class Stub:
     _told: bool
 
     def __init__(self, text: str, answers: Answers) -> None:
-        object.__setattr__(self, "_text", text)
-        object.__setattr__(self, "_answers", answers)
-        object.__setattr__(self, "_made", {})
-        object.__setattr__(self, "_counted", False)
-        object.__setattr__(self, "_of_data", False)
-        object.__setattr__(self, "_told", False)
+        # Past what notes the attributes that a script sets.
+        vars(self).update(
+            _text=text, _answers=answers, _made={}, _counted=False, _of_data=False, _told=False
+        )
 
     def _other(self, text: str) -> Any:
-        made = self._made
-        if text not in made:
-            found = self._answers.value(text)
-            made[text] = Stub(text, self._answers) if found is UNKNOWN else found
-        return made[text]
+        if text not in self._made:
+            self._made[text] = self._answers.known(text)
+        return self._made[text]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -133,71 +135,16 @@ class Stub:
             return args[0]
         model = next((a for a in args if isinstance(a, torch.nn.Module)), None)
         given = (*args, *kwargs.values())
+        if not (method in _APEX or _BOOSTER.search(source)):
+            if any(isinstance(a, _STEPPING) for a in given):
+                self._answers.handed(self._text)
+        if (found := self._by_library(model, args, kwargs)) is not UNKNOWN:
+            return found
         told = self._told or tells_window(args, kwargs)
-        if (
-            method not in _APEX
-            and not _BOOSTER.search(source)
-            and any(isinstance(a, _STEPPING) for a in given)
-        ):
-            self._answers.handed(self._text)
-        if method == "scale_loss" and args:
-            # Apex's, which gives the loss to go backward from.
-            return nullcontext(args[0])
-        if method == "master_params" and args:
-            return [p for group in args[0].param_groups for p in group["params"]]
-        if model is not None and WRAPPERS.get(method) != "ddp":
-            self._answers.took(self._text)
-        if model is not None and WRAPPERS.get(method) == "ddp" and distributed.is_initialized():
-            # Apex's and others of its kind.
-            self._answers.told(self._text, "torch's own DistributedDataParallel")
-            return torch.nn.parallel.DistributedDataParallel(model)
-        if (
-            method == "initialize"
-            and "deepspeed" in source
-            and {"optimizer", "model_parameters"} & {*kwargs}
-        ):
-            engine = self._answers.value("model_engine")
-            schedule = kwargs.get("lr_scheduler") or self._answers.value("lr_scheduler")
-            return engine, engine.optimizer, kwargs.get("training_data"), schedule
-        if method == "initialize" and model is not None:
-            return args[0] if len(args) == 1 else args[:2]
-        if args and names.is_rescaling(method):
-            self._answers.told(self._text, "gradients multiplied by the factor that it is given")
-            return _rescaled(*args)
-        if "zero_grad" in method and args and (held := _held(args[0])):
-            # Without it, a loop that clears by a helper would look like one that never does.
-            self._answers.told(self._text, "gradients set to None")
-            for p in held:
-                p.grad = None
-            return None
         if told and args and (_LOSSES.search(method) or _STEPS.search(method)):
             self._answers.windowed(self._text)
-        if model is not None and _CHANCES.search(method):
-            self._answers.told(self._text, "the probabilities that the fake model returns")
-            return model(*args[1:]).chances(args[1:])
-        if model is not None and _LOSSES.search(method):
-            # What a library computes from the model it is given is the model's own loss.
-            self._answers.told(self._text, "the fake model's own loss")
-            return model(*args[1:])
-        if (
-            _STEPS.search(method)
-            and args
-            and source
-            and (found := self._answers.trained(source)) is not None
-        ):
-            # What an object makes of a micro-batch is the loss of the model that it holds.
-            self._answers.told(self._text, "the loss of the model that it holds")
-            return found(*args, **kwargs)
-        if _BOOSTER.search(source):
-            # Colossal-AI's: what it is given is trained as it is.
-            loss: Any = next(iter(given), None)
-            if method == "boost":
-                self._answers.told(source, "what it promises about the gradient")
-                return (*args, *(kwargs.get(name) for name in _BOOSTED[len(args) :]))
-            if method == "backward" and hasattr(loss, "backward") and not isinstance(loss, Stub):
-                self._answers.told(source, "what it promises about the gradient")
-                loss.backward()
-                return None
+        if (found := self._by_model(model, args, kwargs)) is not UNKNOWN:
+            return found
         if method == "backward":
             if args:
                 self._answers.handed(self._text)
@@ -205,9 +152,70 @@ class Stub:
             self._answers.backward(source or method)
         made = self._other(f"{self._text}()")
         if isinstance(made, Stub):
-            object.__setattr__(made, "_of_data", any(map(_is_data, given)))
-            object.__setattr__(made, "_told", told)
+            vars(made).update(_of_data=any(map(_is_data, given)), _told=told)
         return made
+
+    def _by_library(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What functions of libraries that are not here give, by what is known of them; `UNKNOWN` for others."""
+        answers = self._answers
+        source, _, method = self._text.rpartition(".")
+        first = args[0] if args else None
+        if method == "scale_loss" and args:
+            # Apex's, which gives the loss to go backward from.
+            return nullcontext(first)
+        if method == "master_params" and args:
+            return parameters_of(first)
+        if model is not None and WRAPPERS.get(method) != "ddp":
+            answers.took(self._text)
+        elif model is not None and distributed.is_initialized():
+            # Apex's and others of its kind.
+            answers.told(self._text, "torch's own DistributedDataParallel")
+            return torch.nn.parallel.DistributedDataParallel(model)
+        if method == "initialize":
+            if "deepspeed" in source and {"optimizer", "model_parameters"} & {*kwargs}:
+                engine = answers.value("model_engine")
+                schedule = kwargs.get("lr_scheduler") or answers.value("lr_scheduler")
+                return engine, engine.optimizer, kwargs.get("training_data"), schedule
+            if model is not None:
+                return first if len(args) == 1 else args[:2]
+        if args and names.is_rescaling(method):
+            answers.told(self._text, "gradients multiplied by the factor that it is given")
+            return _rescaled(*args)
+        if "zero_grad" in method and (held := parameters_of(first)):
+            # Without it, a loop that clears by a helper would look like one that never does.
+            answers.told(self._text, "gradients set to None")
+            for p in held:
+                p.grad = None
+            return None
+        if not _BOOSTER.search(source):
+            return UNKNOWN
+        # Colossal-AI's: what it is given is trained as it is.
+        if method == "boost":
+            answers.told(source, "what it promises about the gradient")
+            return (*args, *(kwargs.get(name) for name in _BOOSTED[len(args) :]))
+        loss: Any = next(iter((*args, *kwargs.values())), None)
+        if method == "backward" and hasattr(loss, "backward") and not isinstance(loss, Stub):
+            answers.told(source, "what it promises about the gradient")
+            return loss.backward()
+        return UNKNOWN
+
+    def _by_model(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What is computed from the model that is given or held: the model's own loss; `UNKNOWN` for anything else."""
+        answers = self._answers
+        source, _, method = self._text.rpartition(".")
+        if model is not None and _CHANCES.search(method):
+            answers.told(self._text, "the probabilities that the fake model returns")
+            return model(*args[1:]).chances(args[1:])
+        if model is not None and _LOSSES.search(method):
+            # What a library computes from the model it is given is the model's own loss.
+            answers.told(self._text, "the fake model's own loss")
+            return model(*args[1:])
+        makes = _STEPS.search(method) and args and source
+        if not makes or (found := answers.trained(source)) is None:
+            return UNKNOWN
+        # What an object makes of a micro-batch is the loss of the model that it holds.
+        answers.told(self._text, "the loss of the model that it holds")
+        return found(*args, **kwargs)
 
     def __mro_entries__(self, _: tuple[object, ...]) -> tuple[type, ...]:
         answers, text = self._answers, self._text
@@ -253,7 +261,7 @@ class Stub:
 
     def __index__(self) -> int:
         # What has been a number of rounds stays that number.
-        object.__setattr__(self, "_counted", True)
+        vars(self)["_counted"] = True
         return 1
 
     def __int__(self) -> int:
@@ -287,21 +295,6 @@ class Stub:
 
     def __ne__(self, other: object) -> Any:
         return not self == other
-
-    def _compare(self, sign: str, other: object) -> bool:
-        return self._answers.choice(f"{self._text} {sign} {_text(other)}")
-
-    def __lt__(self, other: object) -> bool:
-        return self._compare("<", other)
-
-    def __le__(self, other: object) -> bool:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: object) -> bool:
-        return self._compare(">", other)
-
-    def __ge__(self, other: object) -> bool:
-        return self._compare(">=", other)
 
     @classmethod
     def __torch_function__(
@@ -361,23 +354,21 @@ for _name in ("neg", "pos", "abs", "invert"):
     setattr(Stub, f"__{_name}__", lambda self: self)
 
 
+def _comparison(sign: str) -> Callable[[Stub, object], bool]:
+    return lambda stub, other: stub._answers.choice(f"{stub._text} {sign} {_text(other)}")
+
+
+for _name, _sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+    setattr(Stub, f"__{_name}__", _comparison(_sign))
+
+
 def _rescaled(parameters: Any, factor: Any = 1.0, *_: object) -> None:
     """Multiplies the gradients of what a helper of a library's is given."""
     if isinstance(parameters, torch.nn.Module):
         parameters = parameters.parameters()
-    for p in [parameters] if isinstance(parameters, torch.Tensor) else list(parameters):
+    for p in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
         if p.grad is not None:
             p.grad.mul_(factor)
-
-
-def _held(owner: Any) -> list[torch.Tensor]:
-    """The parameters that an object holds: a network, an optimizer, a list of them."""
-    if isinstance(owner, torch.nn.Module):
-        return list(owner.parameters())
-    if isinstance(owner, torch.optim.Optimizer):
-        return [p for group in owner.param_groups for p in group["params"]]
-    items: list[Any] = list(owner) if isinstance(owner, list | tuple) else []
-    return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def _is_data(value: object) -> bool:
@@ -403,8 +394,7 @@ class Absent:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        found = self._answers.value(f"self.{name}")
-        found = Stub(f"self.{name}", self._answers) if found is UNKNOWN else found
+        found = self._answers.known(f"self.{name}")
         object.__setattr__(self, name, found)
         return found
 
@@ -433,5 +423,4 @@ class AbsentModule(torch.nn.Module):
         except AttributeError:
             if name.startswith("_"):
                 raise
-        found = self._answers.value(f"self.{name}")
-        return Stub(f"self.{name}", self._answers) if found is UNKNOWN else found
+        return self._answers.known(f"self.{name}")

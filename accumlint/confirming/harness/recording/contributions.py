@@ -21,12 +21,12 @@ def contributions(
     Of a loss, that is the number of its counted elements, what one weighs in the root, and the gradient of their sum.
     Of a root that is no plain sum of them, it is the gradient that it brings as a whole.
     """
-    params = [p for p in parameters if p.requires_grad]
     weighed = list(zip(losses, grads_of(root, [x.elements for x in losses]), strict=True))
     by_hand = not any(not x.by_hand and weights is not None for x, weights in weighed)
     if shaped := shaped_by(root, weighed):
         yield _whole(root, shaped, parameters, number)
         return
+    params = [p for p in parameters if p.requires_grad]
     known: list[tuple[Loss, torch.Tensor]] = []
     share, line, microbatches, size = 0.0, 0, set[int](), 0.0
     for loss, weights in weighed:
@@ -44,71 +44,50 @@ def contributions(
         except RuntimeError:
             # The user's own backward will meet the same.
             continue
-        everything = dict(zip(map(id, params), grads, strict=True))
-        vector: list[float] = []
-        for p in parameters:
-            grad = everything.get(id(p))
-            vector.extend(flat(grad, p))
         mean = float(weights[counted].double().mean()) if count else 0.0
+        brought = _brought(dict(zip(map(id, params), grads, strict=True)), parameters)
         known.append((loss, weights))
-        size = max(size, abs(mean) * max(map(abs, vector), default=0.0))
+        size = max(size, abs(mean) * max(map(abs, brought["gradient"]), default=0.0))
         line = line or loss.line
         if loss.line == line:
             share += mean * count
             microbatches.add(loss.microbatch)
         yield {
-            "microbatch": loss.microbatch,
-            "loss": loss.line,
-            "number": loss.number,
-            "count": count,
-            "elements": loss.elements.numel(),
-            "weight": mean,
-            "gradient": vector,
-            "reached": reached(everything, parameters),
-            "factors": paths(root, loss.made()),
-            "shaped": False,
-        }
-    if share:
-        yield from _penalty(root, parameters, known, share, microbatches, size, number)
-
-
-def _penalty(
-    root: torch.Tensor,
-    parameters: Sequence[torch.Tensor],
-    known: list[tuple[Loss, torch.Tensor]],
-    share: float,
-    microbatches: set[int],
-    size: float,
-    number: int,
-) -> Iterator[dict[str, Any]]:
-    """What a root brings besides its losses, like a penalty on the weights.
-
-    It is a term with one element for each micro-batch, as large against the first loss as the user has made it:
-    `share` is what that loss's elements weigh together, `size` how large the losses' own gradients are.
-    """
-    rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
-    params = [p for p in parameters if p.requires_grad]
-    grads = grads_of(rest, params)
-    vector: list[float] = []
-    everything = dict(zip(map(id, params), grads, strict=True))
-    for p in parameters:
-        vector.extend(flat(everything.get(id(p)), p))
-    rounding = 1e4 * torch.finfo(root.dtype).eps
-    if max(map(abs, vector), default=0.0) <= rounding * size:
+            "microbatch": loss.microbatch, "loss": loss.line, "number": loss.number, "count": count,
+            "elements": loss.elements.numel(), "weight": mean, "factors": paths(root, loss.made()), "shaped": False,
+            **brought,
+        }  # fmt: skip
+    if not share:
         return
+    # What a root brings besides its losses, like a penalty on the weights, is a term with one element for each
+    # micro-batch, as large against the first loss as the user has made it.
+    rest = root.sum() - sum((loss.elements * weights).sum() for loss, weights in known)
     count = len(microbatches)
-    yield {
-        "microbatch": min(microbatches),
-        "loss": 0,
-        # Each root's is its own.
-        "number": -1 - number,
-        "count": count,
-        "elements": count,
-        "weight": share / count**2,
-        "gradient": [x * count / share for x in vector],
-        "reached": reached(everything, parameters),
-        "factors": [],
-        "shaped": False,
+    brought = _brought(_grads(rest, params), parameters, count / share)
+    rounding = 1e4 * torch.finfo(root.dtype).eps * size * count / abs(share)
+    if max(map(abs, brought["gradient"]), default=0.0) > rounding:
+        yield {
+            # Each root's is its own.
+            "microbatch": min(microbatches), "loss": 0, "number": -1 - number, "count": count, "elements": count,
+            "weight": share / count**2, "factors": [], "shaped": False, **brought,
+        }  # fmt: skip
+
+
+def _grads(root: torch.Tensor, params: list[torch.Tensor]) -> dict[int, torch.Tensor | None]:
+    return dict(zip(map(id, params), grads_of(root, params), strict=True))
+
+
+def _brought(
+    grads: Mapping[int, torch.Tensor | None], parameters: Sequence[torch.Tensor], times: float = 1.0
+) -> dict[str, Any]:
+    """A gradient as numbers, and which parameters its graph has.
+
+    The loss of an easy micro-batch, as of a hinge, has them with a gradient of 0.
+    """
+    vector = [x for p in parameters for x in flat(grads.get(id(p)), p)]
+    return {
+        "gradient": vector if times == 1.0 else [x * times for x in vector],
+        "reached": [i for i, p in enumerate(parameters) if grads.get(id(p)) is not None],
     }
 
 
@@ -132,34 +111,18 @@ def _whole(
 ) -> dict[str, Any]:
     """What a root brings as a whole: a term of its micro-batch."""
     params = [p for p in parameters if p.requires_grad]
-    everything = dict(zip(map(id, params), grads_of(root, params), strict=True))
-    vector = [x for p in parameters for x in flat(everything.get(id(p)), p)]
     # The elements that are counted are those of the loss with most.
     largest = max(losses, key=lambda loss: loss.elements.numel())
     count = max(1, int(largest.counted.sum()))
+    # Of several micro-batches in one, nobody can tell what each is divided by.
     together = len({loss.microbatch for loss in losses}) > 1
+    made = [made for loss in losses for made in loss.made()]
+    first = losses[0]
     return {
-        "microbatch": losses[0].microbatch,
-        "loss": losses[0].line,
-        "number": losses[0].number,
-        "count": count,
-        "elements": largest.elements.numel(),
-        "weight": 1 / count,
-        "gradient": [x * count for x in vector],
-        "reached": reached(everything, parameters),
-        # Of several micro-batches in one, nobody can tell what each is divided by.
-        "factors": []
-        if together
-        else paths(root, [made for loss in losses for made in loss.made()]),
-        "shaped": True,
-    }
-
-
-def reached(
-    grads: Mapping[int, torch.Tensor | None], parameters: Sequence[torch.Tensor]
-) -> list[int]:
-    """Which parameters a graph has: the loss of an easy micro-batch, as of a hinge, has them with a gradient of 0."""
-    return [i for i, p in enumerate(parameters) if grads.get(id(p)) is not None]
+        "microbatch": first.microbatch, "loss": first.line, "number": first.number, "count": count,
+        "elements": largest.elements.numel(), "weight": 1 / count, "factors": [] if together else paths(root, made),
+        "shaped": True, **_brought(_grads(root, params), parameters, count),
+    }  # fmt: skip
 
 
 def flat(grad: torch.Tensor | None, like: torch.Tensor) -> list[float]:

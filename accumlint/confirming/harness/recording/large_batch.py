@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from accumlint.confirming.harness.fakes.loss_functions import grads_of
+from accumlint.confirming.harness.process_group import gathered, world_size
 from accumlint.confirming.harness.recording.contributions import flat
 from accumlint.confirming.harness.recording.notes import Feed, Settings
 from accumlint.confirming.harness.recording.recorder import Recorder
@@ -46,21 +48,19 @@ class LargeBatch(Recorder):
         self._first = self.data.current
         wanted = [p for p in params if id(p) in owned and p.requires_grad]
         buffers = [(b, b.clone()) for model in self.models for b in model.buffers()]
-        self.busy = True
         try:
-            with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            with self.quiet(), torch.random.fork_rng(devices=[]), torch.enable_grad():
                 loss = self.reference(window)
                 found = dict(zip(map(id, wanted), grads_of(loss, wanted), strict=True))
         finally:
-            self.busy = False
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)
         vector = [x for p in params if id(p) in owned for x in flat(found.get(id(p)), p)]
-        if _is_shared():
+        if world_size() > 1:
             everywhere = torch.tensor(vector, dtype=torch.float64)
             dist.all_reduce(everywhere)
-            vector = [x / dist.get_world_size() for x in everywhere.tolist()]
+            vector = [x / world_size() for x in everywhere.tolist()]
         if threshold := self._threshold():
             norm = sum(x * x for x in vector) ** 0.5
             vector = [x * min(1.0, threshold / (norm + _EPSILON)) for x in vector]
@@ -68,23 +68,10 @@ class LargeBatch(Recorder):
 
     def _threshold(self) -> float:
         """What the window was clipped at, 0 for nothing."""
-        found = 0.0
-        for event in reversed(self.notes.events):
-            if event["kind"] == "step":
-                break
-            if event["kind"] == "clip":
-                found = max(found, float(event["threshold"]))
-        return found
+        latest = itertools.takewhile(lambda e: e["kind"] != "step", reversed(self.notes.events))
+        clips = (float(event["threshold"]) for event in latest if event["kind"] == "clip")
+        return max(clips, default=0.0)
 
     def everywhere(self) -> list[tuple[list[dict[str, Any]], int]]:
         """The events of every rank, and how many losses it has seen."""
-        own = (self.notes.events, self.notes.losses)
-        if not _is_shared():
-            return [own]
-        found: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(found, own)
-        return found
-
-
-def _is_shared() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        return gathered((self.notes.events, self.notes.losses))

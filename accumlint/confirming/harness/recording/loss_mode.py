@@ -9,6 +9,8 @@ import functools
 import math
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -52,6 +54,15 @@ class LossMode(TorchFunctionMode):
         self.losses: list[Loss] = []
         self.busy = False
 
+    @contextmanager
+    def quiet(self) -> Generator[None, None, None]:
+        """What is computed inside is not the user's, and nothing notes it."""
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
     def is_own(self, frame: FrameType) -> bool:
         """True for a frame of the user's code."""
         return frame.f_code.co_filename == self.settings.file
@@ -78,9 +89,9 @@ class LossMode(TorchFunctionMode):
         # `torch.norm` hands on the precision that it was asked for.
         own = func in _NORMS or not _is_torch(sys._getframe(1).f_code.co_filename)
         if not as_is and own:
-            if kwargs:
-                kwargs = self._placed(func, kwargs)
-            args = self._placed_args(func, args)
+            kwargs = self._placed(kwargs) if kwargs else kwargs
+            if func is torch.Tensor.to:
+                args = (args[0], *(_moved(a, self.settings) for a in args[1:]))
             if func in _CASTS and args[0].dtype in _FLOATING:
                 return args[0]
         if func is torch.Tensor.cuda and not as_is and self.settings.device.type != "cuda":
@@ -98,7 +109,7 @@ class LossMode(TorchFunctionMode):
             self._reduced(func, args, kwargs, result)
         return result
 
-    def _placed(self, func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _placed(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Devices that are not here become the one that is; low precision stays as it was."""
         if "device" in kwargs and kwargs["device"] is not None:
             kwargs = {**kwargs, "device": self.settings.device}
@@ -106,20 +117,12 @@ class LossMode(TorchFunctionMode):
             kwargs = {**kwargs, "dtype": self.settings.dtype}
         return kwargs
 
-    def _placed_args(self, func: Any, args: Any) -> Any:
-        if func is torch.Tensor.to:
-            return (args[0], *(_moved(a, self.settings) for a in args[1:]))
-        return args
-
     def _loss(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         __tracebackhide__ = True
         if not self.settings.as_is:
             args = fitted(func, args)
-        self.busy = True
-        try:
+        with self.quiet():
             result, elements, counted = evaluated(func, args, kwargs)
-        finally:
-            self.busy = False
         self.notes.summed |= kwargs.get("reduction") == "sum"
         if self.data.current == self.settings.poison and not self.notes.tampered:
             # Once: where nobody counts micro-batches, one that does not go backward is not counted.

@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch import nn
 
 from accumlint.confirming.harness.fakes.batches import Enough
-from accumlint.confirming.harness.fakes.loss_functions import (
-    grads_of,
-)
+from accumlint.confirming.harness.fakes.loss_functions import grads_of
 from accumlint.confirming.harness.fakes.name_words import evaluates
+from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.pass_outcome import even
+from accumlint.confirming.harness.process_group import gathered, world_size
 from accumlint.confirming.harness.recording.contributions import contributions, flat
 from accumlint.confirming.harness.recording.loss_mode import LossMode
 from accumlint.confirming.harness.recording.notes import Feed, Settings
@@ -69,11 +69,7 @@ class Recorder(LossMode):
     # Parameters: one vector over all fake models, in the order in which they were made
 
     def parameters(self) -> list[torch.Tensor]:
-        seen: dict[int, torch.Tensor] = {}
-        for model in self.models:
-            for p in model.parameters():
-                seen.setdefault(id(p), p)
-        return list(seen.values())
+        return list(dict.fromkeys(p for model in self.models for p in model.parameters()))
 
     def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
         """Where parameters stand among all."""
@@ -101,26 +97,16 @@ class Recorder(LossMode):
 
     # Backward
 
-    def before_backward(self, tensors: Any, starts: Any = None, only: Any = None) -> None:
-        """Notes what going backward from `tensors` will bring; `starts` and `only` are what torch knows as
-        `grad_tensors` and `inputs`.
-        """
-        params = [p for p in self.parameters() if p.requires_grad]
-        if not params:
+    def before_backward(self, tensors: Any) -> None:
+        """Notes what going backward from `tensors` will bring."""
+        if not any(p.requires_grad for p in self.parameters()):
             return
         self.look()
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         found: list[dict[str, Any]] = []
-        every = self.parameters()
-        self.busy = True
-        try:
-            # Nothing in there is the user's, and hearing of it takes time.
-            with torch._C.DisableTorchFunction():
-                for root in roots:
-                    if isinstance(root, torch.Tensor) and root.requires_grad:
-                        found.extend(contributions(root, self.losses, every, self.backwards))
-        finally:
-            self.busy = False
+        for root in roots:
+            if isinstance(root, torch.Tensor) and root.requires_grad:
+                found.extend(self._contributions(root))
         self.backwards += 1
         # Graphs of earlier micro-batches are gone unless somebody keeps them.
         gone = {part["number"] for part in found} if self.settings.graphs else set[int]()
@@ -132,19 +118,21 @@ class Recorder(LossMode):
         ]
         self.note("backward", contributions=found, scale=self.scale, steps=self.settings.steps)
 
+    def _contributions(self, root: torch.Tensor) -> list[dict[str, Any]]:
+        # Nothing in there is the user's, and hearing of it takes time.
+        with self.quiet(), torch._C.DisableTorchFunction():
+            return list(contributions(root, self.losses, self.parameters(), self.backwards))
+
     def _moves(self, root: torch.Tensor) -> bool:
         """Whether a loss has a gradient."""
         if not root.requires_grad:
             return False
-        self.busy = True
         try:
-            params = [p for p in self.parameters() if p.requires_grad]
-            found = grads_of(root, params)
+            with self.quiet():
+                found = grads_of(root, [p for p in self.parameters() if p.requires_grad])
         except RuntimeError:
             # The user's own backward will meet the same.
             return True
-        finally:
-            self.busy = False
         return any(g is not None and bool(g.abs().max() > 1e-9) for g in found)
 
     def rooted(self, tensors: Any, starts: Any) -> Any:
@@ -166,13 +154,7 @@ class Recorder(LossMode):
         """The control: what goes backward, such that every target weighs the same."""
         if not isinstance(tensors, torch.Tensor):
             return tensors
-        self.busy = True
-        try:
-            with torch._C.DisableTorchFunction():
-                every = self.parameters()
-                found = list(contributions(tensors, self.losses, every, self.backwards))
-        finally:
-            self.busy = False
+        found = self._contributions(tensors)
         share = sum(part["weight"] * part["count"] for part in found)
         return tensors * (sum(part["count"] for part in found) / share) if share else tensors
 
@@ -221,8 +203,8 @@ class Recorder(LossMode):
         if self.busy:
             return
         params = self.parameters()
-        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not owned & {id(p) for p in params}:
+        owned = set(map(id, parameters_of(optimizer)))
+        if owned.isdisjoint(map(id, params)):
             return
         self.look()
         self.stepping.append(optimizer)
@@ -269,9 +251,7 @@ class Recorder(LossMode):
                 vector.extend(flat(p.grad if id(p) in owned else None, p))
                 mask.extend([id(p) in owned] * p.numel())
         own = None if all(mask) else [i for i, is_own in enumerate(mask) if is_own]
-        held: list[float] = []
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            held = [x for p in params for x in flat(p, p)]
+        held = [x for p in params for x in flat(p, p)] if world_size() > 1 else []
         return {"applied": vector, "owned": own, "held": held, "wraps": self.wraps}
 
     def _average(self, params: list[torch.Tensor]) -> None:
@@ -279,7 +259,7 @@ class Recorder(LossMode):
         for p in params:
             grad = torch.zeros_like(p) if p.grad is None else p.grad
             dist.all_reduce(grad)
-            p.grad = grad / dist.get_world_size()
+            p.grad = grad / world_size()
 
     def _is_withheld(self) -> bool:
         """Whether this step is one that a control keeps from happening."""
@@ -304,22 +284,15 @@ class Recorder(LossMode):
         events = [*self.notes.events, step]
         even(events)
         own = windows(events)[-1]
-        everywhere: list[Any] = [own]
-        self.busy = True
-        try:
-            if dist.is_initialized() and dist.get_world_size() > 1:
-                everywhere = [None] * dist.get_world_size()
-                dist.all_gather_object(everywhere, own)
-            mended = list(torch.split(torch.tensor(reference(everywhere)), size))
-        finally:
-            self.busy = False
+        with self.quiet():
+            mended = list(torch.split(torch.tensor(reference(gathered(own))), size))
         for p, values in zip(params, mended, strict=True):
             if id(p) in owned:
                 p.grad = values.to(p.device, p.dtype).view_as(p)
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if self.busy or not owned & {id(p) for p in self.parameters()}:
+        owned = set(map(id, parameters_of(optimizer)))
+        if self.busy or owned.isdisjoint(map(id, self.parameters())):
             return
         if optimizer in self.stepping:
             self.stepping.remove(optimizer)
@@ -351,11 +324,10 @@ class Recorder(LossMode):
         return not any(e["kind"] == "step" for e in after)
 
     def index(self, optimizer: Any) -> int:
-        for index, other in enumerate(self.seen):
-            if other is optimizer:
-                return index
-        self.seen.append(optimizer)
-        return len(self.seen) - 1
+        """The number of an optimizer, in the order in which they were seen."""
+        if optimizer not in self.seen:
+            self.seen.append(optimizer)
+        return self.seen.index(optimizer)
 
     def holds(self) -> bool:
         with torch._C.DisableTorchFunction():

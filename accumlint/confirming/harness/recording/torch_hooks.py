@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 
 from accumlint.confirming.harness.fakes.grad_scalers import Scaled
 from accumlint.confirming.harness.fakes.stub import Stub
+from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.recording.recorder import Recorder
 from accumlint.confirming.harness.recording.retained_graphs import unsaved
 
@@ -50,7 +51,7 @@ def watching(recorder: Recorder) -> Generator[Recorder, None, None]:
             tensors = _doubled(tensors)
         if recorder.settings.sabotage == "even":
             tensors = recorder.evened(tensors)
-        recorder.before_backward(tensors, starts, kwargs.get("inputs"))
+        recorder.before_backward(tensors)
         for part in recorder.notes.events[-1].get("contributions", ()) if doubles else ():
             part["doubled"] = True
         if recorder.settings.sabotage in ("free", "retain"):
@@ -87,8 +88,10 @@ def _watch(recorder: Recorder, patch: Patch) -> None:
     """Has everything of torch's that moves gradients tell the recorder."""
     # The user's modules, when they are here already, may have taken the functions by name.
     owners = sys.modules.values() if recorder.settings.as_is else (nn.utils, nn.utils.clip_grad)
-    for owner, name, original in list(_holders(owners)):
-        patch(owner, name, _clipping(recorder, original))
+    clips = {id(clip): clip for clip in _CLIPS.values()}
+    held = ((o, n, id(v)) for o in owners for n, v in getattr(o, "__dict__", {}).items())
+    for owner, name, value in [one for one in held if one[2] in clips]:
+        patch(owner, name, _clipping(recorder, clips[value]))
     _watch_clears(recorder, patch)
     _watch_optimizers(recorder, patch)
     _watch_scheduler(recorder, patch)
@@ -105,34 +108,22 @@ def _clipping(recorder: Recorder, original: Callable[..., Any]) -> Callable[...,
             # Asked for the norm only.
             return original(parameters, limit, *args, **kwargs)
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        own = {id(p): p for p in recorder.parameters() if p.grad is not None}
+        own = {id(p) for p in recorder.parameters() if p.grad is not None}
         clipped = recorder.positions(params)
-        grads = [p.grad for p in params if p.grad is not None and id(p) in own]
-        recorder.busy = True
-        try:
-            norm = float(sum(float(g.double().pow(2).sum()) for g in grads) ** 0.5)
+        with recorder.quiet():
             if recorder.settings.as_is:
                 limit = kwargs.pop("max_norm", kwargs.pop("clip_value", limit))
                 usual = kwargs.get("norm_type", args[0] if args else 2.0) == 2
-                every = {id(p) for p in params} >= own.keys()
+                comparable = usual and not by_value and {id(p) for p in params} >= own
                 recorder.note(
-                    "clip", parameters=clipped, norm=norm, threshold=float(limit), by_value=by_value,
-                    comparable=usual and every and not by_value,
-                )  # fmt: skip
+                    "clip", parameters=clipped, threshold=float(limit), comparable=comparable
+                )
                 return original(params, limit, *args, **kwargs)
             pressure = recorder.settings.pressure
-            recorder.note(
-                "clip",
-                parameters=clipped,
-                norm=norm,
-                threshold=pressure or 0.0,
-                by_value=by_value,
-            )
+            recorder.note("clip", parameters=clipped, threshold=pressure or 0.0)
             threshold = pressure * _times(limit) if pressure is not None else float("inf")
             kept = {k: v for k, v in kwargs.items() if k == "norm_type"}
             return norm_clip(params, threshold, **kept)
-        finally:
-            recorder.busy = False
 
     return clip
 
@@ -177,7 +168,7 @@ def _watch_clears(recorder: Recorder, patch: Patch) -> None:
         def clearing(self: Any, *args: Any, **kwargs: Any) -> Any:
             result = clear(self, *args, **kwargs)
             if not recorder.busy:
-                recorder.note("clear", parameters=recorder.positions(_parameters(self)))
+                recorder.note("clear", parameters=recorder.positions(parameters_of(self)))
                 recorder.held = recorder.holds()
             return result
 
@@ -214,7 +205,7 @@ def _trained(recorder: Recorder, given: Any) -> Any:
             taken |= set(map(id, held))
     if any(not isinstance(group, dict) or group["params"] for group in groups):
         return groups
-    others = {id(p) for one in recorder.optimizers for p in _parameters(one)}
+    others = {id(p) for one in recorder.optimizers for p in parameters_of(one)}
     free = [p for p in recorder.parameters() if id(p) not in others]
     return [{**(groups[0] if groups else {}), "params": free}, *groups[1:]] if free else groups
 
@@ -281,18 +272,3 @@ _CLIPS: dict[str, Callable[..., Any]] = {
     for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
     if hasattr(nn.utils, name)
 }
-
-
-def _holders(owners: Iterable[Any]) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Where modules hold torch's clipping functions, under whatever name."""
-    clips = {id(clip): clip for clip in _CLIPS.values()}
-    for owner in owners:
-        for name, value in getattr(owner, "__dict__", {}).items():
-            if id(value) in clips:
-                yield owner, name, clips[id(value)]
-
-
-def _parameters(owner: torch.optim.Optimizer | nn.Module) -> list[torch.Tensor]:
-    if isinstance(owner, nn.Module):
-        return list(owner.parameters())
-    return [p for group in owner.param_groups for p in group["params"]]

@@ -1,0 +1,25 @@
+"""Whose a source file is: the user's, an installed package's or accumlint's own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import FrameType
+
+OURS = str(Path(__file__).parents[2]) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def is_library(frame: FrameType) -> bool:
+    """True for code of an installed package."""
+    return any(folder in frame.f_code.co_filename for folder in _INSTALLED)
+
+
+def is_of_project(file: str) -> bool:
+    """True for a file that is neither Python's, nor of an installed package, nor of accumlint's own."""
+    foreign = (*_INSTALLED, "/lib/python")
+    return (
+        bool(file)
+        and not file.startswith(("<", OURS))
+        and not any(part in file for part in foreign)
+    )
