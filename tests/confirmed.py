@@ -74,7 +74,6 @@ def _moments(words: Sequence[str], lines: dict[str, int]) -> Iterator[Moment]:
     for word in words:
         if word.isdigit():
             microbatch = int(word)
-            yield Moment("fetch", microbatch, lines.get("fetch", 0))
         else:
             yield Moment(word, microbatch, lines.get(word, 0))
 
@@ -100,7 +99,7 @@ def finding(code: str, name: str, line: int, reason: str, **changes: object) -> 
     return replace(one, **changes)  # pyright: ignore[reportArgumentType]
 
 
-_LOOP = {"fetch": 40, "clear": 42, "backward": 44, "step": 46, "schedule": 47}
+_LOOP = {"clear": 42, "backward": 44, "step": 46, "schedule": 47}
 
 CLEARED = finding(
     "ACC402",

@@ -27,7 +27,7 @@ def read(*confirmations: result.Confirmation) -> Any:
 
 def test_a_finding_in_full() -> None:
     (one,) = read(replace(confirmed.RAISING, control=result.Control("It was mended", False, 0.5)))
-    assert one["passes"][0].pop("moments")[3] == {"kind": "clip", "microbatch": 1, "row": None}
+    assert one["passes"][0].pop("moments")[2] == {"kind": "clip", "microbatch": 1, "row": None}
     assert one == {
         "filename": "train.py",
         "code": "ACC203",

@@ -54,10 +54,10 @@ class Window:
 
     step: Notes
     parts: dict[int, Part]
-    reductions: int
     clips: int
-    schedules: int
     threshold: float
+    reductions: int
+    schedules: int
 
 
 @dataclass
@@ -92,7 +92,7 @@ def measured(ranks: Sequence[Notes], steps: int, line: int, weighted: bool = Fal
         left=next((x for x in read[0].lefts if not _completed(x, updates)), ()),
         raised=Raised(raised["kind"], raised["message"], raised["line"]) if raised else None,
         reached=any(e["line"] == line for e in events),
-        moments=tuple(moments(events)),
+        moments=tuple(Moment(e["kind"], e["microbatch"], e["line"]) for e in events),
         totals=tuple(_totals(read[0])),
         scales=tuple(first["notes"]["scales"]),
         pressure=first["pressure"],
@@ -171,32 +171,20 @@ def _window(step: Notes, since: Sequence[Notes], others: frozenset[int]) -> Wind
             places = terms.setdefault(found["microbatch"], {})
             term = places.setdefault((event["line"], line, nth[line]), len(places))
             # A loss that goes backward twice is one loss of the large batch.
-            parts.setdefault(
-                found["number"],
-                Part(
-                    found["microbatch"],
-                    term,
-                    found["count"],
-                    found["elements"],
-                    found["weight"],
-                    event["scale"],
-                    own,
-                    found["factors"],
-                    found["shaped"],
-                    event["steps"],
-                ),
-            )
-    thresholds = [
-        e["threshold"] for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])
-    ]
+            part = Part(
+                found["microbatch"], term, found["count"], found["elements"], found["weight"], event["scale"], own,
+                found["factors"], found["shaped"], event["steps"],
+            )  # fmt: skip
+            parts.setdefault(found["number"], part)
+    clips = [e for e in since if e["kind"] == "clip" and stepped & set(e["parameters"])]
     return Window(
-        step,
-        parts,
-        sum(e["kind"] == "reduce" for e in since),
-        len(thresholds),
-        sum(e["kind"] == "schedule" for e in since),
-        max(thresholds, default=0.0),
-    )
+        step, parts, len(clips), threshold=max((e["threshold"] for e in clips), default=0.0),
+        reductions=_count(since, "reduce"), schedules=_count(since, "schedule"),
+    )  # fmt: skip
+
+
+def _count(events: Sequence[Notes], kind: str) -> int:
+    return sum(event["kind"] == kind for event in events)
 
 
 def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
@@ -205,42 +193,33 @@ def others(events: Sequence[Notes]) -> dict[int, frozenset[int]]:
     So it is with two networks that train each other: the generator's loss leaves gradients in the discriminator, which
     are cleared before its own.
     """
-    kept: dict[int, set[int]] = {}
-    seen: dict[int, set[int]] = {}
-    optimizers = {e["optimizer"] for e in events if e["kind"] == "step"}
-    for optimizer in optimizers:
-        pending: set[int] = set()
-        for event in events:
-            if event["kind"] == "backward":
-                pending.add(event["line"])
-                seen.setdefault(optimizer, set()).add(event["line"])
-            elif event["kind"] == "clear":
-                own = next(
-                    e["parameters"]
-                    for e in events
-                    if e["kind"] == "step" and e["optimizer"] == optimizer
-                )
-                if set(event["parameters"]) >= set(own):
-                    pending.clear()
-            elif event["kind"] == "step" and event["optimizer"] == optimizer:
-                kept.setdefault(optimizer, set()).update(pending)
     given: dict[int, set[int]] = {}
     places: dict[int, list[int]] = {}
     for place, event in enumerate(events):
         if event["kind"] == "backward":
             given.setdefault(event["line"], set()).add(event["microbatch"])
             places.setdefault(event["line"], []).append(place)
-    return {
-        optimizer: frozenset(
+    owned = {e["optimizer"]: set(e["parameters"]) for e in reversed(events) if e["kind"] == "step"}
+    found: dict[int, frozenset[int]] = {}
+    for optimizer, own in owned.items():
+        kept: set[int] = set()
+        pending: set[int] = set()
+        for event in events:
+            if event["kind"] == "backward":
+                pending.add(event["line"])
+            elif event["kind"] == "clear" and own.issubset(event["parameters"]):
+                pending.clear()
+            elif event["kind"] == "step" and event["optimizer"] == optimizer:
+                kept |= pending
+        found[optimizer] = frozenset(
             line
-            for line in lines - (kept.get(optimizer) or lines)
+            for line in (given.keys() - kept if kept else ())
             # Of one optimizer, only what goes backward beside what it applies, or is a probe before all of it.
-            if len(optimizers) > 1
-            or any(given[line] & given[own] for own in kept[optimizer])
-            or all(max(places[line]) < min(places[own]) for own in kept[optimizer])
+            if len(owned) > 1
+            or any(given[line] & given[other] for other in kept)
+            or all(max(places[line]) < min(places[other]) for other in kept)
         )
-        for optimizer, lines in seen.items()
-    }
+    return found
 
 
 def _applied(window: Window) -> Vector:
@@ -404,12 +383,6 @@ def _share(windows: Sequence[Window]) -> float:
     """How many of the elements of a window's losses count."""
     parts = [part for window in windows for part in window.parts.values()]
     return sum(p.count for p in parts) / max(sum(p.elements for p in parts), 1)
-
-
-def moments(events: Sequence[Notes]) -> Iterator[Moment]:
-    """What happened, for the timeline."""
-    for event in events:
-        yield Moment(event["kind"], event["microbatch"], event["line"])
 
 
 def _totals(rank: _Rank) -> Iterator[Total]:

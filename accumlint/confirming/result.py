@@ -75,7 +75,7 @@ class Raised:
 class Moment:
     """Something that happened, for the timeline.
 
-    `kind` is "fetch", "backward", "reduce", "unscale", "clip", "step", "update", "clear" or "schedule"; `line` is the
+    `kind` is "backward", "reduce", "unscale", "clip", "step", "update", "clear" or "schedule"; `line` is the
     user's line (0 where it is not his).
     """
 
@@ -102,7 +102,7 @@ class Pass:
     `steps` are the accumulation steps asked for, `ranks` the world size. `left` are micro-batches that went backward
     and were never applied. `reached`: the flagged line was executed. `pressure` is the clipping threshold that was put
     in the user's place (0 when nothing clipped). `scales` is the GradScaler's scale after each of its updates.
-    `rank` is the first rank, whose moments these are.
+    The `moments` are those of the first rank.
     """
 
     regime: Regime

@@ -40,8 +40,7 @@ class _Parameters(list[Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        text = f"{self._name}.{name}"
-        return self._binding.known(text)
+        return self._binding.known(f"{self._name}.{name}")
 
 
 def arguments(binding: Binding, function: Any, skip: int = 0) -> tuple[list[Any], dict[str, Any]]:
@@ -118,8 +117,7 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if p.name in binding.given:
         return binding.take(p.name)
     if p.name in binding.choices:
-        choice = binding.choices[p.name]
-        return choice == "true" if choice in ("true", "false") else literal(choice)
+        return literal(binding.choices[p.name])
     if binding.choices.get(f"{p.name} is None") == "true":
         return None
     found = binding.value(p.name)

@@ -53,6 +53,7 @@ def weights(update: Update, most: float, name: str) -> Markup:
     x = float(_MARGIN)
     bars: list[Markup] = []
     labels: list[Markup] = []
+    said: list[str] = []
     for number, targets, weight in zip(
         update.microbatches, update.targets, update.weights, strict=False
     ):
@@ -60,6 +61,7 @@ def weights(update: Update, most: float, name: str) -> Markup:
         tone = _tone(weight - 1)
         middle = x + width / 2
         title = f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
+        said.append(title)
         bar = _bar(f"bar {tone}", middle, max(width - 3, 1), weight, most)
         bars.append(element("g", element("title", title), bar))
         labels.append(_text(str(number), "", middle, _BASE + 15))
@@ -68,15 +70,9 @@ def weights(update: Update, most: float, name: str) -> Markup:
             labels.append(_text(str(targets), "quiet", middle, _BASE + 30))
         x += width
     one = element("path", class_="one", d=f"M{_MARGIN} {_y(1, most):g}H{x:g}")
-    told = "; ".join(
-        f"micro-batch {number}: {targets} targets, weight {figure(weight)}"
-        for number, targets, weight in zip(
-            update.microbatches, update.targets, update.weights, strict=False
-        )
-    )
     title = f"Weight of a target in each micro-batch of update {update.number}"
     parts = [*bars, _baseline(x), one, *labels]
-    return picture(parts, x + _MARGIN, _HEIGHT, name, title, told)
+    return picture(parts, x + _MARGIN, _HEIGHT, name, title, "; ".join(said))
 
 
 def arrows(update: Update, name: str) -> Markup | None:

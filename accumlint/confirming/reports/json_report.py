@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from accumlint.confirming.finding_verdicts import cases
-from accumlint.confirming.result import Confirmation, Moment, Pass, Raised, Total, Update
+from accumlint.confirming.result import Confirmation, Control, Moment, Pass, Raised, Total, Update
 
 
 def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = ()) -> str:
@@ -23,7 +23,6 @@ def record(confirmations: Sequence[Confirmation], unprotected: Sequence[str] = (
 
 
 def _finding(one: Confirmation) -> dict[str, object]:
-    control = one.control
     return {
         "filename": one.file,
         "code": one.code,
@@ -35,12 +34,7 @@ def _finding(one: Confirmation) -> dict[str, object]:
         "verdict": one.verdict.value,
         "reason": one.reason,
         "measured": {name: _finite(value) for name, value in one.measured.items()},
-        "control": control
-        and {
-            "what": control.what,
-            "detected": control.detected,
-            "value": _finite(control.value),
-        },
+        "control": one.control and _figures(one.control),
         "fakes": one.fakes,
         "also": one.also,
         "setup": one.setup or None,
@@ -74,7 +68,7 @@ def _update(update: Update) -> dict[str, object]:
     return {**_figures(update), "weights": weights, "factor": update.factor or None}
 
 
-def _figures(of: Update | Total) -> dict[str, object]:
+def _figures(of: Update | Total | Control) -> dict[str, object]:
     return {name: _finite(value) for name, value in asdict(of).items()}
 
 

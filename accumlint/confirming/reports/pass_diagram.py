@@ -9,7 +9,6 @@ from accumlint.confirming.result import Moment, Pass, Update
 from accumlint.confirming.symptoms.microbatch_outcomes import Fate, fates, holding, stepped
 from accumlint.results.diagram import Beat, Bracket, Measure, Score
 
-_HIDDEN = ("fetch", "epoch")
 _CAPTIONS = {Fate.AGAIN: "again", Fate.LOST: "lost", Fate.LEFT: "left", Fate.SKIPPED: "skipped"}
 _KINDS = {
     Fate.APPLIED: "applied",
@@ -34,7 +33,7 @@ def score(done: Pass, flagged: int = 0, code: str = "") -> Score:
             applied.update(before)
         gone = [m for m in before if m not in applied] if moment.kind == "clear" else []
         before = after
-        if moment.kind not in _HIDDEN:
+        if moment.kind != "epoch":
             wipes = tuple(m for m in gone if told.get(m) is Fate.LOST)
             codes = (code,) if flagged and moment.line == flagged else ()
             beats.append(_beat(moment, len(after), wipes, codes))

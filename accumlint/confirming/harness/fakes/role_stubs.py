@@ -14,30 +14,10 @@ import torch
 from torch import nn
 
 from accumlint.confirming.harness.failures import Failures
+from accumlint.confirming.harness.fakes import name_words
 from accumlint.confirming.harness.fakes.accelerators import Accelerating
 from accumlint.confirming.harness.fakes.batches import Data
 from accumlint.confirming.harness.fakes.loaders import Loader
-from accumlint.confirming.harness.fakes.name_words import (
-    ALONE,
-    AVERAGE,
-    CRITERION,
-    HARMLESS,
-    IGNORED,
-    MAKERS,
-    NAMES_PADDING,
-    NETWORK,
-    NO_LOADER,
-    NO_MODEL,
-    ONE_OF,
-    ONLY,
-    QUESTION,
-    RANKS,
-    SCALED,
-    SELDOM,
-    TRAINED,
-    VERB,
-    WINDOW,
-)
 from accumlint.confirming.harness.fakes.networks import Criterion, Engine, Model, Modules
 from accumlint.confirming.harness.fakes.optimizers import Optimizer, Scheduler, Stepper, scaler
 from accumlint.confirming.harness.fakes.steps_number import Steps
@@ -150,14 +130,13 @@ class Things(Accelerating):
         if given == text or (given and names.is_configuration(text)):
             return self.take(given)
         if text in self.choices:
-            choice = self.choices[text]
-            return choice == "true" if choice in ("true", "false") else literal(choice)
+            return literal(self.choices[text])
         if self.choices.get(f"{text} is None") == "true":
             return None
         if last in ("get_world_size()", "get_rank()"):
             return self.world if "size" in last else self.data.rank
         if last.endswith((")", "]")):
-            several = ONE_OF.fullmatch(last)
+            several = name_words.ONE_OF.fullmatch(last)
             return setting(several[1].lower()) if several else UNKNOWN
         if names.is_steps(last) or self.roles.get(last) == "steps":
             self.tell(text, f"the accumulation steps, {self.steps_}")
@@ -166,41 +145,45 @@ class Things(Accelerating):
         if (known := sizes.get(self.roles.get(last, ""))) is not None:
             self.tell(text, str(known))
             return known
-        role = self.roles.get(text, "")
-        if not role and not names.is_configuration(text) and not MAKERS.search(last):
-            role = "criterion" if CRITERION.search(last) else names.role_of(last)
-            if not role and NETWORK.search(last.lower()):
+        if (role := self._role(text, last)) and (made := self.thing(role, text)) is not UNKNOWN:
+            return made
+        return self._setting(last)
+
+    def _role(self, text: str, last: str) -> str:
+        """The role of a name: as the run knows it, or else as its last word tells; "" for none."""
+        if role := self.roles.get(text, ""):
+            return "" if role == "loader" and name_words.NO_LOADER.search(last.lower()) else role
+        if name_words.QUESTION.match(last):
+            return ""
+        if not names.is_configuration(text) and not name_words.MAKERS.search(last):
+            role = "criterion" if name_words.CRITERION.search(last) else names.role_of(last)
+            if not role and name_words.NETWORK.search(last.lower()):
                 role = "model"
-        if role == "loader" and NO_LOADER.search(last.lower()):
-            role = ""
-        if QUESTION.match(last) and text not in self.roles:
-            role = ""
-        if role == "model" and text not in self.roles and NO_MODEL.search(last.lower()):
-            role = ""
-        if role == "optimizer" and text not in self.roles and self.roles.get(last) == "settings":
-            role = ""
-        if role:
-            made = self.thing(role, text)
-            if made is not UNKNOWN:
-                return made
+        no_thing = {"loader": name_words.NO_LOADER, "model": name_words.NO_MODEL}.get(role)
+        if no_thing and no_thing.search(last.lower()):
+            return ""
+        return "" if role == "optimizer" and self.roles.get(last) == "settings" else role
+
+    def _setting(self, last: str) -> Any:
+        """What a name means that is none of a thing with a role, `UNKNOWN` where it says nothing."""
         low = last.lower()
-        if found := WINDOW.search(low):
+        if found := name_words.WINDOW.search(low):
             return self.steps_ * 2 * (LENGTH if found["tokens"] else 1)
-        if TRAINED.search(low) and self.models:
+        if name_words.TRAINED.search(low) and self.models:
             return [q for model in self.models.values() for q in model.parameters()]
-        if VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
+        if name_words.VERB.match(low) or low in frameworks.WRAPPING_ITERABLES:
             return UNKNOWN
         if low in ("device", "dev"):
             return self.data.device
-        if RANKS.search(low):
+        if name_words.RANKS.search(low):
             return self.world
         if low in ("rank", "process_index", "global_rank"):
             return self.data.rank
         if low in ("is_main_process", "is_local_main_process"):
             return self.data.rank == 0
-        if IGNORED.search(low):
+        if name_words.IGNORED.search(low):
             return self.data.ignored
-        if NAMES_PADDING.search(low):
+        if name_words.NAMES_PADDING.search(low):
             return PADDING if self.data.pads else self.data.ignored
         found = UNKNOWN if last in self.source.called else setting(low)
         # What the finding's path takes for positive, like a warm-up, is a long one.
@@ -221,9 +204,9 @@ class Things(Accelerating):
         if text in self.choices:
             return self.choices[text] == "true"
         self.asked.append(text)
-        if self.asks_for_scaler(text) or ONLY.search(text):
+        if self.asks_for_scaler(text) or name_words.ONLY.search(text):
             return True
-        if self.world > 1 and ALONE.search(text.lower()):
+        if self.world > 1 and name_words.ALONE.search(text.lower()):
             return False
         if " == " in text:
             symbol, _, literal = text.partition(" == ")
@@ -233,13 +216,13 @@ class Things(Accelerating):
         return (
             self.way.ordinary
             and not names.is_off_by_default(text)
-            and not SELDOM.search(text.lower())
+            and not name_words.SELDOM.search(text.lower())
         )
 
     def asks_for_scaler(self, text: str) -> bool:
         """Whether a flag or a comparison asks for a GradScaler where the finding is about one."""
         last = text.rpartition(" == ")[2].strip("'\"").rpartition(".")[2]
-        return self.way.scaled and bool(SCALED.search(last.lower()))
+        return self.way.scaled and bool(name_words.SCALED.search(last.lower()))
 
     def touched(self, text: str) -> None:
         if text not in self.recorder.notes.touched:
@@ -278,7 +261,7 @@ class Things(Accelerating):
 
     def handed(self, text: str) -> None:
         """What is not here gets what it takes to change a gradient, while the loop trains."""
-        if self.data.fetched and not HARMLESS.search(text.rpartition(".")[2].lower()):
+        if self.data.fetched and not name_words.HARMLESS.search(text.rpartition(".")[2].lower()):
             self.recorder.notes.handed.append(text)
 
     def tell(self, name: str, fake: str) -> None:
@@ -287,7 +270,11 @@ class Things(Accelerating):
     def found(self, text: str) -> Any:
         """A part of a thing: a loader or the size of a window, where its name says so; else it may be anything."""
         last = text.rpartition(".")[2].lower()
-        asked = WINDOW.search(last) or names.is_steps(last) or names.role_of(last) == "loader"
+        asked = (
+            name_words.WINDOW.search(last)
+            or names.is_steps(last)
+            or names.role_of(last) == "loader"
+        )
         return self.known(text) if asked else self.stub(text)
 
     def known(self, text: str) -> Any:
@@ -340,7 +327,7 @@ class Things(Accelerating):
             made = Engine(self.data, seed, steps) if engine else Model(self.data, seed)
             self.models[key] = made
             made.name_ = text
-            if not AVERAGE.search(key):
+            if not name_words.AVERAGE.search(key):
                 self.recorder.models.append(made)
             what = "DeepSpeed's contract around a" if engine else "a"
             self.tell(text, f"{what} network of about a hundred parameters")
@@ -433,5 +420,6 @@ class Things(Accelerating):
         return made.to(output.device, output.dtype)
 
 
-def literal(choice: str) -> Any:
-    return choice.strip("'\"")
+def literal(choice: str) -> bool | str:
+    """What a flag or a word was decided to be."""
+    return choice == "true" if choice in ("true", "false") else choice.strip("'\"")

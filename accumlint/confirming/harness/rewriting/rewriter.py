@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from accumlint.confirming.harness.fakes.name_words import DATA
 from accumlint.confirming.harness.fakes.usual_settings import LOSS_LIKE
+from accumlint.confirming.harness.rewriting import syntax_shapes as shapes
 from accumlint.confirming.harness.rewriting.ast_nodes import (
     assigned,
     failed,
@@ -34,25 +35,6 @@ from accumlint.confirming.harness.rewriting.slicing import (
     pattern,
     with_inner,
 )
-from accumlint.confirming.harness.rewriting.syntax_shapes import (
-    acts,
-    bound_in_arms,
-    bound_inside,
-    bounds,
-    decorator,
-    given_defaults,
-    is_autocast,
-    is_made,
-    loose,
-    mentioned,
-    moved,
-    only_schedules,
-    open_losses,
-    other_words,
-    refused_side,
-    sets,
-    writes,
-)
 from accumlint.confirming.harness.rewriting.written_windows import Sized, size_of
 
 _DECORATORS = {
@@ -70,7 +52,7 @@ def rewritten(text: str, filename: str, guide: Guide) -> ast.Module:
         SyntaxError: where `text` is no Python.
     """
     tree = ast.parse(text, filename)
-    left_open = open_losses(tree)
+    left_open = shapes.open_losses(tree)
     slicer = Slice(tree, text, guide)
     tree.body = slicer.block(tree.body) or [ast.Pass()]
     for method in left_open:
@@ -111,7 +93,7 @@ class _Rewriter(Expressions):
         self.called = called
         self.eventful = eventful
         self.temporary = 0
-        self.loose = loose(body, ())
+        self.loose = shapes.loose(body, ())
         # Whether the function that is being rewritten trains.
         self.trains = False
 
@@ -123,10 +105,10 @@ class _Rewriter(Expressions):
     # Statements
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> list[ast.stmt]:
-        if any(_GIVING.search(decorator(d)) for d in node.decorator_list):
-            given_defaults(node)
+        if any(_GIVING.search(shapes.decorator(d)) for d in node.decorator_list):
+            shapes.given_defaults(node)
         node.decorator_list = [
-            d for d in node.decorator_list if decorator(d) in _DECORATORS or sets(d)
+            d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS or shapes.sets(d)
         ]
         node.returns = None
         everything = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
@@ -136,7 +118,7 @@ class _Rewriter(Expressions):
         taken = self.taken(node)
         outside = self.loose, self.trains
         self.trains = any(s in self.eventful for each in node.body for s in with_inner(each))
-        self.loose = loose(
+        self.loose = shapes.loose(
             node.body, [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
         )
         self.generic_visit(node)
@@ -158,7 +140,7 @@ class _Rewriter(Expressions):
         """What a set-up file gives for names that a function binds somewhere: there from its beginning."""
         if not self.guide.given:
             return []
-        bound = {name for statement in node.body for name in bound_inside(statement)}
+        bound = {name for statement in node.body for name in shapes.bound_inside(statement)}
         shared = {n for s in node.body if isinstance(s, ast.Global | ast.Nonlocal) for n in s.names}
         wanted = sorted(self.guide.given & ((bound - shared) | self.fed(node)))
         return [placed(assigned(name, runtime("take", name)), node) for name in wanted]
@@ -174,10 +156,10 @@ class _Rewriter(Expressions):
         return node if node.targets else placed(ast.Pass(), node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        node.decorator_list = [d for d in node.decorator_list if decorator(d) in _DECORATORS]
+        node.decorator_list = [d for d in node.decorator_list if shapes.decorator(d) in _DECORATORS]
         self.generic_visit(node)
         # The functions of a class are reached through it.
-        node.body = [s for s in node.body if not is_made(s)]
+        node.body = [s for s in node.body if not shapes.is_made(s)]
         node.decorator_list.insert(0, runtime("defined", at=node).func)
         return self.careful(node, (node.name,))
 
@@ -193,7 +175,7 @@ class _Rewriter(Expressions):
             # Switches of torch's own, which are nobody's gradient.
             return placed(ast.Pass(), node)
         bound = pattern(node.targets[0])
-        whole = moved(node.value)
+        whole = shapes.moved(node.value)
         value = self.visit(node.value)
         if whole is not None:
             value = runtime("moved", self.visit(whole), later(value), at=node)
@@ -226,7 +208,7 @@ class _Rewriter(Expressions):
 
     def visit_With(self, node: ast.With) -> ast.AST:
         quiet = self.quiet(node)
-        casting = [item for item in node.items if is_autocast(item.context_expr)]
+        casting = [item for item in node.items if shapes.is_autocast(item.context_expr)]
         self.generic_visit(node)
         for item in casting:
             # What it is set to may be unknown, and has no part in the gradient.
@@ -251,7 +233,7 @@ class _Rewriter(Expressions):
 
     def visit_While(self, node: ast.While) -> ast.AST:
         quiet = self.quiet(node)
-        known = [] if quiet else bounds(node.test)
+        known = [] if quiet else shapes.bounds(node.test)
         node.test = self.testing(node.test)
         self.generic_visit(node)
         if known:
@@ -275,13 +257,13 @@ class _Rewriter(Expressions):
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         quiet = self.quiet(node)
         text = ast.unparse(node.test)
-        refusing = refused_side(node, quiet and self.trains)
-        sometimes = bound_in_arms(node) if quiet else []
+        refusing = shapes.refused_side(node, quiet and self.trains)
+        sometimes = shapes.bound_in_arms(node) if quiet else []
         if quiet:
-            bound = {n for n in bound_inside(node) if not DATA.search(n.lower())}
+            bound = {n for n in shapes.bound_inside(node) if not DATA.search(n.lower())}
             sometimes += sorted(self.loose & bound - {*sometimes})
-        words = None if quiet else other_words(node)
-        sometimes += [name for name in only_schedules(node) if name not in sometimes]
+        words = None if quiet else shapes.other_words(node)
+        sometimes += [name for name in shapes.only_schedules(node) if name not in sometimes]
         if words:
             node.test = self.first_word(node.test, words)
         else:
@@ -305,7 +287,7 @@ class _Rewriter(Expressions):
         return runtime("one_of", ast.unparse(compared), *given, at=test)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
-        told = not any(LOSS_LIKE.search(name.lower()) for name in mentioned(node))
+        told = not any(LOSS_LIKE.search(name.lower()) for name in shapes.mentioned(node))
         self.generic_visit(node)
         may_fail = self.guide.lenient or (told and node not in self.eventful)
         if not may_fail or node.value is None:
@@ -325,7 +307,7 @@ class _Rewriter(Expressions):
         """True where nothing happens to a gradient in any statement inside, and no loss is computed."""
         if any(inner in self.eventful for inner in with_inner(node)):
             return False
-        return not any(LOSS_LIKE.search(name.lower()) for name in bound_inside(node))
+        return not any(LOSS_LIKE.search(name.lower()) for name in shapes.bound_inside(node))
 
     def eithers(self, names_: Iterable[str], failure: Callable[[], ast.expr]) -> list[ast.stmt]:
         """Fakes for those of some names that have not been bound; `failure` is what has kept them from it."""
@@ -334,7 +316,7 @@ class _Rewriter(Expressions):
     def careful_block(self, node: ast.stmt) -> ast.stmt:
         """A block whose failure ends the block alone; names that it would have bound get fakes."""
         mends: list[ast.stmt] = [ast.Expr(runtime("missing", (), failed()))]
-        mends += self.eithers(dict.fromkeys(bound_inside(node)), failed)
+        mends += self.eithers(dict.fromkeys(shapes.bound_inside(node)), failed)
         return placed(tried([node], mends), node)
 
     def careful_test(self, node: ast.If, text: str) -> list[ast.stmt]:
@@ -348,8 +330,8 @@ class _Rewriter(Expressions):
 
     def careful(self, node: ast.stmt, bound: Pattern | tuple[str, ...]) -> ast.stmt:
         """A statement whose failure gives its names stubs, unless something happens to a gradient in it."""
-        eventful = node in self.eventful and (not self.guide.lenient or acts(node))
-        eventful = eventful and not writes(node)
+        eventful = node in self.eventful and (not self.guide.lenient or shapes.acts(node))
+        eventful = eventful and not shapes.writes(node)
         if eventful and not (isinstance(node, ast.Assign) and self.makes(bound)):
             return node
         made = runtime("unmade" if eventful else "missing", bound, failed())
