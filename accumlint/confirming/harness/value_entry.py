@@ -109,46 +109,43 @@ class Entering(Things):
             return value._model
         if isinstance(value, Output):
             keys = self.source.keyed.get(bound, ())
-            return value.named(last) if not keys else value.keyed(last, keys)
-        if (
-            (names.is_steps(last) or self.roles.get(bound) == "steps")
-            and isinstance(value, int | float | Stub)
-            and not isinstance(value, bool)
-        ):
-            if value == 0 and not isinstance(value, Stub):
-                # A counter's start.
-                return value
-            return self.counted(bound, value)
-        if isinstance(value, Stub):
-            if is_settings(bound) and not is_settings(value._text) and not value._made:
-                # What it holds are settings, wherever they come from.
-                return self.stub(bound)
-            if self.way.lenient and self._is_plain(value) and _LOSS.search(last.lower()):
-                found = self.own_loss()
-                if found is not None:
-                    return found
-            if value._text.endswith(ITEM):
-                return self._unknown(bound, value)
-            if value._of_data and is_beside(last):
-                return self._made_of_data(last)
-            found = self.value(bound)
-            if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
-                # It may have put the model in a wrapper that reduces.
-                self.recorder.notes.wrapped.append(value._text)
-            if isinstance(found, Criterion | Model) and value._told:
-                found.told_ = True
-            if found is not UNKNOWN:
-                return found
-            if DATA.search(last.lower()) and not any(
-                map(names.is_configuration, (bound, value._text))
-            ):
-                return self._piece(bound)
+            return value.keyed(last, keys) if keys else value.named(last)
+        is_steps = names.is_steps(last) or self.roles.get(bound) == "steps"
+        if is_steps and isinstance(value, int | float | Stub) and not isinstance(value, bool):
+            # 0 is a counter's start.
+            starts = not isinstance(value, Stub) and value == 0
+            return value if starts else self.counted(bound, value)
+        if isinstance(value, Stub) and (found := self._made(bound, last, value)) is not UNKNOWN:
+            return found
         if is_settings(bound) or dataclasses.is_dataclass(value):
             self._ask_for_steps(bound, value)
         if isinstance(value, nn.Module) and not isinstance(value, Model):
             if not AVERAGE.search(f"{bound} {type(value).__name__}"):
                 self.own(value)
         return value
+
+    def _made(self, bound: str, last: str, value: Stub) -> Any:
+        """What a name makes of an unknown value, `UNKNOWN` where it says nothing."""
+        if is_settings(bound) and not is_settings(value._text) and not value._made:
+            # What it holds are settings, wherever they come from.
+            return self.stub(bound)
+        if self.way.lenient and self._is_plain(value) and _LOSS.search(last.lower()):
+            if (found := self.own_loss()) is not None:
+                return found
+        if value._text.endswith(ITEM):
+            return self._unknown(bound, value)
+        if value._of_data and is_beside(last):
+            return self._made_of_data(last)
+        found = self.value(bound)
+        if isinstance(found, nn.Module) and value._text.removesuffix("()") in self.takers:
+            # It may have put the model in a wrapper that reduces.
+            self.recorder.notes.wrapped.append(value._text)
+        if isinstance(found, Criterion | Model) and value._told:
+            found.told_ = True
+        is_data = found is UNKNOWN and DATA.search(last.lower())
+        if is_data and not any(map(names.is_configuration, (bound, value._text))):
+            return self._piece(bound)
+        return found
 
     def _ask_for_steps(self, bound: str, value: Any) -> None:
         """Has settings that somebody else has made ask for the run's accumulation steps, and for several epochs."""
@@ -233,8 +230,7 @@ class Entering(Things):
             batch = self._batch(bound)
             self.tell(bound, "micro-batches made on the spot")
             return batch.use() if "batch" in low else batch.tensor(bound)
-        key = (bound, self.data.current)
-        if key in self.pieces and not self.data.fed:
+        if (bound, self.data.current) in self.pieces and not self.data.fed:
             self.data.fetch().use()
         self.pieces.add((bound, self.data.current))
         return self.data.now().tensor(bound)
@@ -255,23 +251,14 @@ class Entering(Things):
                 batch = self._batch(bound) if known or not any(texts) else self.data.now()
                 return batch.use().parts(tuple(map(self._as_data, bound)))
             return tuple(self._missing(n, failed) for n in bound)
-        if (
-            self.way.lenient
-            and (failed or not self.way.exact)
-            and _LOSS.search(bound.rpartition(".")[2].lower())
-        ):
-            own = self.own_loss()
-            if own is not None:
+        last = bound.rpartition(".")[2].lower()
+        if self.way.lenient and (failed or not self.way.exact) and _LOSS.search(last):
+            if (own := self.own_loss()) is not None:
                 return own
-        found = self.value(bound)
-        if found is not UNKNOWN:
+        if (found := self.value(bound)) is not UNKNOWN:
             return found
-        last = bound.rpartition(".")[2]
-        if DATA.search(last.lower()) and not (
-            names.is_configuration(bound) or OPTIONS.match(bound)
-        ):
-            return self._piece(bound)
-        return self.stub(bound)
+        settings = names.is_configuration(bound) or OPTIONS.match(bound)
+        return self._piece(bound) if DATA.search(last) and not settings else self.stub(bound)
 
     def root(self, value: Any) -> Any:
         """What goes backward; a loss where that came to a plain number or to nothing that is known."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,15 @@ class Data:
         batch = self.fetch()
         self.fed = batch.number
         return batch
+
+    def generator(self, number: int) -> torch.Generator:
+        """Where random numbers come from: the same ones in every pass, others for each number and rank."""
+        return torch.Generator().manual_seed(self.seed * 7919 + self.rank * 104729 + number)
+
+    def normal(self, shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+        """Random numbers, the same in whatever precision."""
+        made = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return made.to(self.device, self.dtype)
 
     def __deepcopy__(self, _: object) -> Data:
         """Itself: a network that is copied is given what the first is given."""
@@ -243,43 +252,39 @@ class Batch(Plain, dict[Any, Any]):
     def __init__(self, data: Data, number: int) -> None:
         self.data_ = data
         self.number = number
-        generator = torch.Generator().manual_seed(data.seed * 7919 + data.rank * 104729 + number)
+        generator = data.generator(number)
         count = data.counts(number)
         if data.kind == "tokens":
             rows = data.cut_rows or ROWS
-            inputs = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
-            labels = torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator)
+            inputs, labels = (
+                torch.randint(1, VOCABULARY, (rows, LENGTH), generator=generator) for _ in range(2)
+            )
             # The targets that count stand at the end of the rows, so that a shift by one loses none of them.
             order = [(r, c) for c in range(LENGTH - 1, -1, -1) for r in range(rows)]
             if data.cut_rows:
                 # Each row has one; the first rows have the rest, so that pieces differ however rows are mixed.
                 order[rows:] = sorted(order[rows:], key=lambda place: place[0])
-            ignored = torch.zeros(rows, LENGTH, dtype=torch.bool)
-            for r, c in order[min(count, rows * (LENGTH - 1)) :]:
-                ignored[r, c] = True
-            mask = (~ignored).long()
-            labels = labels.masked_fill(ignored, data.ignored)
+            mask = torch.zeros(rows, LENGTH, dtype=torch.long)
+            for place in order[: min(count, rows * (LENGTH - 1))]:
+                mask[place] = 1
+            labels = labels.masked_fill(mask == 0, data.ignored)
             if data.pads:
-                inputs = inputs.masked_fill(ignored, PADDING)
+                inputs = inputs.masked_fill(mask == 0, PADDING)
         elif data.kind == "frames":
             rows = 2
-            shape = (rows, LENGTH, data.width)
-            inputs = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
-            labels = torch.randn(shape, generator=generator, dtype=torch.float64).to(data.dtype)
+            inputs, labels = (data.normal((rows, LENGTH, data.width), generator) for _ in range(2))
             mask = torch.zeros(rows, LENGTH, dtype=torch.long)
             # The frames that count stand at the beginning of the rows.
             for place in range(min(count, rows * LENGTH)):
                 mask[place % rows, place // rows] = 1
         else:
             rows = max(1, count)
-            inputs = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
-            inputs = inputs.to(data.dtype)
+            inputs = data.normal((rows, data.width), generator)
             if data.kind == "rows":
                 # A loss that compares rows with each other has as many classes as rows.
                 labels = torch.randint(0, min(CLASSES, rows), (rows,), generator=generator)
             else:
-                labels = torch.randn(rows, data.width, generator=generator, dtype=torch.float64)
-                labels = labels.to(data.dtype)
+                labels = data.normal((rows, data.width), generator)
             mask = torch.ones(rows, dtype=torch.long)
         self.inputs = inputs.to(data.device)
         self.labels = labels.to(data.device)
@@ -344,14 +349,8 @@ class Batch(Plain, dict[Any, Any]):
 
     def numbers(self, name: str, shape: Any = None) -> torch.Tensor:
         """Small numbers by a name, one for each target where nothing else is said."""
-        data = self.data_
-        seed = data.seed * 7919 + data.rank * 104729 + self.number + 31 * sum(map(ord, name))
-        made = torch.randn(
-            shape or self.mask.shape,
-            generator=torch.Generator().manual_seed(seed),
-            dtype=torch.float64,
-        )
-        return (made / 10).to(data.device, data.dtype)
+        generator = self.data_.generator(self.number + 31 * sum(map(ord, name)))
+        return self.data_.normal(shape or self.mask.shape, generator) / 10
 
     def parts(self, names: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch taken apart into as many names as there are."""
@@ -448,9 +447,10 @@ OPERATORS = (
 )  # fmt: skip
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def operator(name: str) -> Callable[..., Any]:
+    """An operation on what stands in for a tensor, by the name of its method."""
     return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
 
 
 for _name in OPERATORS:
-    setattr(Batch, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(Batch, f"__{_name}__", operator(f"__{_name}__"))

@@ -352,6 +352,6 @@ def regression(network: nn.Module, batch: Batch) -> torch.Tensor:
     """A loss of all parameters of a network, whatever it computes from them: a mean over as many targets as count."""
     weights = torch.cat([p.flatten() for p in network.parameters()])
     generator = torch.Generator().manual_seed(batch.number)
-    features = torch.randn(len(batch), len(weights) + 1, generator=generator, dtype=torch.float64)
+    features = batch.data_.normal((len(batch), len(weights) + 1), generator)
     features = features.to(weights.device, weights.dtype)
     return F.mse_loss(features[:, 1:] @ weights, features[:, 0])

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from accumlint.confirming.harness.fakes.batches import OPERATORS, Batch, Plain, plain
+from accumlint.confirming.harness.fakes.batches import OPERATORS, Batch, Plain, operator, plain
 from accumlint.confirming.harness.rewriting.unpacking import names_of
 
 # What is counted from a network's predictions has no graph.
@@ -192,14 +192,10 @@ def _operator(name: str) -> Callable[..., Any]:
     return operate
 
 
-def _of_losses(name: str) -> Callable[..., Any]:
-    return lambda self, *others: getattr(self.plain_(), name)(*plain(others))
-
-
 for _name in OPERATORS:
     setattr(Output, f"__{_name}__", _operator(f"__{_name}__"))
     if _name in ("mul", "rmul", "truediv", "add", "radd"):
-        setattr(Losses, f"__{_name}__", _of_losses(f"__{_name}__"))
+        setattr(Losses, f"__{_name}__", operator(f"__{_name}__"))
 
 
 def tensors(values: list[Any]) -> Iterator[torch.Tensor]:

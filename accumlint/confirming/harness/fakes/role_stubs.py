@@ -406,18 +406,12 @@ class Things(Accelerating):
             "the loss",
             "the distance of what the networks give from random numbers, since the loop's own could not be computed",
         )
-        return sum(
-            (torch.nn.functional.mse_loss(x, self._aims(x)) for x in given),
-            torch.zeros((), device=self.data.device, dtype=self.data.dtype),
-        )
-
-    def _aims(self, output: torch.Tensor) -> torch.Tensor:
-        """Numbers of a micro-batch's own, so that no two have the same gradient, whatever the network was given."""
-        seed = self.data.seed * 7919 + self.data.rank * 104729 + self.data.backwards
-        made = torch.randn(
-            output.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-        )
-        return made.to(output.device, output.dtype)
+        found = torch.zeros((), device=self.data.device, dtype=self.data.dtype)
+        for output in given:
+            # Numbers of a micro-batch's own, so that no two have the same gradient, whatever the network was given.
+            aims = self.data.normal(output.shape, self.data.generator(self.data.backwards))
+            found = found + nn.functional.mse_loss(output, aims.to(output.device, output.dtype))
+        return found
 
 
 def literal(choice: str) -> bool | str:
