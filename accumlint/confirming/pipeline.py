@@ -16,10 +16,9 @@ from accumlint.confirming.launch import Launched, Options, launch
 from accumlint.confirming.passes import Wish
 from accumlint.confirming.plan import Plan, again, planned
 from accumlint.confirming.result import Confirmation, Verdict
-from accumlint.confirming.user_script import Script
+from accumlint.confirming.user_script import Script, text_of
 from accumlint.confirming.verdict import judged
-from accumlint.files.regular import contents
-from accumlint.files.source import UndecodableSource, decode
+from accumlint.files.source import decode
 from accumlint.fixing import fix, fixed
 from accumlint.inputs.discovery import Target
 from accumlint.results.report import Checked, Report
@@ -155,12 +154,5 @@ def _telling(answer: Confirmation, launched: Launched) -> Confirmation:
 
 def sources(asked: Iterable[Asked]) -> Mapping[str, str]:
     """The text of each file by the name that it is shown under, as far as it can be read."""
-    found = {one.target.shown: _text(one.target) for one in asked}
+    found = {one.target.shown: text_of(one.target.file) for one in asked}
     return {shown: text for shown, text in found.items() if text is not None}
-
-
-def _text(target: Target) -> str | None:
-    try:
-        return decode(contents(target.file))
-    except (OSError, UndecodableSource):
-        return None

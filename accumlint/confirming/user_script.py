@@ -76,9 +76,8 @@ def modules(script: Script) -> list[str]:
 
 def _imported(file: str) -> Iterator[str]:
     """The dotted paths that a file imports, anywhere in it."""
-    text = _text_of(file)
     try:
-        tree = ast.parse(text or "")
+        tree = ast.parse(text_of(file) or "")
     except (SyntaxError, ValueError):
         return
     for node in ast.walk(tree):
@@ -97,7 +96,7 @@ def _shown(file: str, folder: str) -> str:
     return file if beside.startswith("..") else beside
 
 
-def _text_of(file: str) -> str | None:
+def text_of(file: str) -> str | None:
     """The text of a source file, None where it cannot be read."""
     try:
         return decode(contents(file))

@@ -46,7 +46,7 @@ class Fed:
 
 
 class Partly(SimpleNamespace):
-    """Settings of which a set-up file gives some; the others are answered by their names."""
+    """Settings of which some are known, as a set-up file gives them; the others are answered by their names."""
 
     def __init__(self, known: Mapping[str, Any], unknown: Callable[[str], Any]) -> None:
         super().__init__(**known)
@@ -101,15 +101,11 @@ def given(file: str, data: Data, world: int, device: torch.device) -> dict[str, 
     if objects and not filled:
         raise GivenError(f"the set-up file leaves `{next(iter(objects))}` open")
     return {
-        name: Fed(value, data) if _feeds(name, value) else value for name, value in filled.items()
+        name: Fed(value, data)
+        if names.role_of(name.rpartition(".")[2]) == "loader" or are_batches(value)
+        else value
+        for name, value in filled.items()
     }
-
-
-def _feeds(name: str, value: Any) -> bool:
-    """Whether an object gives micro-batches: by its name, or as a list of what holds tensors."""
-    if names.role_of(name.rpartition(".")[2]) == "loader":
-        return True
-    return are_batches(value)
 
 
 def are_batches(value: object) -> bool:

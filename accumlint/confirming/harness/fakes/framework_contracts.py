@@ -23,6 +23,7 @@ from accumlint.confirming.harness.fakes.batches import Batch, Enough
 from accumlint.confirming.harness.fakes.stub import Absent
 from accumlint.confirming.harness.parameters import parameters_of
 from accumlint.confirming.harness.process_group import world_size
+from accumlint.confirming.harness.setup_objects import Partly
 
 # What a Trainer takes its micro-batches from, by the names under which a set-up file gives them.
 _FEEDING = ("self.train_dataset", "train_dataset", "train_dataloader")
@@ -38,17 +39,9 @@ class _OfRun:
     binding_: Binding
 
 
-class _Known(SimpleNamespace):
+def _partly(binding: Binding, text: str, **known: Any) -> Partly:
     """An object of which some attributes are known; the others are answered by their names."""
-
-    def __init__(self, binding: Binding, text: str, **known: Any) -> None:
-        super().__init__(**known)
-        self._binding, self._text = binding, text
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self._binding.known(f"{self._text}.{name}")
+    return Partly(known, lambda name: binding.known(f"{text}.{name}"))
 
 
 def _in_ddp(module: Any) -> Any:
@@ -75,11 +68,11 @@ class _Trainer(_OfRun):
         self.label_smoother = None
         self.current_gradient_accumulation_steps = binding.steps_
         device = binding.data.device
-        self.args = _Known(
+        self.args = _partly(
             binding, "args", gradient_accumulation_steps=binding.steps_, bf16=False, fp16=False, n_gpu=1,
             device=device, average_tokens_across_devices=True,
         )  # fmt: skip
-        self.accelerator = _Known(
+        self.accelerator = _partly(
             binding, "accelerator", num_processes=1, device=device, autocast=nullcontext,
             backward=torch.Tensor.backward,
         )  # fmt: skip

@@ -14,25 +14,11 @@ import torch
 import torch.nn.functional as F
 
 ELEMENTWISE = {
-    F.cross_entropy,
-    F.nll_loss,
-    F.binary_cross_entropy,
-    F.binary_cross_entropy_with_logits,
-    F.mse_loss,
-    F.l1_loss,
-    F.smooth_l1_loss,
-    F.huber_loss,
-    F.kl_div,
-    F.gaussian_nll_loss,
-    F.poisson_nll_loss,
-    F.hinge_embedding_loss,
-    F.soft_margin_loss,
-    F.multi_margin_loss,
-    F.multilabel_soft_margin_loss,
-    F.margin_ranking_loss,
-    F.triplet_margin_loss,
-    F.cosine_embedding_loss,
-}
+    F.cross_entropy, F.nll_loss, F.binary_cross_entropy, F.binary_cross_entropy_with_logits, F.mse_loss, F.l1_loss,
+    F.smooth_l1_loss, F.huber_loss, F.kl_div, F.gaussian_nll_loss, F.poisson_nll_loss, F.hinge_embedding_loss,
+    F.soft_margin_loss, F.multi_margin_loss, F.multilabel_soft_margin_loss, F.margin_ranking_loss,
+    F.triplet_margin_loss, F.cosine_embedding_loss,
+}  # fmt: skip
 VIEWS = {torch.Tensor.view, torch.Tensor.reshape, torch.reshape}
 REDUCTIONS = {torch.mean, torch.sum, torch.Tensor.mean, torch.Tensor.sum}
 
@@ -78,11 +64,10 @@ def evaluated(
         result = elements.sum()
     elif reduction == "mean" and of_classes:
         weight = plain.get("weight")
-        if weight is None or args[1].is_floating_point():
-            result = elements.sum() / counted.sum()
-        else:
-            # Class weights make the mean a weighted one.
-            result = elements.sum() / (weight[args[1].clamp(min=0)] * counted).sum()
+        plainly = weight is None or args[1].is_floating_point()
+        # Class weights make the mean a weighted one.
+        whole = counted if plainly else weight[args[1].clamp(min=0)] * counted
+        result = elements.sum() / whole.sum()
     elif reduction == "batchmean":
         result = elements.sum() / elements.shape[0]
     else:

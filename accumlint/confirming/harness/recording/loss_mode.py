@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 import sys
 from collections.abc import Generator
@@ -124,14 +123,9 @@ class LossMode(TorchFunctionMode):
         with self.quiet():
             result, elements, counted = evaluated(func, args, kwargs)
         self.notes.summed |= kwargs.get("reduction") == "sum"
-        if self.data.current == self.settings.poison and not self.notes.tampered:
-            # Once: where nobody counts micro-batches, one that does not go backward is not counted.
-            result = result * math.nan
-            self.notes.tampered = True
         if elements.requires_grad:
-            made = result if isinstance(result, torch.Tensor) else elements
             self.remember(
-                Loss(self.data.current, elements, counted, self.line(), False, result=made)
+                Loss(self.data.current, elements, counted, self.line(), False, result=result)
             )
         return result
 

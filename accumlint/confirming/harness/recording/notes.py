@@ -38,8 +38,6 @@ class Settings:
     inject: int = 0
     large: bool = False
     undefined: bool = False
-    # The micro-batch whose losses are no number.
-    poison: int = 0
     graphs: bool = False
     as_is: bool = False
     # Whether the end of an epoch is to be seen.
