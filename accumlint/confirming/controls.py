@@ -48,7 +48,7 @@ def control(
 ) -> Control | None:
     """The same question to a loop made right, or deliberately broken: the answer must be the other one."""
     if symptom in (Symptom.ATTACHED, Symptom.GROWING):
-        return counted(evidence, shows)
+        return _counted(evidence, shows)
     for key, what in (_MENDED if shows else _BROKEN).items():
         if key not in evidence.passes or ("pressure" in key) != (symptom is Symptom.CLIPPED):
             continue
@@ -61,11 +61,11 @@ def control(
     return None
 
 
-def counted(evidence: Evidence, shows: bool, key: str = "equal") -> Control | None:
+def _counted(evidence: Evidence, shows: bool) -> Control | None:
     """Totals are read, not compared; that reading works shows in a value that changes from update to update."""
-    values = [x.value for x in evidence.get(key).totals]
-    if len(set(values)) < 2:
-        return None
+    values = [x.value for x in evidence.get("equal").totals]
     different = len(set(values))
+    if different < 2:
+        return None
     what = f"read at {len(values)} updates, the total has {different} different values"
     return Control(what, shows, float(different))

@@ -33,11 +33,7 @@ class Case:
         return f"{verdict.value}{' in both texts' if after is verdict else f', {after.value} in the fixed text'}"
 
 
-_AFTER = {
-    Verdict.CONFIRMED: "still there",
-    Verdict.REFUTED: "gone",
-    Verdict.UNDECIDED: "undecided",
-}
+_AFTER = {Verdict.CONFIRMED: "still there", Verdict.REFUTED: "gone", Verdict.UNDECIDED: "undecided"}
 
 
 def cases(confirmations: Sequence[Confirmation]) -> list[Case]:

@@ -28,10 +28,7 @@ _OF_TENSORS = {
     "dtype", "unsqueeze", "squeeze", "flatten", "expand", "clone", "mean", "sum",
 }  # fmt: skip
 # What lets a run go on that ended early.
-ENDED = {
-    "time": "`--timeout` gives it more time",
-    "killed": "`--memory` gives each rank more",
-}
+ENDED = {"time": "`--timeout` gives it more time", "killed": "`--memory` gives each rank more"}
 
 
 def advice(plan: Plan, launched: Launched, evidence: Evidence | None, reason: Undecided) -> str:

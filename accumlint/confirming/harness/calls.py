@@ -107,12 +107,6 @@ def _put_later(binding: Binding, made: Any) -> None:
                 setattr(made, name, found)
 
 
-def instance_of_any(binding: Binding, cls: type) -> Any:
-    """As `instance`; what its `__init__`, or another class, would have given it is told by its name."""
-    binding.complete(cls)
-    return instance(binding, cls)
-
-
 def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
     if p.name in binding.given:
         return binding.take(p.name)
@@ -141,13 +135,12 @@ def _parameter(binding: Binding, p: inspect.Parameter) -> Any:
 
 
 def microbatch_arguments(
-    binding: Binding, function: Any, skip: int, place: int
+    binding: Binding, function: Any, place: int
 ) -> tuple[list[Any], dict[str, Any]]:
     """As `arguments`, with fresh data for what reads like data and its `place` for what reads like a count."""
-    args, kwargs = arguments(binding, function, skip)
+    args, kwargs = arguments(binding, function)
     batch = binding.data.fetch().use()
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
-    for p in parameters:
+    for p in inspect.signature(function).parameters.values():
         low = p.name.lower()
         if low == "engine" and {"state", "iteration"} <= binding.source.read:
             # Ignite's, which counts and does nothing to a gradient.

@@ -90,11 +90,11 @@ def run(job: Any, binding: Binding) -> None:
         framework_contracts.drive(entry["driver"], made, binding)
     if entry["function"] is None:
         return
-    function, skip = _function(entry, space, binding)
+    function = _function(entry, space, binding)
     if entry["calls"] == "microbatch":
-        _microbatches(binding, function, skip, entry)
+        _microbatches(binding, function, entry)
         return
-    args, kwargs = calls.arguments(binding, function, skip)
+    args, kwargs = calls.arguments(binding, function)
     epochs = 2 if entry["calls"] == "twice" else 1
     for number in range(epochs):
         if epochs > 1:
@@ -106,7 +106,7 @@ def run(job: Any, binding: Binding) -> None:
                 pass
 
 
-def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> None:
+def _microbatches(binding: Binding, function: Any, entry: Any) -> None:
     """Calls a step for one micro-batch after another, in epochs where it is one of Lightning's.
 
     Where it only goes backward, a method of the same object that is `stepping` ends each window. The
@@ -121,7 +121,7 @@ def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> Non
         binding.turn(True)
         if epochs and not place:
             binding.recorder.epoch += 1
-        args, kwargs = calls.microbatch_arguments(binding, function, skip, place)
+        args, kwargs = calls.microbatch_arguments(binding, function, place)
         last = (number + 1) % window == 0
         given = inspect.signature(function).bind(*args, **kwargs)
         if epochs:
@@ -139,18 +139,18 @@ def _microbatches(binding: Binding, function: Any, skip: int, entry: Any) -> Non
             binding.recorder.note("epoch")
 
 
-def _function(entry: Any, space: dict[str, Any], binding: Binding) -> tuple[Any, int]:
+def _function(entry: Any, space: dict[str, Any], binding: Binding) -> Any:
     """The function that a run starts with, ready to be called."""
     maker = entry["maker"]
-    if maker is not None:
-        outer = _member(maker, entry["maker_owner"], space, binding)
-        args, kwargs = calls.arguments(binding, outer)
-        outer(*args, **kwargs)
-        found = binding.functions.get(entry["function"])
-        if found is None:
-            raise Unbound(f"`{maker}` did not define `{entry['function']}`")
-        return found, 0
-    return _member(entry["function"], entry["owner"], space, binding), 0
+    if maker is None:
+        return _member(entry["function"], entry["owner"], space, binding)
+    outer = _member(maker, entry["maker_owner"], space, binding)
+    args, kwargs = calls.arguments(binding, outer)
+    outer(*args, **kwargs)
+    found = binding.functions.get(entry["function"])
+    if found is None:
+        raise Unbound(f"`{maker}` did not define `{entry['function']}`")
+    return found
 
 
 def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> Any:
@@ -161,4 +161,6 @@ def _member(name: str, owner: str, space: dict[str, Any], binding: Binding) -> A
     cls = space.get(owner)
     if not isinstance(cls, type):
         raise Unbound(f"the class `{owner}` was not defined")
-    return getattr(calls.instance_of_any(binding, cls), name)
+    # What its `__init__`, or another class, would have given it is told by its name.
+    binding.complete(cls)
+    return getattr(calls.instance(binding, cls), name)

@@ -25,11 +25,7 @@ from accumlint.confirming.harness.fakes.stub import ITEM, UNKNOWN, Stub
 from accumlint.confirming.harness.fakes.usual_settings import setting
 from accumlint.confirming.harness.rewriting.slicing import Pattern, flat
 from accumlint.confirming.harness.setup_objects import are_batches, wraps
-from accumlint.confirming.harness.value_inspection import (
-    is_settings,
-    is_thing,
-    look_up,
-)
+from accumlint.confirming.harness.value_inspection import is_settings, is_thing, look_up
 from accumlint.reading import names
 
 _LOSS = re.compile(r"(^|_)loss(es)?$")

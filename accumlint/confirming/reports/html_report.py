@@ -102,8 +102,7 @@ def _article(case: Case, name: str, sources: Mapping[str, str]) -> Markup:
         element("p", prose(sentence(found.reason)), class_="reason"),
         _source(found, sources.get(found.file, "")),
         *(_arms(case, done, name) if done else ()),
-        _setup(found.setup),
-        _advice(found.advice),
+        *_to_decide(found),
         *_controls(case),
         _notes(case, done),
         id=name,
@@ -230,11 +229,7 @@ def _charts(arms: Sequence[Pass]) -> Charts:
 
 
 def _chart(drawn: Markup, title: str, key: str) -> Markup:
-    return element(
-        "figure",
-        element("figcaption", element("strong", title), key),
-        drawn,
-    )
+    return element("figure", element("figcaption", element("strong", title), key), drawn)
 
 
 def _figures(done: Pass, fixed: Pass | None) -> Markup:
@@ -265,19 +260,14 @@ def _grid(caption: str, shown: Sequence[Column]) -> Markup:
     return table(caption, heads, list(zip(*(column.cells for column in shown), strict=True)))
 
 
-def _setup(setup: str) -> Markup:
-    if not setup:
-        return Markup()
-    return joined(
-        element("h3", "Setup file to fill in"),
-        code(setup.rstrip("\n"), "Setup file to fill in"),
-    )
-
-
-def _advice(advice: str) -> Markup:
-    if not advice:
-        return Markup()
-    return element("p", element("strong", "To decide it."), " ", prose(sentence(advice)))
+def _to_decide(found: Confirmation) -> Iterator[Markup]:
+    """What would decide a finding that is undecided."""
+    if found.setup:
+        yield element("h3", "Setup file to fill in")
+        yield code(found.setup.rstrip("\n"), "Setup file to fill in")
+    if found.advice:
+        told = prose(sentence(found.advice))
+        yield element("p", element("strong", "To decide it."), " ", told)
 
 
 def _controls(case: Case) -> Iterator[Markup]:

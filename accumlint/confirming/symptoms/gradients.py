@@ -311,18 +311,14 @@ def _differ(evidence: Evidence) -> bool:
 
 
 def clipped(evidence: Evidence, key: str = "equal pressure") -> Answer:
-    if key not in evidence.passes:
-        raise Undecided("nothing was clipped")
-    found = evidence.get(key)
-    if not any(u.clips for u in found.updates):
+    found = evidence.passes.get(key)
+    if found is None or not any(u.clips for u in found.updates):
         raise Undecided("nothing was clipped")
     answer = gradient(evidence, key)
     sentence = answer.sentence.replace(
         "the large batch's gradient", "the clipped gradient of the large batch"
     )
-    return Answer(
-        answer.shows, answer.value, f"clipped at {found.pressure:.3g}, {sentence}", answer.figures
-    )
+    return replace(answer, sentence=f"clipped at {found.pressure:.3g}, {sentence}")
 
 
 def clipped_whole(evidence: Evidence, key: str = "equal pressure") -> Answer:
@@ -349,12 +345,8 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
                 raise Undecided(
                     f"the loop raised something else{where}: {raised.kind}: {raised.message}"
                 )
-            return Answer(
-                True,
-                1.0,
-                f"the loop raises {raised.kind}{where}: {raised.message}",
-                {"exception": raised.message},
-            )
+            sentence = f"the loop raises {raised.kind}{where}: {raised.message}"
+            return Answer(True, 1.0, sentence, {"exception": raised.message})
     answer = gradient(evidence, key)
     if answer.shows:
         return answer
@@ -362,7 +354,7 @@ def raises(evidence: Evidence, key: str = "equal") -> Answer:
         growing = gradient(evidence, f"{key} growing")
         if growing.shows:
             return replace(growing, sentence=f"while the loss scale grows, {growing.sentence}")
-    return Answer(False, answer.value, f"nothing is raised, and {answer.sentence}", answer.figures)
+    return replace(answer, sentence=f"nothing is raised, and {answer.sentence}")
 
 
 def spread(evidence: Evidence, key: str = "equal") -> Answer:
@@ -410,6 +402,5 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
             answer = gradient(evidence, name)
         exhausted = evidence.raw[name]["spec"]["exhausts"]
         what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
-        sentence = f"where {what}, {answer.sentence}"
-        answers.append(Answer(answer.shows, answer.value, sentence, answer.figures))
+        answers.append(replace(answer, sentence=f"where {what}, {answer.sentence}"))
     return next((a for a in answers if a.shows), answers[0])

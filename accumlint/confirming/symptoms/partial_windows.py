@@ -51,12 +51,8 @@ def partial(evidence: Evidence, key: str = "trailing") -> Answer:
             sentence += f", and whole windows {common:.3g} times theirs"
     elif common != 1:
         sentence = f"partial windows apply {common:.3g} times their own mean, as whole ones do"
-    return Answer(
-        shows,
-        abs(worst.scale / common - 1),
-        sentence,
-        {"scale": worst.scale, "micro-batches": size},
-    )
+    off = abs(worst.scale / common - 1)
+    return Answer(shows, off, sentence, {"scale": worst.scale, "micro-batches": size})
 
 
 def _common(scales: Sequence[float], near: float) -> float:

@@ -59,34 +59,23 @@ def left(evidence: Evidence, key: str = "trailing") -> Answer:
     began = kinds.index("backward") if "backward" in kinds else 0
     if not found.left and "epoch" not in kinds[began:]:
         raise Undecided(f"no epoch came to its end{_ended(found)}")
-    # A control that steps at the end of an epoch makes short windows itself.
-    if (
-        not found.left
-        and not key.endswith("flush")
-        and any(
-            len(u.microbatches) < usual and u.epoch == after.epoch for u, after in _in_turn(updates)
-        )
-    ):
-        raise Undecided(
-            "a short window at the beginning of each epoch takes what would be left at its end"
-        )
     if not found.left:
-        return Answer(
-            False,
-            0.0,
-            "no epoch leaves micro-batches that are dropped or leak into other windows",
-            {"left": 0},
-        )
+        pairs = _in_turn(updates)
+        short = any(len(u.microbatches) < usual and u.epoch == then.epoch for u, then in pairs)
+        # A control that steps at the end of an epoch makes short windows itself.
+        if short and not key.endswith("flush"):
+            raise Undecided(
+                "a short window at the beginning of each epoch takes what would be left at its end"
+            )
+        none = "no epoch leaves micro-batches that are dropped or leak into other windows"
+        return Answer(False, 0.0, none, {"left": 0})
     names, one = ranges(found.left), len(found.left) == 1
     went = f"micro-batch {names} goes" if one else f"micro-batches {names} go"
     fate = f"and no update of that epoch applies {'it' if one else 'them'}"
     if leaked:
         fate = f"and {'leaks' if one else 'leak'} into update {leaked.number} of the next epoch"
     return Answer(
-        True,
-        float(len(found.left)),
-        f"{went} backward {fate}",
-        {"left": len(found.left)},
+        True, float(len(found.left)), f"{went} backward {fate}", {"left": len(found.left)}
     )
 
 
@@ -152,12 +141,11 @@ def steps(evidence: Evidence, key: str = "equal") -> Answer:
     sentence = (
         f"the optimizer steps after {mean:.3g} micro-batches where {found.steps} were asked for"
     )
-    return Answer(
-        shows,
-        found.steps - mean,
-        sentence,
-        {"micro-batches per update": mean, "asked for": found.steps},
-    )
+    figures: dict[str, float | int | str] = {
+        "micro-batches per update": mean,
+        "asked for": found.steps,
+    }
+    return Answer(shows, found.steps - mean, sentence, figures)
 
 
 def schedules(evidence: Evidence, key: str = "equal") -> Answer:
@@ -197,12 +185,8 @@ def growing(evidence: Evidence, key: str = "equal") -> Answer:
     values = [x.value for x in totals if x.name == totals[0].name]
     grown = all(b > a for a, b in pairwise(values))
     name = totals[0].name
-    sentence = f"`{name}` is set back"
-    if grown:
-        sentence = (
-            f"`{name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates"
-            " and is never set back"
-        )
+    grows = f"`{name}` grows from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} updates"
+    sentence = f"{grows} and is never set back" if grown else f"`{name}` is set back"
     return Answer(grown, values[-1], sentence, {"first": values[0], "last": values[-1]})
 
 
@@ -249,12 +233,8 @@ def _stuck(evidence: Evidence, key: str) -> Answer:
     if "overflow" not in key:
         shows = not finite
         sentence = "without an overflow every step is taken"
-    return Answer(
-        shows,
-        min(found.scales, default=before),
-        sentence,
-        {"scale before": before, "updates": steps},
-    )
+    scale = min(found.scales, default=before)
+    return Answer(shows, scale, sentence, {"scale before": before, "updates": steps})
 
 
 def missed(evidence: Evidence, key: str = "equal") -> Answer:

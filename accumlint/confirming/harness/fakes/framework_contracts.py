@@ -188,10 +188,7 @@ class _LightningModule(_OfRun, nn.Module):
     log_dict = save_hyperparameters = log
 
     def clip_gradients(
-        self,
-        optimizer: Any,
-        gradient_clip_val: Any = None,
-        gradient_clip_algorithm: Any = None,
+        self, optimizer: Any, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         given = parameters_of(optimizer)
         if gradient_clip_algorithm == "value":

@@ -63,10 +63,11 @@ def evaluated(
     elif reduction == "sum":
         result = elements.sum()
     elif reduction == "mean" and of_classes:
-        weight = plain.get("weight")
-        plainly = weight is None or args[1].is_floating_point()
-        # Class weights make the mean a weighted one.
-        whole = counted if plainly else weight[args[1].clamp(min=0)] * counted
+        weight: Any = plain.get("weight")
+        whole = counted
+        if weight is not None and not args[1].is_floating_point():
+            # Class weights make the mean a weighted one.
+            whole = weight[args[1].clamp(min=0)] * counted
         result = elements.sum() / whole.sum()
     elif reduction == "batchmean":
         result = elements.sum() / elements.shape[0]

@@ -71,6 +71,10 @@ class Recorder(LossMode):
     def parameters(self) -> list[torch.Tensor]:
         return list(dict.fromkeys(p for model in self.models for p in model.parameters()))
 
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradients that parameters hold."""
+        return [p.grad for p in self.parameters() if p.grad is not None]
+
     def positions(self, parameters: Iterable[torch.Tensor]) -> list[int]:
         """Where parameters stand among all."""
         wanted = {id(p) for p in parameters}
@@ -161,16 +165,14 @@ class Recorder(LossMode):
     def after_backward(self) -> None:
         if self.data.current == self.settings.inject and not self.notes.tampered:
             # An overflow: a gradient is not finite from here to the next clear.
-            for p in self.parameters():
-                if p.grad is not None:
-                    p.grad.view(-1)[:1] = self._overflow()
-                    self.notes.tampered = True
+            for grad in self.gradients():
+                grad.view(-1)[:1] = self._overflow()
+                self.notes.tampered = True
         self.held = self.holds()
         if self.settings.sabotage == "forget" and self.backwards % 2 == 0:
             # The control: what every other micro-batch brought is lost, as if it had been cleared.
-            for p in self.parameters():
-                if p.grad is not None:
-                    p.grad.zero_()
+            for grad in self.gradients():
+                grad.zero_()
         if self.settings.sabotage == "schedule":
             for scheduler in self.schedulers:
                 scheduler.step()
@@ -215,10 +217,9 @@ class Recorder(LossMode):
         if self._is_withheld():
             self._withhold([p for p in params if id(p) in owned])
             return
-        if self.settings.sabotage == "part":
-            for p in params:
-                if p.grad is not None and self.data.rank:
-                    p.grad.mul_(1.5)
+        if self.settings.sabotage == "part" and self.data.rank:
+            for grad in self.gradients():
+                grad.mul_(1.5)
         if self.settings.sabotage == "mend":
             self.mend(optimizer, params, owned)
         if self.settings.sabotage == "average":
@@ -331,7 +332,7 @@ class Recorder(LossMode):
 
     def holds(self) -> bool:
         with torch._C.DisableTorchFunction():
-            return any(p.grad is not None and bool(p.grad.any()) for p in self.parameters())
+            return any(bool(grad.any()) for grad in self.gradients())
 
     def look(self) -> None:
         """Notes a clear that was done by hand, when what was held is gone."""

@@ -144,7 +144,7 @@ def replaced(recorder: Recorder, clip: Callable[[], Any]) -> tuple[Any, bool]:
     threshold.
     """
     params = [p for p in recorder.parameters() if p.grad is not None]
-    grads = [p.grad for p in params if p.grad is not None]
+    grads = recorder.gradients()
     kept = [grad.clone() for grad in grads]
     for grad in grads:
         grad.fill_(_LARGE)
