@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.pass_runner import make
-from accumlint.confirming.harness.rank import Rank
 
 _IN_VAIN = re.compile(r"waited in a collective|gloo|Connection closed|timed? ?out", re.IGNORECASE)
 _KINDS = ("tokens", "rows", "values", "frames")

@@ -20,9 +20,9 @@ from accumlint.confirming.harness.fakes.grad_scalers import Scaling
 from accumlint.confirming.harness.fakes.networks import seed_with
 from accumlint.confirming.harness.fakes.role_stubs import Way
 from accumlint.confirming.harness.fakes.usual_settings import WIDTH
+from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.missing_names import missing_names
 from accumlint.confirming.harness.pass_outcome import even, raising
-from accumlint.confirming.harness.rank import Rank
 from accumlint.confirming.harness.recording.notes import Settings
 from accumlint.confirming.harness.recording.recorder import Recorder
 from accumlint.confirming.harness.recording.torch_hooks import watching

@@ -38,8 +38,8 @@ from accumlint.confirming.harness.first_pass import has_stepped, is_refused, run
 from accumlint.confirming.harness.isolation import audit_hooks, kernel, no_compile
 from accumlint.confirming.harness.isolation.confinement import confine, limit_memory
 from accumlint.confirming.harness.isolation.integrity import Channel, Forged, Original
+from accumlint.confirming.harness.job_rank import Rank
 from accumlint.confirming.harness.pass_runner import make
-from accumlint.confirming.harness.rank import Rank
 
 # What of a pass makes a difference only to some loops.
 _SETTINGS = ("pressure", "unscaled", "growing")

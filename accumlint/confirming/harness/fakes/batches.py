@@ -303,12 +303,8 @@ class Batch(Plain, dict[Any, Any]):
 
     def is_made_of(self, parts: Mapping[Any, Any]) -> bool:
         """Whether a mapping holds the same tensors under the same names."""
-        own = {key: dict.__getitem__(self, key) for key in dict.keys(self)}
-        return (
-            bool(own)
-            and {**parts}.keys() == own.keys()
-            and all(parts[key] is tensor for key, tensor in own.items())
-        )
+        own = dict(dict.items(self))
+        return bool(own) and parts.keys() == own.keys() and all(parts[k] is own[k] for k in own)
 
     def tensor(self, name: str, position: int | None = None) -> Any:
         """What a name means in this batch; where it says nothing, the second of several is the target."""
