@@ -290,12 +290,9 @@ class Batch(Plain, dict[Any, Any]):
         self.labels = labels.to(data.device)
         self.mask = mask.to(data.device)
         self.rows = rows
-        usual = (
-            {"input_ids": self.inputs, "attention_mask": self.mask, "labels": self.labels}
-            if data.kind == "tokens"
-            else {"pixel_values": self.inputs, "labels": self.labels}
-        )
-        super().__init__(usual)
+        of_tokens = data.kind == "tokens"
+        name, mask = ("input_ids" if of_tokens else "pixel_values"), {"attention_mask": self.mask}
+        super().__init__({name: self.inputs, **(mask if of_tokens else {}), "labels": self.labels})
 
     def use(self) -> Batch:
         self.data_.current = self.number
