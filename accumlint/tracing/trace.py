@@ -1,4 +1,4 @@
-"""What happened to the gradients: the events of an abstract run, and the windows seen in them.
+"""What happened to the gradients: the runs of a training loop on one path, and the windows seen in them.
 
 Rules read this module and nothing below it. A `Trace` is one path through a training loop (one choice for every
 unknown flag), run a few times with different accumulation steps and loader lengths. Each `Run` is the list of its
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from operator import attrgetter
@@ -21,376 +20,32 @@ from accumlint.reading.hooks import Driven
 from accumlint.reading.ir import Function, Node
 from accumlint.reading.program import Program
 
-# Why the count behind a mean varies where a model makes its own loss from the labels that it is given.
-OF_A_MODEL = "labels of -100 are left out"
-MARKED = "labels of -1 are left out"
-# A fixed factor against underflow, the same for every window.
-FIXED = "* loss_scaling"
-# How `varies` begins for what a mask picks.
-PICKED = "picked by"
-
-
-@frozen(eq=False)
-class Thing:
-    """An object with a role in training: one optimizer, one model, one scaler …
-
-    `role` is the field's word ("model", "optimizer", "scaler", "scheduler", "accelerator", "engine", "fabric" …),
-    `text` the user's first name for it, `kind` the class that built it as written ("AdamW"; "" when it was never seen
-    being built), `node` where that happened. `certain` is False when only its name told the role.
-    """
-
-    role: str
-    text: str
-    kind: str
-    node: Node
-    certain: bool
-
-
-@frozen
-class Divisor:
-    """The count that a sum over a micro-batch's elements was divided by.
-
-    `kind`: "elements" (all of a tensor's), "rows" (one of its sides), "some" (those that a mask leaves in), "" when not
-    known. `over`: "sum" or "mean" when it was reduced over ranks, "" for this rank's own. `leaves_out`: what tells that
-    the sum leaves elements out ("" when nothing does). `shifted`: the labels that it counts include the first of each
-    row, which the loss has no prediction for.
-    """
-
-    text: str
-    kind: str
-    over: str
-    leaves_out: str
-    shifted: bool
-
-
-@frozen
-class Contribution:
-    """One micro-batch's gradient as a backward added it to a network's `.grad`.
-
-    `weight` is the factor on the micro-batch's own loss (1/4 for `loss / 4`), None when it could not be followed;
-    `symbols` are further unknown factors as written ("* args.alpha", "/ norm"; ". weights" where they weigh the
-    elements that a mean is taken of). `reduction` tells how the loss was
-    reduced over the micro-batch: "mean", "sum", "window" (divided by a count of the whole window), "unknown".
-    `varies` holds the reason why the count behind the mean differs between micro-batches ("" when nothing shows it).
-    `scaled` is True while it is multiplied by a GradScaler's scale. `synced` tells whether DDP reduced it (None: no
-    DDP here). `origin` is the forward's or loss's name, the same for the same line of code in every micro-batch.
-    `forward` is the model call that the gradient came through, where seen; `spans` are the micro-batches of all the
-    model calls in its graph. `wrapper` averages it over ranks ("ddp", "fsdp", "fsdp2", "fabric", "accelerate",
-    "deepspeed"; "" when none is known). `ranks` is the power of the number of ranks among the factors, `over` how the
-    loss itself was reduced over ranks before ("sum" and "mean" change its value alone, "sum with gradient" and "mean
-    with gradient" the gradient, too), `divisor` the count that it was divided by.
-    `made` is the expression that made the loss.
-    """
-
-    microbatch: int
-    backward: Backward
-    network: str
-    weight: Fraction | None
-    symbols: tuple[str, ...]
-    reduction: str
-    varies: str
-    scaled: bool
-    synced: bool | None
-    origin: str
-    forward: Forward | None = field(default=None, compare=False, repr=False)
-    spans: tuple[int, ...] = field(default=(), compare=False, repr=False)
-    wrapper: str = ""
-    ranks: int = 0
-    over: str = ""
-    divisor: Divisor | None = None
-    made: Node | None = field(default=None, compare=False, repr=False)
-
-
-@frozen(eq=False)
-class Event:
-    """Something that matters to the gradient, at a place of the source.
-
-    `index` orders the events of a run; `microbatch` is the number (from 1) of the micro-batch being worked on, 0
-    before the first; `epoch` counts passes over the loader (from 1); `subject` is the receiver as written.
-    """
-
-    node: Node
-    index: int
-    microbatch: int
-    epoch: int
-    subject: str
-
-
-@frozen(eq=False)
-class Forward(Event):
-    """A call of a model that leads to a loss.
-
-    `armed`: DDP will reduce in the backward of this forward (its sync flag was on); None without DDP.
-    `bypassed`: called as `wrapped.module(...)` or through the unwrapped model although a wrapper exists.
-    """
-
-    model: Thing
-    armed: bool | None
-    bypassed: bool
-    wrapper: str
-
-
-@frozen(eq=False)
-class Backward(Event):
-    """A backward pass. `via` is "tensor", "scaler", "accelerator", "engine", "fabric", "lightning", "apex", "trainer".
-
-    That of a "trainer" has no call in the program: it stands at the `return` of what goes backward.
-
-    `contributions` are what it added (empty where no network is known), `silenced`: it ran inside a `no_sync`
-    context; `accumulating`: inside `accelerator.accumulate`; `lost`: the loss could not be followed;
-    `divided`: the factor by which the framework divided by itself (1 when it did not, None when not known).
-    `forwards` are the model calls whose graph it goes through; `autocast`: it ran inside an autocast context.
-    """
-
-    via: str
-    loss: str
-    contributions: tuple[Contribution, ...] = field(default=(), compare=False)
-    silenced: bool = False
-    accumulating: bool = False
-    retains_graph: bool = False
-    lost: bool = False
-    divided: int | None = 1
-    scaler: Thing | None = None
-    forwards: tuple[Forward, ...] = field(default=(), repr=False)
-    autocast: bool = False
-
-    @property
-    def microbatches(self) -> tuple[int, ...]:
-        """The micro-batches that it takes backward: one, unless their losses were summed before."""
-        return tuple(dict.fromkeys(c.microbatch for c in self.contributions)) or (self.microbatch,)
-
-
-@frozen(eq=False)
-class SyncFlag(Event):
-    """DDP's or FSDP's gradient synchronisation switched by hand (`require_backward_grad_sync = …`).
-
-    `networks` are those that it is switched for.
-    """
-
-    on: bool | None
-    wrapper: str
-    after_forward: bool
-    networks: frozenset[str] = frozenset()
-
-
-@frozen(eq=False)
-class NoSync(Event):
-    """A `no_sync` context entered (`entered`) or left."""
-
-    entered: bool
-    wrapper: str
-
-
-@frozen(eq=False)
-class Unscale(Event):
-    scaler: Thing
-    optimizer: Thing | None
-    pending: tuple[Contribution, ...]
-
-
-@frozen(eq=False)
-class Clip(Event):
-    """Gradients clipped. `pending` is what was in `.grad` then; `scaled`: still multiplied by the scaler's scale.
-
-    `via` is "torch", "accelerator", "fabric", "lightning" or "engine"; `networks` are those that are clipped (empty:
-    not known).
-    """
-
-    pending: tuple[Contribution, ...]
-    scaled: bool
-    via: str
-    networks: frozenset[str] = frozenset()
-
-
-@frozen(eq=False)
-class Norm(Event):
-    """The size of the gradients is measured. `held` is what lies in `.grad` then, applied before or not."""
-
-    held: tuple[Contribution, ...]
-
-
-@frozen(eq=False)
-class Rescale(Event):
-    """Gradients multiplied or divided by hand (`p.grad /= n`), or reduced over ranks by hand (`reduced`).
-
-    `factor` is the number they are multiplied by (None: not known), `ranks` the power of the number of ranks in it: 1
-    for a sum over ranks, 0 for a mean, -1 for a division by their number.
-    """
-
-    pending: tuple[Contribution, ...]
-    by: str
-    reduced: bool = False
-    factor: Fraction | None = None
-    ranks: int = 0
-
-
-@frozen(eq=False)
-class Step(Event):
-    """An optimizer step that really happens (a step that Accelerate skips is not an event).
-
-    `applied` is what was in `.grad`, contributions of earlier windows included when nothing cleared them.
-    `scaler` is the GradScaler through which it was taken; `scaled`: the applied gradients were still scaled and no
-    scaler took it; `closes`: it is known to end the window of the framework (DeepSpeed, Accelerate).
-    `owned`: the optimizer's networks were seen where it was built, or it is the only one, so `applied` leaves out
-    nothing of its own and holds nothing of another's.
-    """
-
-    optimizer: Thing
-    applied: tuple[Contribution, ...]
-    scaler: Thing | None
-    scaled: bool
-    owned: bool
-    gated: bool = False
-
-
-@frozen(eq=False)
-class Update(Event):
-    scaler: Thing
-
-
-@frozen(eq=False)
-class Clear(Event):
-    """Gradients set to zero or None. `wiped` had not been applied by any step yet."""
-
-    optimizer: Thing | None
-    wiped: tuple[Contribution, ...]
-    applied: tuple[Contribution, ...]
-
-
-@frozen(eq=False)
-class Schedule(Event):
-    """A learning-rate scheduler moves. `gated`: Accelerate lets it move with the optimizer only.
-
-    `placed`: the call says where the schedule shall be, so that it does not count the calls.
-    """
-
-    scheduler: Thing
-    gated: bool
-    per_epoch: bool
-    placed: bool
-
-
-@frozen(eq=False)
-class Average(Event):
-    """A running average of the weights takes the current ones in. `certain`: its class or function is a known one."""
-
-    certain: bool
-
-
-@frozen(eq=False)
-class Accumulate(Event):
-    """`accelerator.accumulate` entered (`entered`) or left. `steps` are those that Accelerate was given."""
-
-    accelerator: Thing
-    steps: int
-    entered: bool
-
-
-@frozen(eq=False)
-class EngineCall(Event):
-    """A call of DeepSpeed's `engine.step()`, whether it steps or only counts. `steps` as configured, None unknown."""
-
-    engine: Thing
-    steps: int | None
-
-
-@frozen(eq=False)
-class Add(Event):
-    """Something is added to a running total. `attached`: with the graph; `counts`: it is a count, not a loss.
-
-    `unread`: it is no loss as far as is known, or came of something that nobody read and may have left its graph there.
-    """
-
-    total: str
-    attached: bool
-    counts: bool
-    unread: bool = False
-
-
-@frozen(eq=False)
-class Put(Event):
-    """A number is put into a tensor that was made before, which takes in its graph when it is `attached`."""
-
-    attached: bool
-
-
-@frozen(eq=False)
-class Reset(Event):
-    total: str
-
-
-@frozen(eq=False)
-class Read(Event):
-    """A running total is used: as a divisor of the loss or the gradients (`divides`), or reported."""
-
-    total: str
-    divides: bool
-    added: tuple[int, ...]
-
-
-@frozen(eq=False)
-class Reduce(Event):
-    """`all_reduce` over ranks. `what` is "loss" (attached, later backwarded or not), "gradients", "count", "other"."""
-
-    what: str
-    averaged: bool
-
-
-# The symbol of a number that was summed over the ranks.
-OVER_RANKS = "* ranks"
-ELEMENTS = ". "
-
-
-@frozen
-class Share:
-    """One micro-batch's part of a number: `factor` times its loss, times the unknown `symbols` as written."""
-
-    microbatch: int
-    factor: Fraction | None
-    symbols: tuple[str, ...]
-
-
-@frozen(eq=False)
-class Report(Event):
-    """A loss is printed or logged. `shares` are the losses that the number (`subject`) is made of."""
-
-    shares: tuple[Share, ...]
-
-
-@frozen(eq=False)
-class EpochEnd(Event):
-    """A pass over the loader ends. `pending` has been neither applied nor cleared; `length` micro-batches passed."""
-
-    pending: tuple[Contribution, ...]
-    length: int
-
-
-@frozen(eq=False)
-class Skip(Event):
-    """A guard on the data (NaN, inf, out of memory) leaves the window early; the rest of the body does not run."""
-
-    guard: str
-    jump: str
-
-
-@frozen(eq=False)
-class SkippedStep(Event):
-    """The code learns that the scaler has left out its last step, and takes `guard` to be so."""
-
-    guard: str
-
-
-@frozen
-class Unread:
-    """A call that could not be followed and received the loss, a model, an optimizer or a scaler.
-
-    `inside`: it stands in a training loop, where it may do something for every window.
-    """
-
-    node: Node
-    callee: str
-    received: frozenset[str]
-    inside: bool
+# isort: off
+from accumlint.tracing.events import (
+    ELEMENTS, FIXED, MARKED, OF_A_MODEL, OVER_RANKS, PICKED, Accumulate, Add, Average, Backward, Clear, Clip,
+    Contribution, Divisor, EngineCall, EpochEnd, Event, Forward, NoSync, Norm, Put, Read, Reduce, Report, Rescale,
+    Reset, Schedule, Share, Skip, SkippedStep, Step, SyncFlag, Thing, Unread, Unscale, Update,
+)  # fmt: skip
+
+__all__ = [
+    "ELEMENTS", "FIXED", "MARKED", "OF_A_MODEL", "OVER_RANKS", "PICKED", "Accumulate", "Add", "Average", "Backward",
+    "Clear", "Clip", "Contribution", "Divisor", "EngineCall", "Entry", "EpochEnd", "Event", "Forward", "NoSync",
+    "Norm", "Put", "Read", "Reduce", "Report", "Rescale", "Reset", "Run", "Schedule", "Share", "Skip",
+    "SkippedStep", "Step", "SyncFlag", "Tail", "Thing", "Trace", "Unread", "Unscale", "Update", "Window",
+]  # fmt: skip
+
+E = TypeVar("E", bound=Event)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+_index = attrgetter("index")
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, tuple[V, ...]]:
+    """The values of each key, in their order."""
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in found.items()}
 
 
 @frozen
@@ -425,18 +80,15 @@ class Window:
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
-        return _by_kind(self.between)
+        return _grouped((type(e), e) for e in self.between)
 
     def weight(self, microbatch: int) -> Fraction | None:
         """The summed factor of one micro-batch's loss, None when any part of it could not be followed."""
-        return _sum(self._weights.get(microbatch, []))
+        return _sum(self._weights.get(microbatch, ()))
 
     @cached_property
-    def _weights(self) -> dict[int, list[Fraction | None]]:
-        found: dict[int, list[Fraction | None]] = {}
-        for c in self.step.applied:
-            found.setdefault(c.microbatch, []).append(c.weight)
-        return found
+    def _weights(self) -> Mapping[int, tuple[Fraction | None, ...]]:
+        return _grouped((c.microbatch, c.weight) for c in self.step.applied)
 
     @cached_property
     def total(self) -> Fraction | None:
@@ -450,17 +102,11 @@ class Window:
     @cached_property
     def totals(self) -> dict[tuple[str, str], Fraction | None]:
         """The summed factor of each loss, by its origin and network; nothing where losses take turns."""
-        by_origin: dict[tuple[str, str], dict[int, list[Fraction | None]]] = {}
-        for c in self.step.applied:
-            factors = by_origin.setdefault((c.origin, c.network), {})
-            factors.setdefault(c.microbatch, []).append(c.weight)
-        whole = {c.microbatch for c in self.step.applied}
-        if any(factors.keys() != whole for factors in by_origin.values()):
+        by_origin = _grouped(((c.origin, c.network), c) for c in self.step.applied)
+        whole = set(self.microbatches)
+        if any({c.microbatch for c in parts} != whole for parts in by_origin.values()):
             return {}
-        return {
-            loss: _sum([w for ws in factors.values() for w in ws])
-            for loss, factors in by_origin.items()
-        }
+        return {loss: _sum(c.weight for c in parts) for loss, parts in by_origin.items()}
 
 
 @frozen
@@ -477,18 +123,6 @@ class Tail:
     pending: tuple[Contribution, ...]
     fate: str
     by: Event | None
-
-
-E = TypeVar("E", bound=Event)
-_index = attrgetter("index")
-
-
-def _by_kind(events: Iterable[Event]) -> Mapping[type[Event], tuple[Event, ...]]:
-    """Events by their kind: rules ask for each of them, of every window."""
-    found: dict[type[Event], list[Event]] = {}
-    for event in events:
-        found.setdefault(type(event), []).append(event)
-    return {kind: tuple(of_kind) for kind, of_kind in found.items()}
 
 
 @frozen
@@ -536,7 +170,7 @@ class Run:
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Event], tuple[Event, ...]]:
-        return _by_kind(self.events)
+        return _grouped((type(e), e) for e in self.events)
 
     @cached_property
     def optimizers(self) -> tuple[Thing, ...]:
@@ -545,28 +179,18 @@ class Run:
     @cached_property
     def applying(self) -> Mapping[Contribution, tuple[Step, ...]]:
         """The steps that apply each contribution, in their order."""
-        found: dict[Contribution, list[Step]] = {}
-        for step in self.of(Step):
-            for contribution in step.applied:
-                found.setdefault(contribution, []).append(step)
-        return {contribution: tuple(steps) for contribution, steps in found.items()}
+        return _grouped((c, step) for step in self.of(Step) for c in step.applied)
 
     @cached_property
     def moving(self) -> Mapping[str, frozenset[Thing]]:
         """The optimizers whose steps apply gradients of each network."""
-        found: dict[str, set[Thing]] = {}
-        for contribution, steps in self.applying.items():
-            found.setdefault(contribution.network, set()).update(s.optimizer for s in steps)
-        return {network: frozenset(optimizers) for network, optimizers in found.items()}
+        moves = ((c.network, s.optimizer) for c, steps in self.applying.items() for s in steps)
+        return {network: frozenset(optimizers) for network, optimizers in _grouped(moves).items()}
 
     @cached_property
     def through(self) -> Mapping[Forward, tuple[Backward, ...]]:
         """The backwards that go through the graph of each forward, in their order."""
-        found: dict[Forward, list[Backward]] = {}
-        for backward in self.of(Backward):
-            for forward in dict.fromkeys(backward.forwards):
-                found.setdefault(forward, []).append(backward)
-        return {forward: tuple(backwards) for forward, backwards in found.items()}
+        return _grouped((f, b) for b in self.of(Backward) for f in dict.fromkeys(b.forwards))
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -591,10 +215,7 @@ class Run:
 
     @cached_property
     def _windows_of(self) -> Mapping[Thing, tuple[Window, ...]]:
-        found: dict[Thing, list[Window]] = {}
-        for window in self.windows:
-            found.setdefault(window.step.optimizer, []).append(window)
-        return {optimizer: tuple(windows) for optimizer, windows in found.items()}
+        return _grouped((window.step.optimizer, window) for window in self.windows)
 
     def steady(self, optimizer: Thing) -> Window | None:
         """A window of the size that comes back: never a partial one, and the first only where no other is whole."""
@@ -626,23 +247,19 @@ class Run:
     @cached_property
     def tails(self) -> tuple[Tail, ...]:
         """What each epoch left behind, and what became of it."""
-        return tuple(self._tails())
+        ends = (end for end in self.of(EpochEnd) if end.pending)
+        return tuple(Tail(end, end.pending, *self._fate(end)) for end in ends)
 
-    def _tails(self) -> Iterator[Tail]:
-        for end in self.of(EpochEnd):
-            if not end.pending:
-                continue
-            left = frozenset((c.microbatch, c.network) for c in end.pending)
-            fate, by = "lost", None
-            for event in self.events[end.index + 1 :]:
-                if not isinstance(event, Clear | Step):
-                    continue
+    def _fate(self, end: EpochEnd) -> tuple[str, Event | None]:
+        """What became of the gradients that an epoch left behind, and by which event."""
+        left = frozenset((c.microbatch, c.network) for c in end.pending)
+        for event in self.events[end.index + 1 :]:
+            if isinstance(event, Clear | Step):
                 gone = event.wiped if isinstance(event, Clear) else event.applied
                 if any((c.microbatch, c.network) in left for c in gone):
-                    fate = "cleared" if isinstance(event, Clear) else self._applied(event, left)
-                    by = event
-                    break
-            yield Tail(end, end.pending, fate, by)
+                    cleared = isinstance(event, Clear)
+                    return "cleared" if cleared else self._applied(event, left), event
+        return "lost", None
 
     def _applied(self, step: Step, left: frozenset[tuple[int, str]]) -> str:
         if all((c.microbatch, c.network) in left for c in step.applied):
@@ -750,12 +367,12 @@ def _growth(here: Window, there: Window) -> Fraction | None:
 
 
 def _totals(window: Window) -> dict[tuple[str, str, tuple[str, ...]], Fraction]:
-    totals: dict[tuple[str, str, tuple[str, ...]], list[Fraction | None]] = {}
-    for c in window.contributions:
-        # The same loss written in two branches is one loss.
-        written = c.origin.partition("@")[0]
-        totals.setdefault((written, c.network, c.symbols), []).append(c.weight)
-    return {key: total for key, weights in totals.items() if (total := _sum(weights)) is not None}
+    # The same loss written in two branches is one loss.
+    weights = (
+        ((c.origin.partition("@")[0], c.network, c.symbols), c.weight) for c in window.contributions
+    )
+    totals = ((key, _sum(parts)) for key, parts in _grouped(weights).items())
+    return {key: total for key, total in totals if total is not None}
 
 
 def _may_divide(symbol: str) -> bool:
@@ -765,9 +382,6 @@ def _may_divide(symbol: str) -> bool:
 
 
 def _sum(weights: Iterable[Fraction | None]) -> Fraction | None:
-    total = Fraction(0)
-    for weight in weights:
-        if weight is None:
-            return None
-        total += weight
-    return total
+    """The sum of some factors, None when any of them is not known."""
+    parts = list(weights)
+    return None if None in parts else sum(filter(None, parts), Fraction(0))

@@ -16,7 +16,7 @@ from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.ir import Class, Function, Node
 from accumlint.reading.modules import Module
 from accumlint.reading.syntax import Source
-from accumlint.tracing.trace import Divisor, Forward, Thing
+from accumlint.tracing.events import Divisor, Forward, Thing
 
 _ONE = Fraction(1)
 

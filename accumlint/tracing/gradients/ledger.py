@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from accumlint.tracing.trace import Contribution
+from accumlint.tracing.events import Contribution
 from accumlint.tracing.values import Object
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from accumlint.reading import ir as p
-from accumlint.tracing.trace import Divisor
+from accumlint.tracing.events import Divisor
 from accumlint.tracing.values import Counted, Term, Unknown
 
 

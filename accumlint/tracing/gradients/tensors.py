@@ -11,6 +11,7 @@ from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
+from accumlint.tracing.events import Divisor
 from accumlint.tracing.gradients.loss_counts import (
     area,
     both,
@@ -22,7 +23,6 @@ from accumlint.tracing.gradients.loss_counts import (
     times,
     without,
 )
-from accumlint.tracing.trace import Divisor
 from accumlint.tracing.values import MOST, Batch, Counted, Number, Ranks, Term, Unknown, Value
 
 if TYPE_CHECKING:
