@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from fractions import Fraction
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
+from accumlint.tracing.arithmetic import on_numbers, on_sequences
 from accumlint.tracing.budget import LATE
-from accumlint.tracing.calls.numeric import is_handy, power
+from accumlint.tracing.comparisons import (
+    AT_THE_END,
+    MIRRORED,
+    ORDERED,
+    data_of,
+    known,
+    made_from,
+    size_of_pieces,
+    skipped,
+    text_of,
+    undecided,
+)
 from accumlint.tracing.control.exits import Stopped, TooFar
 from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.state import MAX_NODES, Loop
 from accumlint.tracing.values import (
-    MOST,
-    Batch,
     Closure,
-    Counted,
     Frame,
     Key,
     Lazy,
@@ -32,15 +40,6 @@ from accumlint.tracing.values import (
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
-
-_COMPARISONS: dict[str, Callable[[Number, Number], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-}  # fmt: skip
-
-_NEGATED = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">", "is": "is not", "is not": "is",
-            "in": "not in", "not in": "in"}  # fmt: skip
-
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
 def _number(value: Value) -> Value:
@@ -60,11 +59,11 @@ class Expressions:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._kinds: dict[type, Callable[[Any], Value]] = {
-            p.Const: self._const, p.Name: self._name, p.Attr: self._attr, p.Call: self._call, p.Binary: self._binary,
-            p.Unary: self._unary, p.Bool: self._bool, p.Compare: self._compare, p.Choice: self._choice,
-            p.Item: self._item, p.Sequence: self._sequence, p.Star: self._opaque, p.Table: self._table,
-            p.Comprehension: self._comprehension, p.Text: self._text, p.Yield: self._yield, p.Walrus: self._walrus,
-            p.Lambda: self._lambda, p.Opaque: self._opaque, p.Slice: self._slice,
+            p.Const: attrgetter("value"), p.Name: self._name, p.Attr: self._attr, p.Call: self._call,
+            p.Binary: self._binary, p.Unary: self._unary, p.Bool: self._bool, p.Compare: self._compare,
+            p.Choice: self._choice, p.Item: self._item, p.Sequence: self._sequence, p.Star: self._opaque,
+            p.Table: self._table, p.Comprehension: self._comprehension, p.Text: self._text, p.Yield: self._yield,
+            p.Walrus: self._walrus, p.Lambda: self._lambda, p.Opaque: self._opaque, p.Slice: self._slice,
         }  # fmt: skip
 
     def eval(self, node: p.Expr) -> Value:
@@ -76,9 +75,6 @@ class Expressions:
         if state.nodes > self.machine.ceiling:
             raise Stopped("too many steps") if state.nodes > MAX_NODES else TooFar
         return self._kinds[type(node)](node)
-
-    def _const(self, node: p.Const) -> Value:
-        return node.value
 
     def _name(self, node: p.Name) -> Value:
         return self.lookup(node.id, node)
@@ -116,44 +112,15 @@ class Expressions:
     def arithmetic(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         """`left op right`: exact on numbers, linear on losses, unknown elsewhere."""
         if isinstance(left, Number) and isinstance(right, Number):
-            return self._numbers(op, left, right)
+            if op == "%" and right and isinstance(right, int) and isinstance(left, int):
+                self.machine.naming.modulus(right)
+            return on_numbers(op, left, right)
         if isinstance(left, list | tuple | str) and op in "+*%":
-            return self._sequences(op, left, right, node)
+            return on_sequences(op, left, right, node)
         left, right = map(_number, (left, right))
         if isinstance(left, Unknown) or isinstance(right, Unknown):
             return self.machine.tensors.linear(op, left, right, node)
         return Unknown(p.dotted(node.target) if isinstance(node, p.Augment) else p.shown(node))
-
-    def _numbers(self, op: str, left: Number, right: Number) -> Value:
-        if op == "%" and right and isinstance(right, int) and isinstance(left, int):
-            self.machine.naming.modulus(right)
-        if op == "/" and not isinstance(left, float) and not isinstance(right, float) and right:
-            found = Fraction(left) / Fraction(right)
-            if is_handy(found):
-                return int(found) if found.denominator == 1 else found
-        try:
-            result = _worked_out(op, left, right)
-        except (ArithmeticError, ValueError, TypeError):
-            return Unknown(f"{left} {op} {right}")
-        is_known = isinstance(result, Number) and is_handy(result)
-        return result if is_known else Unknown(f"{left} {op} {right}")
-
-    def _sequences(
-        self, op: str, left: list[Value] | tuple[Value, ...] | str, right: Value, node: p.Node
-    ) -> Value:
-        if isinstance(right, list | tuple | str) and len(left) + len(right) > MOST:
-            return Unknown(p.shown(node))
-        if op == "+" and isinstance(left, list) and isinstance(right, list):
-            return [*left, *right]
-        if op == "+" and isinstance(left, tuple) and isinstance(right, tuple):
-            return (*left, *right)
-        if op == "+" and isinstance(left, tuple) and isinstance(right, Unknown):
-            return _in_front(left, right, node)
-        if op == "+" and isinstance(left, str) and isinstance(right, str):
-            return left + right
-        if op == "*" and isinstance(left, list) and isinstance(right, int):
-            return left * right if len(left) * right <= MOST else Unknown(p.shown(node))
-        return Unknown(p.shown(node))
 
     def _unary(self, node: p.Unary) -> Value:
         if node.op == "not" and self.machine.guards.goal is not None:
@@ -163,7 +130,7 @@ class Expressions:
             known = self.machine.guards.known_truth(value)
             if known is not None:
                 return not known
-            return Unknown(f"not {self.machine.guards.text(value, node.operand)}", *_data(value))
+            return Unknown(f"not {text_of(value, node.operand)}", *data_of(value))
         if isinstance(value, Number):
             if node.op == "-":
                 return -value
@@ -178,16 +145,12 @@ class Expressions:
         return Unknown(p.render(node))
 
     def _bool(self, node: p.Bool) -> Value:
-        goal = self.machine.guards.goal
+        guards, goal = self.machine.guards, self.machine.guards.goal
         left = self.eval(node.left)
-        self.machine.guards.goal = goal
-        known = self.machine.guards.known_truth(left)
-        if (
-            known is None
-            and self.machine.guards.deciding is None
-            and isinstance(left, Unknown)
-            and not left.tensor
-        ):
+        guards.goal = goal
+        known = guards.known_truth(left)
+        deciding = guards.deciding is not None
+        if known is None and not deciding and isinstance(left, Unknown) and not left.tensor:
             # A flag made of flags is decided where it is asked for, not where it is made.
             right = self.eval(node.right)
             if isinstance(right, bool):
@@ -198,14 +161,12 @@ class Expressions:
                 # The loader's length, unless somebody chooses another number; what else may be chosen is not known.
                 return right if "len(" in p.render(node.right) else left
         if known is None:
-            known = self.machine.guards.truth(left, node.left, node)
-            if (node.op == "and") != known:
-                return known
-            return self.eval(node.right)
+            known = guards.truth(left, node.left, node)
+            return known if (node.op == "and") != known else self.eval(node.right)
         if (node.op == "or") == known:
             return left
         right = self.eval(node.right)
-        if left is False and self.machine.guards.deciding is None and isinstance(right, Unknown):
+        if left is False and guards.deciding is None and isinstance(right, Unknown):
             if not right.tensor and " % " in right.text:
                 # A step that comes also with a checkpoint, say, comes on most micro-batches with the count alone.
                 return False
@@ -229,51 +190,22 @@ class Expressions:
         return chained
 
     def compared(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
-        if isinstance(left, Number) and isinstance(right, Number) and op in _COMPARISONS:
-            return _COMPARISONS[op](left, right)
-        if op in ("is", "is not"):
-            return self._identical(op, left, right, shown, other)
-        if op in ("in", "not in"):
-            return self._contained(op, left, right, shown, other)
-        plain = (str, bytes, bool, int, float, type(None), tuple, list)
-        if isinstance(left, plain) and isinstance(right, plain) and op in ("==", "!="):
-            if not _holds_unknown(left) and not _holds_unknown(right):
-                return (left == right) == (op == "==")
-        window = self.machine.tensors.threshold(op, left, right)
-        if window is not None:
-            return window
-        skipped = _skipped(op, left, right)
-        if skipped is not None:
-            return skipped
-        last = None if _is_tensor(left) else self._at_the_end(op, right, shown)
-        if last is not None:
-            return last
-        far = self._beyond(op, left, right, shown, other)
-        if far is not None:
-            return far
-        if isinstance(right, Unknown) and not isinstance(left, Unknown) and op in _MIRRORED:
-            return self.compared(_MIRRORED[op], right, left, other, shown)
-        text = self.machine.guards.text(left, shown)
-        against = self.machine.guards.text(right, other)
-        batches, networks = _data(left)
-        more, further = _data(right)
-        if batches or more:
-            # A comparison has data, and no graph.
-            networks = further = frozenset[str]()
-        # Negations are written one way, so that `!=` and `==` are one decision.
-        negated = op in ("!=", ">=", "<=")
-        key = f"not {text} {_NEGATED[op]} {against}" if negated else f"{text} {op} {against}"
-        found = Unknown(key, batches | more, networks | further)
-        if isinstance(left, Unknown) and batches:
-            if left.counted is not None and left.counted.kind == "some" and right == 0:
-                # A mask leaves something in, but for few micro-batches.
-                found.hint = op in (">", "!=") if op in (">", "!=", "==", "<=") else None
-            found.counted = Counted("some", (left,))
-        if not negated and op in _COMPARISONS and isinstance(right, Number):
-            # What is -1 is set only where a run is to be limited (`max_steps=-1`).
-            if isinstance(left, Unknown) and isinstance(left.hint, int) and left.hint < 0:
-                found.hint = _COMPARISONS[op](left.hint, right)
-        return found
+        found = known(op, left, right, shown, other, self.machine.guards.choice)
+        if found is None:
+            found = self.machine.tensors.threshold(op, left, right)
+        if found is None:
+            found = skipped(op, left, right)
+        # Data of a batch is no loop's number.
+        data = isinstance(left, Unknown) and left.tensor and not left.count
+        if found is None and not data:
+            found = self._at_the_end(op, right, shown)
+        if found is None:
+            found = self._beyond(op, left, right, shown, other)
+        if found is not None:
+            return found
+        if isinstance(right, Unknown) and not isinstance(left, Unknown) and op in MIRRORED:
+            return self.compared(MIRRORED[op], right, left, other, shown)
+        return undecided(op, left, right, shown, other)
 
     def _at_the_end(self, op: str, right: Value, shown: p.Expr) -> bool | None:
         """A loop's own number against something unknown, where a step is decided: the end of the loader.
@@ -285,101 +217,51 @@ class Expressions:
             return None
         inner = machine.state.loops[-1]
         loop = inner.node
-        size = _size_of_pieces(loop)
-        if right.tensor and not (size and right.count):
+        size = size_of_pieces(loop)
+        if op not in AT_THE_END or not isinstance(loop, p.For) or isinstance(right.hint, int):
             return None
-        if not (machine.state.last or inner.rounds):
-            return None
-        if op not in _ENDS or not isinstance(loop, p.For) or isinstance(right.hint, int):
-            return None
-        if names.is_behind(right.text):
-            return None
-        if machine.guards.deciding is not None and not machine.guards.ends_windows():
+        if (
+            (right.tensor and not (size and right.count))
+            or not (machine.state.last or inner.rounds)
+            or names.is_behind(right.text)
+            or (machine.guards.deciding is not None and not machine.guards.ends_windows())
+        ):
             return None
         own = p.target_names(loop.target) | size
         read = {n.id for n in p.walk_expr(shown) if isinstance(n, p.Name)}
         if inner.rounds and read.isdisjoint(own):
             # The end of this round's part (`stop = min((i + 1) * size, rows)`) is the loop's own, too.
-            own |= _made_from(own, loop)
+            own |= made_from(own, loop)
         if not read or not read <= own:
             return None
         machine.guards.supposed = True
         last = inner.index >= inner.rounds if inner.rounds else machine.state.last[-1]
-        return last == _ENDS[op]
+        return last == AT_THE_END[op]
 
     def _beyond(
         self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr
     ) -> bool | None:
         """A counter against an unknown limit: limits are far away, starts and warm-ups are behind."""
-        if isinstance(right, Number) and isinstance(left, Unknown) and op in _MIRRORED:
-            if left.text.endswith(f" % {self.machine.scenario.steps}"):
+        machine = self.machine
+        if isinstance(right, Number) and isinstance(left, Unknown) and op in MIRRORED:
+            if left.text.endswith(f" % {machine.scenario.steps}"):
                 # What is left over comes round again and again.
                 return None
-            return self._beyond(_MIRRORED[op], right, left, other, shown)
-        if (
-            not isinstance(left, Number)
-            or isinstance(left, bool)
-            or isinstance(shown, p.Const | p.Unary)
-        ):
+            return self._beyond(MIRRORED[op], right, left, other, shown)
+        if not isinstance(left, Number) or isinstance(left, bool) or op not in ORDERED:
             return None
-        if not isinstance(right, Unknown) or right.tensor or op not in _COMPARISONS:
+        if not isinstance(right, Unknown) or right.tensor or isinstance(shown, p.Const | p.Unary):
             return None
-        if not self.machine.state.loops:
+        if not machine.state.loops:
             return None
-        self.machine.guards.supposed = True
-        if op in ("==", "!="):
-            chosen = self.machine.guards.the_chosen_one(left)
-            if chosen is not None:
-                return chosen == (op == "==")
+        machine.guards.supposed = True
+        if op in ("==", "!=") and (chosen := machine.guards.the_chosen_one(left)) is not None:
+            return chosen == (op == "==")
         if isinstance(right.hint, int) or names.is_behind(right.text):
             return op in (">", ">=", "!=")
-        if op in ("<", "<=") and _passes_over(self.machine.guards.deciding):
+        if op in ("<", "<=") and _passes_over(machine.guards.deciding):
             return False
         return op in ("<", "<=", "!=")
-
-    def _identical(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
-        positive = op == "is"
-        if right is None or left is None:
-            value = left if right is None else right
-            if value is None:
-                return positive
-            if isinstance(value, Unknown) and not value.tensor:
-                text = f"{self.machine.guards.text(value, shown)} is None"
-                return Unknown(text if positive else f"not {text}")
-            return not positive
-        if isinstance(left, bool) and isinstance(right, bool):
-            return (left is right) == positive
-        if isinstance(left, Object) and isinstance(right, Object):
-            return (left is right) == positive
-        if isinstance(right, bool) and isinstance(left, Unknown):
-            text = self.machine.guards.text(left, shown)
-            return Unknown(text if positive == right else f"not {text}")
-        text = (
-            f"{self.machine.guards.text(left, shown)} is {self.machine.guards.text(right, other)}"
-        )
-        return Unknown(text if positive else f"not {text}")
-
-    def _contained(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
-        positive = op == "in"
-        if isinstance(right, dict | list | tuple | set) and not isinstance(left, Unknown):
-            if not any(isinstance(x, Unknown) for x in right):
-                try:
-                    return (left in right) == positive
-                except TypeError:
-                    pass
-        if isinstance(right, str) and isinstance(left, str):
-            return (left in right) == positive
-        if isinstance(right, list | tuple) and isinstance(left, Unknown) and not left.tensor:
-            literals = [x for x in right if isinstance(x, str)]
-            decided = self.machine.guards.decisions.get(left.text)
-            chosen = self.machine.chosen.get(left.text) or (decided.choice if decided else None)
-            if chosen is not None and literals:
-                return (chosen in literals) == positive
-        text = (
-            f"{self.machine.guards.text(left, shown)} in {self.machine.guards.text(right, other)}"
-        )
-        batches, networks = _data(left)
-        return Unknown(text if positive else f"not {text}", batches, networks)
 
     def _choice(self, node: p.Choice) -> Value:
         test = self.eval(node.test)
@@ -410,23 +292,19 @@ class Expressions:
     def _table(self, node: p.Table) -> Value:
         found: dict[Key, Value] = {}
         for written, value in node.items:
+            name = self.eval(written) if written is not None else None
+            held = self.eval(value)
             if written is None:
-                spread = self.eval(value)
-                if isinstance(spread, dict):
-                    found.update(spread)
-                continue
-            name = self.eval(written)
-            if isinstance(name, str | int | float | bool | type(None)):
-                found[name] = self.eval(value)
-            else:
-                self.eval(value)
+                found.update(held if isinstance(held, dict) else {})
+            elif isinstance(name, str | int | float | bool | type(None)):
+                found[name] = held
         return found
 
     def _comprehension(self, node: p.Comprehension) -> Value:
         if node.kind == "generator" and (loader := self._loader_of(node)) is not None:
             return self._expression(node, loader)
         found: list[Value] = []
-        with self._inside():
+        with self._inside(self.machine.frame):
             self._clause(node, 0, found)
         if node.kind == "dict":
             table: dict[Key, Value] = {}
@@ -452,22 +330,18 @@ class Expressions:
         frame = self.machine.frame
 
         def made(item: Value) -> Value:
-            asking, self.machine.frame = self.machine.frame, frame
-            try:
-                with self._inside():
-                    self.machine.bind(node.clauses[0][0], item, node)
-                    return self.eval(node.element)
-            finally:
-                self.machine.frame = asking
+            with self._inside(frame):
+                self.machine.bind(node.clauses[0][0], item, node)
+                return self.eval(node.element)
 
         return Lazy("expression", [source], made=made)
 
     @contextmanager
-    def _inside(self) -> Generator[None, None, None]:
-        """A frame of its own, in which the names around it are known."""
+    def _inside(self, outer: Frame) -> Generator[None, None, None]:
+        """A frame inside another one, whose names are known in it."""
         saved = self.machine.frame
         self.machine.frame = Frame(
-            {}, saved, owner=saved.owner, receiver=saved.receiver, home=saved.home
+            {}, outer, owner=outer.owner, receiver=outer.receiver, home=outer.home
         )
         try:
             yield
@@ -530,114 +404,6 @@ class Expressions:
         if isinstance(node, p.Star):
             return self.eval(node.value)
         return Unknown("…")
-
-
-# Whether a comparison of a loop's number with the number of its rounds holds in the last of them.
-_ENDS = {"==": True, ">=": True, "!=": False, "<": False}
-
-
-def _size_of_pieces(loop: p.Node | None) -> set[str]:
-    """The names in what a loop over a batch's pieces goes on by: `rows` of `for start in range(0, end, rows)`."""
-    taken = loop.iterable if isinstance(loop, p.For) else None
-    while isinstance(taken, p.Call) and p.dotted(taken.func) != "range":
-        # `enumerate(range(0, end, rows))`, with a bar around it or not.
-        taken = taken.positional(0)
-    match taken:
-        case p.Call(func=func, args=[_, _, size]) if p.dotted(func) == "range":
-            return {n.id for n in p.walk_expr(size.value) if isinstance(n, p.Name)}
-        case _:
-            return set()
-
-
-def _made_from(own: set[str], loop: p.For) -> set[str]:
-    """The names that a loop's body binds to something made of its own number."""
-    return {
-        name
-        for s in loop.body
-        if isinstance(s, p.Assign)
-        and any(isinstance(n, p.Name) and n.id in own for n in p.walk_expr(s.value))
-        for target in s.targets
-        for name in p.target_names(target)
-    }
-
-
-def _in_front(first: tuple[Value, ...], rest: Unknown, node: p.Node) -> Unknown:
-    """`(loss,) + outputs[2:]`: what stands in front of a tuple that is not known."""
-    found = derived(p.shown(node), *first, rest, node=node)
-    for name, value in rest.attributes.items():
-        if name[1:-1].isdigit():
-            found.attributes[f"[{int(name[1:-1]) + len(first)}]"] = value
-    found.attributes.update({f"[{i}]": value for i, value in enumerate(first)})
-    return found
-
-
-def _worked_out(op: str, left: Number, right: Number) -> Number | complex | None:
-    """`left op right` as Python has it (a root may be complex); None where numbers have no such operator."""
-    match op:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-        case "/":
-            return left / right
-        case "//":
-            return left // right
-        case "%":
-            return left % right
-        case "**":
-            return power(left, right)
-        case _:
-            return (
-                _bits(op, left, right) if isinstance(left, int) and isinstance(right, int) else None
-            )
-
-
-def _bits(op: str, left: int, right: int) -> int | None:
-    match op:
-        case "&":
-            return left & right
-        case "|":
-            return left | right
-        case "^":
-            return left ^ right
-        case "<<":
-            return left << right if 0 <= right <= 64 else None
-        case ">>":
-            return left >> right if right >= 0 else None
-        case _:
-            return None
-
-
-def _data(value: Value) -> tuple[frozenset[Batch], frozenset[str]]:
-    if isinstance(value, Unknown):
-        return value.batches, value.networks
-    return frozenset(), frozenset()
-
-
-def _is_tensor(value: Value) -> bool:
-    """True for data of a batch, which is no loop's number."""
-    return isinstance(value, Unknown) and value.tensor and not value.count
-
-
-def _skipped(op: str, left: Value, right: Value) -> Unknown | None:
-    """Two scales of one scaler compared: it falls when a step was left out."""
-    if not isinstance(left, Unknown) or not isinstance(right, Unknown):
-        return None
-    if left.scale is None or right.scale is None or left.scale[0] is not right.scale[0]:
-        return None
-    if left.scale[1] > right.scale[1]:
-        return _skipped(_MIRRORED[op], right, left) if op in _MIRRORED else None
-    key = names.skipped_step(left.scale[0].text)
-    text = {">": key, "!=": key, "<=": f"not {key}", "==": f"not {key}"}.get(op)
-    return Unknown(text) if text is not None and left.scale[1] < right.scale[1] else None
-
-
-def _holds_unknown(value: Value) -> bool:
-    if isinstance(value, tuple | list):
-        return any(_holds_unknown(v) or isinstance(v, Unknown | Object) for v in value)
-    return False
 
 
 def _passes_over(guard: p.Node | None) -> bool:

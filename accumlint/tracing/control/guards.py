@@ -18,7 +18,7 @@ from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.state import Decision
-from accumlint.tracing.values import Number, Object, Unknown, Value
+from accumlint.tracing.values import Number, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -84,11 +84,10 @@ class Guards:
             return {}
         return {last.key: next(option for option in last.options if option != last.choice)}
 
-    def text(self, value: Value, expression: p.Expr) -> str:
-        """How a value is named in decisions: by itself where it is unknown, else as written."""
-        if isinstance(value, Unknown | Object):
-            return value.text
-        return repr(value) if isinstance(value, str) else p.render(expression)
+    def choice(self, symbol: str) -> str | None:
+        """The literal that an unknown is taken to be on this path, None where nobody asked."""
+        decided = self.decisions.get(symbol)
+        return self.machine.chosen.get(symbol) or (decided.choice if decided else None)
 
     def known_truth(self, value: Value) -> bool | None:
         if isinstance(value, Unknown):
