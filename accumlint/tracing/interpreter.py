@@ -31,7 +31,7 @@ from accumlint.tracing.expressions import Expressions
 from accumlint.tracing.gradients.engines import Engines
 from accumlint.tracing.gradients.losses import Losses
 from accumlint.tracing.gradients.sync_contexts import Syncing
-from accumlint.tracing.gradients.tensors import Tensors
+from accumlint.tracing.gradients.tensor_arithmetic import Tensors
 from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
