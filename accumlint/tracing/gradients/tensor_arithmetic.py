@@ -63,16 +63,13 @@ class Tensors:
                 ):
                     return self._times(left, right, node)
                 return self._times(right, left, node)
-            case "/":
+            case "/" | "//":
                 found = self._over(left, right, node)
-                if isinstance(found, Unknown) and found is not left and not _gradient(found):
+                if isinstance(found, Unknown) and op == "//":
+                    found.ranks = None
+                elif isinstance(found, Unknown) and found is not left and not _gradient(found):
                     # The mean of a total is no total that runs on.
                     found.total = ""
-                return found
-            case "//":
-                found = self._over(left, right, node)
-                if isinstance(found, Unknown):
-                    found.ranks = None
                 return found
             case "@":
                 return derived(_shown(left, op, right), left, right, node=node)
@@ -145,7 +142,7 @@ class Tensors:
         return found
 
     def _times(self, value: Value, by: Value, node: p.Node) -> Value:
-        if not isinstance(value, Unknown):
+        if not isinstance(value, Unknown) or not isinstance(by, Unknown | Number):
             return derived(_shown(value, "*", by), value, by, node=node)
         if isinstance(by, Number):
             found = scaled(value, fraction(by), "", node, of_steps=self._is_of_steps(by, node))
@@ -153,8 +150,6 @@ class Tensors:
                 ranks = _multiple(value.ranks, by)
                 return Unknown(f"{value.text} * {by}", terms=found.terms, ranks=ranks)
             return found
-        if not isinstance(by, Unknown):
-            return derived(_shown(value, "*", by), value, by, node=node)
         if not value.tensor and not value.loss and not by.tensor:
             return Unknown(f"{value.text} * {by.text}")
         if _gradient(value) and _gradient(by):

@@ -109,19 +109,14 @@ def by_ranks(value: Unknown, ranks: Ranks, node: p.Node) -> Unknown:
 
 def detached(value: Unknown) -> Unknown:
     """The number without its graph: the same combination of the same losses."""
-    found = Unknown(value.text, value.batches, origin=value.origin)
+    found = Unknown(
+        value.text, value.batches, loss=value.loss, reduction=value.reduction, varies=value.varies, total=value.total,
+        count=value.count, origin=value.origin, over=value.over, counted=value.counted, whole=value.whole,
+    )  # fmt: skip
     if value.terms is not None:
         found.terms = tuple(
             replace(x, atom=found if x.atom is value else detached(x.atom)) for x in value.terms
         )
-    found.loss = value.loss
-    found.varies = value.varies
-    found.total = value.total
-    found.count = value.count
-    found.reduction = value.reduction
-    found.over = value.over
-    found.counted = value.counted
-    found.whole = value.whole
     factor = shared_factor(value)
     if factor is not None and not value.loss:
         found.terms = (replace(factor, atom=found),)
@@ -198,9 +193,12 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
         if picked and reduction == "mean" and fresh is not old.atom:
             # A mean over what was picked, of whatever that was made of.
             fresh = replace(fresh, varies=picked)
-        if reduction == "mean" and _is_of_rows(old):
+        # Something unknown that divided already may be each row's own count.
+        divided = any(symbol.startswith("/ ") for symbol in old.symbols)
+        if reduction == "mean" and own_counts(old):
+            # The elements of a row count no more.
             fresh = replace(fresh, varies="")
-        elif out and reduction == "mean" and old.atom.reduction == "none" and not _is_divided(old):
+        elif out and reduction == "mean" and old.atom.reduction == "none" and not divided:
             # A mean over every element, those too that the loss or a mask makes 0.
             fresh = replace(fresh, divisor=Divisor("mean()", "elements", "", out, False))
         if reduction == "mean" and (old.atom.reduction in known or value.rows):
@@ -210,7 +208,7 @@ def reduced(value: Unknown, reduction: str, node: p.Node) -> Unknown:
     terms = tuple(averaged(x) for x in value.linear)
     found = combined(value.text, terms, value, node=node)
     found.loss = True
-    if reduction == "mean" and all(map(_is_of_rows, value.linear)):
+    if reduction == "mean" and all(map(own_counts, value.linear)):
         found.varies = ""
     found.reduction = terms[0].atom.reduction
     if value.terms is None and value.reduction == "unknown" and not value.networks:
@@ -227,16 +225,6 @@ def own_counts(term: Term) -> str:
     """What the rows of a term were divided by, each by a count of its own; "" where they were not."""
     by_row = f"{t.ELEMENTS}1 / "
     return next((s.removeprefix(by_row) for s in term.symbols if s.startswith(by_row)), "")
-
-
-def _is_of_rows(term: Term) -> bool:
-    """True where each row was divided by a count of its own, so that its elements count no more."""
-    return bool(own_counts(term))
-
-
-def _is_divided(term: Term) -> bool:
-    """True where something unknown divided already, which may be each row's own count."""
-    return any(symbol.startswith("/ ") for symbol in term.symbols)
 
 
 def of_elements(term: Term) -> tuple[str, ...]:
