@@ -30,19 +30,15 @@ _FARTHEST = 2
 _MOST = 4
 _WORD = re.compile(r"\w+")
 _Handed: TypeAlias = Mapping[p.Call, frozenset[object]]
-_NOTHING = Exploration((), (), "", {})
 
 
-def explore(
-    program: Program, project: Project, budget: Budget | float | None = None
-) -> Exploration:
-    """Traces the training loops of `program`, a file of `project`, as far as the budget goes; a number is seconds.
+def explore(program: Program, project: Project) -> Exploration:
+    """Traces the training loops of `program`, a file of `project`, as far as its budget goes.
 
     Traces from the files that use it take the place of its own where they go through the same backward calls: of those
     that its own runs left without a step, and of those in functions that are given what they train.
     """
-    if not isinstance(budget, Budget):
-        budget = Budget() if budget is None else Budget(seconds=budget)
+    budget = Budget()
     # What leads back to the file meets its own nodes, whichever files were read before.
     program.keep()
     found = alone.explore(program, project, budget)
@@ -60,9 +56,8 @@ def explore(
         further = _of_caller(caller, project)
         budget.spend(further.steps)
         cut |= bool(further.stopped)
-        added = tuple(
-            filter(None, (_through(traces, left, handed, program) for traces in further.traces))
-        )
+        through = (_through(traces, left, handed, program) for traces in further.traces)
+        added = tuple(filter(None, through))
         if not loops and prefilter.may_train(caller.text.encode()):
             # The defect is told where the loop stands, unless that file is never read for its sake.
             added = tuple(
@@ -72,31 +67,38 @@ def explore(
         if not added:
             continue
         program.callers.append(_program(caller, project))
-        reached = {
-            at
-            for traces in added
-            for trace in traces
-            if not _is_cut(trace.main)
-            for at in _passed(trace, handed)
-        }
-        kept = tuple(traces for traces in found.traces if not _is_replaced(traces, reached))
-        found = replace(
-            found,
-            traces=(*kept, *added),
-            untraced=tuple((n, why) for n, why in found.untraced if n.at not in reached),
-            steps=found.steps + further.steps,
-            leads={
-                **found.leads,
-                **dict(
-                    lead for ts in added for trace in ts for lead in _leads(trace, handed, program)
-                ),
-            },
-            alone=found.alone or found,
-        )
+        whole = (one for traces in added for one in traces if not _is_cut(one.main))
+        reached = set[object]().union(*(_passed(one, handed) for one in whole))
+        found = _with(found, further.steps, added, reached, handed, program)
         left -= reached
         if not left:
             break
     return replace(found, stopped=found.stopped or CALLERS) if cut and left else found
+
+
+def _with(
+    found: Exploration,
+    steps: int,
+    added: tuple[tuple[t.Trace, ...], ...],
+    reached: Set[object],
+    handed: _Handed,
+    program: Program,
+) -> Exploration:
+    """What a file's own runs show with the traces that a caller adds, after so many steps.
+
+    The callers' runs take the place of those all of whose backward calls they go through, since they know the values
+    that are passed.
+    """
+    kept = (ts for ts in found.traces if any(alone.goes_backward(x) - reached for x in ts))
+    leads = (lead for ts in added for trace in ts for lead in _leads(trace, handed, program))
+    return replace(
+        found,
+        traces=(*kept, *added),
+        untraced=tuple((n, why) for n, why in found.untraced if n.at not in reached),
+        steps=found.steps + steps,
+        leads={**found.leads, **dict(leads)},
+        alone=found.alone or found,
+    )
 
 
 def _unfinished(program: Program, found: Exploration) -> Set[object]:
@@ -192,7 +194,7 @@ def _of_caller(module: Module, project: Project) -> Exploration:
         lambda: alone.explore(
             _program(module, project), project, Budget(STEPS_OF_CALLER), by_calls=True
         ),
-        _NOTHING,
+        alone.NOTHING,
     )
 
 
@@ -237,8 +239,3 @@ def _leads(trace: t.Trace, handed: _Handed, program: Program) -> Iterator[tuple[
 def _is_cut(run: t.Run) -> bool:
     """True for a run that did not come to its end, however the program goes on: it takes no other's place."""
     return bool(run.stopped) and not run.stopped.startswith("raises ")
-
-
-def _is_replaced(traces: tuple[t.Trace, ...], reached: Set[object]) -> bool:
-    """True for runs all of whose backward calls the callers' runs go through, which know the values that are passed."""
-    return all(alone.goes_backward(trace) <= reached for trace in traces)
