@@ -44,34 +44,22 @@ def entries(program: Program, slice_: Relevance, covered: set[p.Function]) -> It
         for node in p.walk(f.body)
         if isinstance(node, p.Call) and called(node.func) != key(f)
     }
-    nested = {
-        inner
-        for f in program.functions
-        for inner in p.walk(f.body)
-        if isinstance(inner, p.Function)
-    }
-    outermost = [f for f in training if key(f) not in inside and f not in nested]
-    for function in outermost:
-        if function not in covered and not _only_leads_to(covered, function, slice_, training):
-            yield t.Entry(function)
+    made = [(n, f) for f in program.functions for n in p.walk(f.body) if isinstance(n, p.Function)]
+    nested = {inner for inner, _ in made}
+    plain = [f for f in training if f not in nested]
+
+    def due(functions: list[p.Function]) -> Iterator[t.Entry]:
+        for function in functions:
+            if function not in covered and not _only_leads_to(covered, function, slice_, training):
+                yield t.Entry(function)
+
+    yield from due([f for f in plain if key(f) not in inside])
     # A function made inside another one and handed out is called by a framework.
-    for outer in program.functions:
-        for inner in p.walk(outer.body):
-            if (
-                isinstance(inner, p.Function)
-                and inner in training
-                and inner not in covered
-                and outer not in nested
-            ):
-                yield t.Entry(inner, outer)
+    for inner, outer in made:
+        if inner in training and inner not in covered and outer not in nested:
+            yield t.Entry(inner, outer)
     # What is called only by code that could not be followed still deserves a look.
-    for function in sorted(training, key=lambda f: not loops(f, slice_)):
-        if (
-            function not in covered
-            and function not in nested
-            and not _only_leads_to(covered, function, slice_, training)
-        ):
-            yield t.Entry(function)
+    yield from due(sorted(plain, key=lambda f: not loops(f, slice_)))
 
 
 def inherited(
