@@ -190,9 +190,10 @@ class Expressions:
         return chained
 
     def compared(self, op: str, left: Value, right: Value, shown: p.Expr, other: p.Expr) -> Value:
-        found = known(op, left, right, shown, other, self.machine.guards.choice)
+        guards = self.machine.guards
+        found = known(op, left, right, shown, other, guards.choice)
         if found is None:
-            found = self.machine.tensors.threshold(op, left, right)
+            found = self.machine.tensors.threshold(op, left, right, guards.ends_by_size)
         if found is None:
             found = skipped(op, left, right)
         # Data of a batch is no loop's number.

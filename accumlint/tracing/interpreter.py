@@ -17,13 +17,13 @@ from accumlint.reading.program import Program
 from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
-from accumlint.tracing.budget import LOOKS_OF_STEP, Budget
+from accumlint.tracing.budget import Budget
 from accumlint.tracing.calls.borders import Borders
 from accumlint.tracing.calls.cross_file import Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
 from accumlint.tracing.calls.opaque import Unfollowed
-from accumlint.tracing.control.exits import Leave, PythonError, Stopped
+from accumlint.tracing.control.exits import Leave, PythonError
 from accumlint.tracing.control.guards import Guards
 from accumlint.tracing.control.iteration import Iterating
 from accumlint.tracing.control.trip_counts import Rounds
@@ -35,19 +35,16 @@ from accumlint.tracing.gradients.tensor_arithmetic import Tensors
 from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
+from accumlint.tracing.running_totals import Totals
 from accumlint.tracing.state import (
-    MAX_EVENTS,
-    MAX_LOOKED,
     MAX_NODES,
     MAX_ROUNDS,
-    MAX_TOLD,
     Loop,
     Scenario,
-    State,
 )
+from accumlint.tracing.timeline import Timeline
 from accumlint.tracing.values import (
     MOST,
-    Batch,
     ClassValue,
     Closure,
     Frame,
@@ -58,7 +55,7 @@ from accumlint.tracing.values import (
 )  # fmt: skip
 
 
-class Machine:
+class Machine(Timeline):
     """One run of one program on one path."""
 
     def __init__(
@@ -70,12 +67,11 @@ class Machine:
         budget: Budget,
         borders: Borders,
     ) -> None:
+        super().__init__(scenario)
         self.program = program
         self.relevance = relevance
-        self.scenario = scenario
         self.chosen = chosen
         self.budget = budget
-        self.state = State()
         self.main = Home(program.source, Frame({}), relevance, None)
         self.frame = self.main.frame
         self.ceiling = MAX_NODES
@@ -85,7 +81,6 @@ class Machine:
         self.returned: Value = None
         # The last `return` that was executed.
         self.returned_at: p.Node | None = None
-        self._spoken: bool | None = None
         # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
         self.handlers: list[str] = []
         self._statements: dict[type, Callable[[Any], str | None]] = {
@@ -101,6 +96,7 @@ class Machine:
         self.iterating = Iterating(self)
         self.rounds = Rounds(self)
         self.naming = Naming(self)
+        self.totals = Totals(self, self.store)
         self.members = Members(self)
         self.calling = Calling(self)
         self.unfollowed = Unfollowed(self)
@@ -124,61 +120,10 @@ class Machine:
         """True where some labels are -100, which losses leave out: in this file, or where its data comes from."""
         return self.relevance.ignores or self.program.data_ignores
 
-    # Places in time
-
     def emit(self, event: t.Event) -> None:
         if self.elsewhere.hears(event):
             self.elsewhere.lead(event.node)
-            self.state.events.append(event)
-            ledger = self.state.ledger
-            many = len(self.state.events) > MAX_EVENTS or ledger.told > MAX_TOLD
-            if many or ledger.looked > MAX_LOOKED:
-                raise Stopped("too many events")
-
-    def stamp(self, node: p.Node, subject: str) -> tuple[p.Node, int, int, int, str]:
-        """The fields that every event begins with."""
-        return (node, len(self.state.events), self.state.current, self.state.epoch, subject)
-
-    def iteration(self) -> tuple[object, ...]:
-        """What tells this pass through the innermost loops from any other."""
-        self.state.nodes += len(self.state.loops) // LOOKS_OF_STEP
-        return (*((loop.node, loop.index) for loop in self.state.loops), self.state.epoch)
-
-    def fetch(self, parent: Batch | None = None, source: object = "") -> Batch:
-        """New data. What several sources give in one iteration is one micro-batch, what one gives twice are two.
-
-        What a model takes of its input is a part of that, and no micro-batch of its own.
-        """
-        state = self.state
-        if state.inside and parent is not None:
-            return parent
-        state.serial += 1
-        here = (self.iteration(), source)
-        state.fetched[here] = number = state.fetched.get(here, 0) + 1
-        return Batch(state.serial, parent, (here[0], number))
-
-    def passed(self) -> int:
-        """How many passes over the data are over."""
-        return self.state.epoch - any(loop.loader for loop in self.state.loops)
-
-    def speaks_of_steps(self) -> bool:
-        """True when the program names the accumulation steps anywhere, or asks whether they are over."""
-        if self._spoken is None:
-            self._spoken = any(
-                names.is_steps(written) or "gradient_accumulation" in written
-                for node in self.program.nodes
-                for written in _written(node)
-            )
-        return self._spoken
-
-    def ordinal(self, key: object) -> int:
-        """The number of a micro-batch, given when it is first met."""
-        return self.state.ordinals.setdefault(key, len(self.state.ordinals) + 1)
-
-    def newest(self, batches: frozenset[Batch]) -> int:
-        """The number of the micro-batch that some data belongs to, 0 where it has none yet."""
-        latest = max(batches, key=lambda b: b.serial, default=None)
-        return self.state.ordinals.get(latest.when, 0) if latest is not None else 0
+            super().emit(event)
 
     # Statements
 
@@ -206,15 +151,16 @@ class Machine:
         match target:
             case p.Name(id=name):
                 self.store(name, self.naming.named(name, name, value, node))
-                self.naming.assigned(target, value, node)
+                self.totals.assigned(target, value, node)
             case p.Attr(base=base, name=name):
                 receiver = self.eval(base)
                 value = self.naming.named(name, p.dotted(target), value, node)
                 self.members.set_attribute(receiver, name, value, node, p.dotted(target))
-                self.naming.assigned(target, value, node)
+                self.totals.assigned(target, value, node)
             case p.Item(base=base, index=index):
                 holder = self.eval(base)
-                self.naming.put(base, holder, value, node)
+                made = self.program.assigned.get(p.dotted(base), ())
+                self.totals.put(p.dotted(base), holder, value, made, node)
                 self.members.set_item(holder, self.eval(index), value)
             case p.Sequence(items=items):
                 for item, part in zip(
@@ -248,8 +194,8 @@ class Machine:
             return None
         new = self.expressions.arithmetic(node.op, old, value, node)
         if node.op in ("+", "-") and isinstance(new, Unknown):
-            new = self.naming.added(target, old, value, new, node)
-        if self.naming.gradient_changed(node.target, old, node.op, value, node):
+            new = self.totals.added(target, old, value, new, node)
+        if self.updating.gradient_changed(node.target, old, node.op, value, node):
             return None
         if isinstance(old, Unknown) and old.networks and not old.parameters:
             # It works in place: what other names have of the same tensor changes, too.
@@ -560,16 +506,3 @@ def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:
         and any(names.is_steps(n) for t in s.targets for n in p.target_names(t))
         for s in block
     )
-
-
-def _written(node: p.Node) -> tuple[str, ...]:
-    """The names in a node, and a text that may be one (a key, a command-line option)."""
-    match node:
-        case p.Name(id=name) | p.Attr(name=name):
-            return (name,)
-        case p.Const(value=str(text)) if len(text) < 50:
-            return (text.strip("-").replace("-", "_"),)
-        case p.Function(params=params):
-            return tuple(q.name for q in params)
-        case _:
-            return ()

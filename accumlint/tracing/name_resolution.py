@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
+from accumlint.reading import names
 from accumlint.reading.program import Program
 from accumlint.reading.roles import Roles
-from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import detached
 from accumlint.tracing.values import (
     ClassValue,
     Library,
-    Number,
     Object,
     Ranks,
     Unknown,
@@ -50,8 +48,6 @@ class Naming:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.locals_assigned: dict[str, object] = {}
-        self.totals: set[str] = set()
         self._settings: dict[str, bool] = {}
 
     def free(self, name: str, node: p.Node) -> Value:
@@ -120,13 +116,11 @@ class Naming:
         if not isinstance(hint, bool) and (self.is_steps(name) or text in windows or written):
             if name in machine.home.source.held_to_one:
                 return 1
-            machine.state.asked = True
-            return machine.scenario.steps
+            return self._steps()
         if self.is_epoch(text, name):
             return machine.passed()
         if names.is_updates_per_epoch(name):
-            machine.state.asked = machine.state.length_asked = True
-            return machine.scenario.length // machine.scenario.steps
+            return self._updates_per_epoch()
         if names.is_length(name) and self._is_of_a_loader(text, name):
             return machine.iterating.length(Unknown("loader"))
         if text in machine.symbols:
@@ -190,102 +184,64 @@ class Naming:
 
     def named(self, name: str, path: str, value: Value, node: p.Node) -> Value:
         """A value that is being given a name: the name may tell what it is."""
-        machine = self.machine
-        if isinstance(value, int) and _is_taken_up(node) and not machine.state.loops:
+        if isinstance(value, int) and _is_taken_up(node) and not self.machine.state.loops:
             # What comes after a checkpoint's epoch is the first one of a fresh run.
             return 0
         if isinstance(value, int) and not isinstance(value, bool) and self.is_steps(name):
-            computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
-            told = machine.state.asked or machine.state.literal is not None
-            if computed and not told and not machine.state.loops:
-                # The number comes from sizes that somebody may choose otherwise.
-                machine.state.asked = True
-                return machine.scenario.steps
-            if self._is_left_alone(path, node) and (size := self.size(value, path)) != value:
-                return size
-            # A loop's own number (`for micro_step in range(5)`) is none of the steps.
-            if value > 1 and not machine.state.asked and not isinstance(node, p.For):
-                machine.state.literal = value
-            return value
-        if isinstance(value, Object) and value.thing is not None and not value.used:
-            self.machine.things.rename(value, path)
-            return value
-        if isinstance(value, Object) and value.thing is None and self.role(name) == "model":
+            return self._named_steps(path, value, node)
+        if isinstance(value, Object):
+            return self._named_object(name, path, value, node)
+        return self._named_unknown(name, path, value, node) if isinstance(value, Unknown) else value
+
+    def _named_steps(self, path: str, value: int, node: p.Node) -> Value:
+        """A number that is called the accumulation steps."""
+        state = self.machine.state
+        computed = isinstance(node, p.Assign) and not isinstance(node.value, p.Const)
+        if computed and not state.asked and state.literal is None and not state.loops:
+            # The number comes from sizes that somebody may choose otherwise.
+            return self._steps()
+        if self._is_left_alone(path, node) and (size := self.size(value, path)) != value:
+            return size
+        # A loop's own number (`for micro_step in range(5)`) is none of the steps.
+        if value > 1 and not state.asked and not isinstance(node, p.For):
+            state.literal = value
+        return value
+
+    def _named_object(self, name: str, path: str, value: Object, node: p.Node) -> Value:
+        if value.thing is not None:
+            if not value.used:
+                self.machine.things.rename(value, path)
+        elif self.role(name) == "model":
             self.machine.things.told_a_model(value, path, node)
-            return value
-        if (
-            isinstance(value, Object)
-            and value.thing is value.cls is None
-            and (name in machine.home.relevance.counters or names.is_start(name))
-        ):
+        elif value.cls is None and self._is_counter_named(name):
             # What is taken for a part of a model is the number of steps that it keeps.
             return _first(node)
-        if not isinstance(value, Unknown):
-            return value
+        return value
+
+    def _is_counter_named(self, name: str) -> bool:
+        return name in self.machine.home.relevance.counters or names.is_start(name)
+
+    def _named_unknown(self, name: str, path: str, value: Unknown, node: p.Node) -> Value:
         if value.networks and not value.loss and names.is_mask_of_lengths(name):
             # What a model makes of lengths has no gradient.
             return detached(value)
-        table = self._handed_back(name, value, node)
-        if table is not None:
+        if (table := self._handed_back(name, value, node)) is not None:
             return table
         if self.roles.is_ranks(name) and not value.tensor:
             return Unknown(path, ranks=Ranks(path))
         if value.batches and not value.networks and self._is_made_before(name, node):
             # What it is made of was gone through while datasets were set up; it is none of their items.
             return self.machine.things.symbol("loader", path, node)
-        if value.things and not value.batches:
-            back = next((x for x in value.things if x.text == path), None)
-            if back is not None and (
-                back.role == "engine" or sum(x.role == back.role for x in value.things) > 1
-            ):
-                return back
-            same = [x for x in value.things if x.role == self.role(name)]
-            if len(same) == 1 and (
-                same[0].role in ("optimizer", "scheduler") or "wrap" in value.text
-            ):
-                return same[0]
+        if value.things and not value.batches and (back := self._given_back(name, path, value)):
+            return back
         if (size := self.size(value, path)) is not value:
             return size
         if not value.tensor and names.is_updates_per_epoch(name):
-            machine.state.asked = machine.state.length_asked = True
-            return machine.scenario.length // machine.scenario.steps
+            return self._updates_per_epoch()
         if value.networks and self.role(name) == "model" and self._is_built_anew(value):
             return Unknown(path)
-        if not value.tensor and value.terms is None and value.hint is None and not value.loss:
-            role = self.role(name)
-            if (
-                not role
-                and (name in machine.home.relevance.counters or names.is_start(name))
-                and not value.count
-            ):
-                # A counter taken up from a checkpoint starts at nothing in a fresh run.
-                return _first(node)
-            given = [x for x in value.things if x.role == role == "model"]
-            if given and not names.is_another(name):
-                # What a helper makes of a model, or takes out of its wrapper, has its parameters.
-                networks = frozenset[str]().union(*(x.networks for x in given))
-                return Object(path, given[0].thing, networks=networks)
-            if role and not value.parameters and not value.count:
-                return self.machine.things.symbol(role, path, node)
-        elif (
-            value.networks
-            and not value.batches
-            and self.role(name) in ("model", "optimizer", "scheduler")
-        ):
-            role = self.role(name)
-            # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
-            if (
-                (role == "optimizer" or not value.parameters)
-                and not value.loss
-                and value.terms is None
-            ):
-                # One factory makes an optimizer for each network that it is given.
-                made = f"{role} of {value.text} {sorted(value.networks)}"
-                known = machine.symbols.get(made)
-                if known is None:
-                    known = self.machine.things.made(role, path, "", value.networks, node)
-                    machine.symbols[made] = known
-                return known
+        if (found := self._of_role(name, path, value, node)) is not None:
+            return found
         if self.roles.is_loss(name) and value.tensor and not value.loss:
             value.loss = True
             if value.left_out:
@@ -295,6 +251,52 @@ class Naming:
             # What a call returned is known to the reader by the name that it got.
             value.text = path
         return value
+
+    def _given_back(self, name: str, path: str, value: Unknown) -> Object | None:
+        """The object that a call hands back of those that it was given."""
+        things = value.things
+        back = next((x for x in things if x.text == path), None)
+        if back and (back.role == "engine" or sum(x.role == back.role for x in things) > 1):
+            return back
+        same = [x for x in things if x.role == self.role(name)]
+        kept = len(same) == 1 and same[0].role in ("optimizer", "scheduler")
+        return same[0] if kept or (len(same) == 1 and "wrap" in value.text) else None
+
+    def _of_role(self, name: str, path: str, value: Unknown, node: p.Node) -> Value:
+        """What a value is by the role that its name tells; None where that tells nothing."""
+        role, things = self.role(name), self.machine.things
+        if not value.tensor and value.terms is None and value.hint is None and not value.loss:
+            if not role and self._is_counter_named(name) and not value.count:
+                # A counter taken up from a checkpoint starts at nothing in a fresh run.
+                return _first(node)
+            given = [x for x in value.things if x.role == role == "model"]
+            if given and not names.is_another(name):
+                # What a helper makes of a model, or takes out of its wrapper, has its parameters.
+                networks = frozenset[str]().union(*(x.networks for x in given))
+                return Object(path, given[0].thing, networks=networks)
+            if role and not value.parameters and not value.count:
+                return things.symbol(role, path, node)
+        elif value.networks and not value.batches and role in ("model", "optimizer", "scheduler"):
+            # What a factory makes of parameters is an optimizer; what is called a model then is only a part of one.
+            whole = role == "optimizer" or not value.parameters
+            if whole and not value.loss and value.terms is None:
+                # One factory makes an optimizer for each network that it is given.
+                made, symbols = (
+                    f"{role} of {value.text} {sorted(value.networks)}",
+                    self.machine.symbols,
+                )
+                if made not in symbols:
+                    symbols[made] = things.made(role, path, "", value.networks, node)
+                return symbols[made]
+        return None
+
+    def _steps(self) -> int:
+        self.machine.state.asked = True
+        return self.machine.scenario.steps
+
+    def _updates_per_epoch(self) -> int:
+        self.machine.state.length_asked = True
+        return self.machine.scenario.length // self._steps()
 
     def _is_built_anew(self, value: Unknown) -> bool:
         """True for what a class makes of a model for one micro-batch: a copy, since a wrapper is built once."""
@@ -374,69 +376,6 @@ class Naming:
         kept = {k: v for k, v in old.attributes.items() if "loss" not in k}
         return Unknown(old.text, attributes=kept, holds=value)
 
-    def assigned(self, target: p.Expr, value: Value, node: p.Node) -> None:
-        """Bookkeeping of running totals after an assignment."""
-        text = p.dotted(target)
-        if isinstance(node, p.Augment):
-            return
-        if isinstance(node, p.Assign) and isinstance(node.value, p.Binary) and node.value.op == "+":
-            if p.dotted(node.value.left) == text and isinstance(value, Unknown):
-                added = self.added(text, Unknown(text), value, value, node)
-                if added is not value:
-                    self.machine.store(text, added)
-                return
-        if isinstance(value, dict | Unknown):
-            for total in [x for x in self.totals if x.startswith(f"{text}[")]:
-                self.machine.emit(t.Reset(*self.machine.stamp(node, total), total))
-        if text in self.totals and isinstance(value, Number):
-            self.machine.emit(t.Reset(*self.machine.stamp(node, text), text))
-        self.locals_assigned[text] = self.machine.iteration()
-
-    def added(self, target: str, old: Value, value: Value, new: Unknown, node: p.Node) -> Value:
-        """`target += value`: a running total, unless it was begun in this very iteration."""
-        machine = self.machine
-        if not isinstance(value, Unknown) or not machine.state.loops:
-            return new
-        if self.locals_assigned.get(target) == machine.iteration():
-            return new
-        if not value.batches and not value.loss and not value.networks:
-            return new
-        if not isinstance(old, Number | Unknown):
-            return new
-        self.totals.add(target)
-        new.total = target
-        # A sum of one micro-batch's own losses is no running total: it goes backward with its micro-batch.
-        rounds = {b.when for b in new.batches}
-        attached = bool(value.networks) and not machine.state.no_grad and len(rounds) != 1
-        unread = attached and (_is_part(value) or value.lost or not value.loss)
-        machine.emit(t.Add(*machine.stamp(node, target), target, attached, not value.loss, unread))
-        return new
-
-    def put(self, target: p.Expr, holder: Value, value: Value, node: p.Node) -> None:
-        """`losses[i] = loss`, where `losses` is a tensor that was made before the loop."""
-        machine = self.machine
-        if (
-            not isinstance(holder, Unknown | Number)
-            or not isinstance(value, Unknown)
-            or not value.loss
-        ):
-            return
-        made = machine.program.assigned.get(p.dotted(target), ())
-        if machine.state.loops and made and all(map(_allocates, made)):
-            attached = bool(value.networks) and not machine.state.no_grad
-            machine.emit(t.Put(*machine.stamp(node, p.dotted(target)), attached))
-
-    def gradient_changed(
-        self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
-    ) -> bool:
-        """`p.grad /= n`; False for anything else."""
-        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
-        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
-        if op not in "*/" or not (named or alias):
-            return False
-        self.machine.updating.multiplied(old, op, value, node)
-        return True
-
     def modulus(self, right: int) -> None:
         """A number's remainder was asked for: perhaps the window is written as a number."""
         state, guard = self.machine.state, self.machine.guards.deciding
@@ -475,18 +414,3 @@ def _is_taken_up(node: p.Node) -> bool:
     """`start = checkpoint["epoch"] + 1`."""
     value = node.value if isinstance(node, p.Assign) else None
     return isinstance(value, p.Binary) and value.op == "+" and isinstance(value.left, p.Item)
-
-
-def _is_part(value: Unknown) -> bool:
-    """True for one of several things that a call gave which was not followed, unless it is a model's own."""
-    call, found, _ = value.text.partition("(…)[")
-    return bool(found) and not any(f.subject == call for f in value.forwards)
-
-
-def _allocates(value: p.Expr) -> bool:
-    """`torch.zeros(…)`, and what moves it to a device."""
-    while isinstance(value, p.Call) and isinstance(value.func, p.Attr):
-        if p.dotted(value.func) in frameworks.ALLOCATING:
-            return value.keyword("requires_grad") is None
-        value = value.func.base
-    return False

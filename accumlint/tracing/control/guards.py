@@ -223,6 +223,15 @@ class Guards:
         guard = node or self.deciding
         return isinstance(guard, p.If) and self.weighing.ends_windows(guard, self.machine.relevance)
 
+    def ends_by_size(self) -> bool:
+        """True where a guard ends windows, and not only those of which a count of micro-batches says so too."""
+        match self.deciding:
+            case p.If(test=p.Bool(op="and") as both):
+                counted = any(isinstance(n, p.Binary) and n.op == "%" for n in p.walk_expr(both))
+            case _:
+                counted = False
+        return not counted and self.ends_windows()
+
     def counted(self, key: str) -> None:
         """Notes that what a guard around a step asks for was worked out from the accumulation steps."""
         if self.machine.state.loops and self.ends_windows():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
+from accumlint.reading import names
 from accumlint.tracing import trace as t
 from accumlint.tracing.gradients.tensors import derived, flat
 from accumlint.tracing.values import Context, Object, Unknown, Value
@@ -100,7 +102,16 @@ class Engines:
         """False where the program clears gradients itself without naming the steps: every step is an update to it."""
         calls = self.machine.program.of(p.Call)
         clears = any(p.dotted(call.func).endswith(".zero_grad") for call in calls)
-        return self.machine.speaks_of_steps() or not clears
+        return self._speaks_of_steps or not clears
+
+    @cached_property
+    def _speaks_of_steps(self) -> bool:
+        """True when the program names the accumulation steps anywhere, or asks whether they are over."""
+        return any(
+            names.is_steps(written) or "gradient_accumulation" in written
+            for node in self.machine.program.nodes
+            for written in _written(node)
+        )
 
     def _of_deepspeed(self) -> bool:
         """True where the program, or a file beside it, names DeepSpeed."""
@@ -348,3 +359,16 @@ class Engines:
 
     def passed(self, args: list[Value]) -> Value:
         return args[0] if len(args) == 1 else tuple(args)
+
+
+def _written(node: p.Node) -> tuple[str, ...]:
+    """The names in a node, and a text that may be one (a key, a command-line option)."""
+    match node:
+        case p.Name(id=name) | p.Attr(name=name):
+            return (name,)
+        case p.Const(value=str(text)) if len(text) < 50:
+            return (text.strip("-").replace("-", "_"),)
+        case p.Function(params=params):
+            return tuple(q.name for q in params)
+        case _:
+            return ()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
@@ -28,19 +28,17 @@ from accumlint.tracing.gradients.tensors import (
     scaled,
     shared_factor,
 )
+from accumlint.tracing.timeline import Timeline
 from accumlint.tracing.values import MOST, Batch, Number, Ranks, Term, Unknown, Value
-
-if TYPE_CHECKING:
-    from accumlint.tracing.interpreter import Machine
 
 _LONG = 100
 
 
 class Tensors:
-    """The machine's arithmetic where at least one side is unknown."""
+    """The arithmetic of one run where at least one side is unknown."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
 
     def linear(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
         """`left op right` with an unknown side."""
@@ -101,7 +99,7 @@ class Tensors:
                 written = isinstance(value, p.Const)
             case _:
                 written = False
-        steps = Fraction(self.machine.scenario.steps)
+        steps = Fraction(self.timeline.scenario.steps)
         return not written and fraction(by) in (steps, 1 / steps)
 
     def _sum(self, op: str, left: Value, right: Value, node: p.Node) -> Value:
@@ -267,9 +265,9 @@ class Tensors:
 
     def read(self, value: Unknown, divides: bool, node: p.Node) -> None:
         """A running total is used."""
-        machine, ordinals = self.machine, self.machine.state.ordinals
+        timeline, ordinals = self.timeline, self.timeline.state.ordinals
         added = tuple(sorted(ordinals[b.when] for b in value.batches if b.when in ordinals))
-        machine.emit(t.Read(*machine.stamp(node, value.total), value.total, divides, added))
+        timeline.emit(t.Read(*timeline.stamp(node, value.total), value.total, divides, added))
 
     def loss_of(
         self, text: str, sources: list[Value], reduction: str, varies: str, node: p.Node
@@ -290,21 +288,13 @@ class Tensors:
         )
         return found
 
-    def _ends_by_size(self) -> bool:
-        """True where a guard ends windows, and not only those of which a count of micro-batches says so too."""
-        guards = self.machine.guards
-        match guards.deciding:
-            case p.If(test=p.Bool(op="and") as both):
-                counted = any(isinstance(n, p.Binary) and n.op == "%" for n in p.walk_expr(both))
-            case _:
-                counted = False
-        return not counted and guards.ends_windows()
-
-    def threshold(self, op: str, left: Value, right: Value) -> bool | None:
+    def threshold(
+        self, op: str, left: Value, right: Value, by_size: Callable[[], bool]
+    ) -> bool | None:
         """`count >= limit` where the count grew micro-batch by micro-batch: as many as the accumulation steps."""
         if not isinstance(left, Unknown) or _gradient(left) or left.loss:
             return None
-        if not left.total and not (left.count and left.batches and self._ends_by_size()):
+        if not left.total and not (left.count and left.batches and by_size()):
             return None
         if isinstance(right, Unknown) and right.tensor:
             return None
@@ -313,8 +303,8 @@ class Tensors:
             # Is there anything left?
             more, less = size > right, size < right
             return {">": more, ">=": not less, "<": less, "<=": not more}.get(op)
-        self.machine.state.asked = True
-        reached = size >= self.machine.scenario.steps
+        self.timeline.state.asked = True
+        reached = size >= self.timeline.scenario.steps
         return {">=": reached, ">": reached, "<": not reached, "<=": not reached}.get(op)
 
 

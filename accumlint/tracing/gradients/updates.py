@@ -292,6 +292,17 @@ class Updating:
         text = receiver.text if isinstance(receiver, Unknown | Object) else "p"
         machine.emit(t.Rescale(*machine.stamp(node, text), pending, by, reduced, factor, ranks))
 
+    def gradient_changed(
+        self, target: p.Expr, old: Value, op: str, value: Value, node: p.Node
+    ) -> bool:
+        """`p.grad /= n`; False for anything else."""
+        named = any(isinstance(n, p.Attr) and n.name == "grad" for n in p.walk_expr(target))
+        alias = isinstance(old, Unknown) and old.parameters and ".grad" in old.text
+        if op not in "*/" or not (named or alias):
+            return False
+        self.multiplied(old, op, value, node)
+        return True
+
     def multiplied(self, receiver: Value, op: str, by: Value, node: p.Node) -> None:
         """Gradients times (or divided by) a value."""
         if isinstance(by, Unknown) and by.per is not None and op == "*":
