@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from fractions import Fraction
-from functools import lru_cache
-from itertools import islice
-from operator import eq, ge, gt, le, lt
 from typing import TYPE_CHECKING
 
-from accumlint.common.frozen import frozen
-from accumlint.reading import frameworks, names
 from accumlint.reading import ir as p
-from accumlint.reading.gradient_slice import Relevance
+from accumlint.reading import names
 from accumlint.tracing import trace as t
 from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
+from accumlint.tracing.control.decisions import Decisions, comparison, equality
+from accumlint.tracing.control.guard_shapes import (
+    bound_names,
+    carries_events,
+    divides_by_steps,
+    emptied,
+    giving_guards,
+    guards_health,
+    jump_of,
+    makes_a_known_loss,
+    other_literals,
+    sets_a_flag,
+)
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.state import Decision
 from accumlint.tracing.values import Number, Unknown, Value
@@ -28,22 +35,17 @@ _PLAIN = (bool, int, float, str, bytes, Fraction, tuple, list, dict, set)
 
 # What asks whether a number is one, whatever is known of the number.
 _HEALTH = re.compile(r"\b(isnan|isinf|isfinite)\(")
-# So many definitions are tried where nobody knows which one is used.
-_MOST_PICKED = 4
 
 _NUMBERS = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
-_HOLDS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
-
-class Guards:
+class Guards(Decisions):
     """Decides the guards of one machine."""
 
     def __init__(self, machine: Machine, weighing: Weighing) -> None:
+        super().__init__(machine, machine.chosen)
         self.machine = machine
         self.weighing = weighing
-        self.decisions: dict[str, Decision] = {}
-        self.asked_data: dict[str, int] = {}
         # The side that the guard being evaluated had better take (None: either).
         self.goal: bool | None = None
         # The statement whose test is being evaluated.
@@ -55,9 +57,8 @@ class Guards:
         # The guards on the way to what shall be reached, each with its side; `forced` opens those of known truth, too.
         self.sides: Sides = {}
         self.forced = False
-        # The last unknown that a guard asked for, and the one that led to the first `raise`.
+        # The last unknown that a guard asked for.
         self.latest = ""
-        self.refused = ""
         # Per question about the data: the iteration that it was last asked in, whether there was a reason, the answer.
         self._told: dict[str, tuple[object, bool, bool]] = {}
         # Per guard that leaves all but one of several trainings out (`fold != args.fold`): the one that is trained.
@@ -70,24 +71,6 @@ class Guards:
         self._counted: set[str] = set()
         # Per comparison and its text without numbers: the text as it was asked first.
         self._rounds: dict[tuple[p.Node, str], str] = {}
-
-    @property
-    def is_exceptional(self) -> bool:
-        """True on a path on which something goes wrong with the data."""
-        return any(d.data and d.choice != "ordinary" for d in self.decisions.values())
-
-    @property
-    def refusal(self) -> dict[str, str]:
-        """The other choice at the guard that led to a `raise` on this path."""
-        last = self.decisions.get(self.refused)
-        if last is None or last.data or last.key in self.machine.chosen:
-            return {}
-        return {last.key: next(option for option in last.options if option != last.choice)}
-
-    def choice(self, symbol: str) -> str | None:
-        """The literal that an unknown is taken to be on this path, None where nobody asked."""
-        decided = self.decisions.get(symbol)
-        return self.machine.chosen.get(symbol) or (decided.choice if decided else None)
 
     def known_truth(self, value: Value) -> bool | None:
         if isinstance(value, Unknown):
@@ -126,15 +109,14 @@ class Guards:
         if value.tensor or _HEALTH.search(key):
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
-            return self._skipped_step(key, expression) != negated
+            return self.skipped_step(key, expression) != negated
         if names.is_unscaled(key):
             return self.machine.state.ledger.is_unscaled != negated
         state, asked = self.machine.state, f" % {self.machine.scenario.steps} == "
         if state.loops and state.asked and (asked in key or key in self._counted):
             return self._boundary(self._behind(expression)) != negated
-        equality = _equality(key)
-        if equality is not None:
-            return self._literal(equality[0], equality[1], node, key) != negated
+        if (asked_for := equality(key)) is not None:
+            return self._literal(*asked_for, node, key) != negated
         implied = self._implied(key, node)
         if implied is not None:
             return implied != negated
@@ -144,10 +126,10 @@ class Guards:
             before.matters = before.matters or matters
             return (before.choice == "true") != negated
         default = self._default(value, key, negated, node)
-        choice = self.machine.chosen.get(key, "true" if default else "false")
+        choice = self.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
-        if isinstance(node, p.If) and _sets_a_flag(node):
+        if isinstance(node, p.If) and sets_a_flag(node):
             self.flagging.add(key)
         return (choice == "true") != negated
 
@@ -155,15 +137,15 @@ class Guards:
         """Notes what was decided before, and takes a guard to the side that does not train."""
         if isinstance(value, Unknown) and self.goal_of(node) not in (None, taken):
             key = stripped(value.text)[0]
-            asked = _comparison(key)
-            told = (decision.key for _, decision in self._facts(asked)) if asked else ()
+            asked = comparison(key)
+            told = (decision.key for _, decision in self.facts(asked)) if asked else ()
             self.flagging.update(self.decisions.keys() & {key, *told})
 
     def missing(self, node: p.If) -> str:
         """The list that is empty, where a guard leaves because it is, before anything is trained; "" for any other."""
         if self.machine.state.loops or self.goal_of(node) is not False:
             return ""
-        name = _emptied(node.test)
+        name = emptied(node.test)
         empty = name and self.machine.frame.names.get(name) == []
         # What says nothing (`pass`) is not read at all.
         leaves = any(isinstance(s, p.Return | p.Raise) for s in node.body[-1:])
@@ -263,16 +245,6 @@ class Guards:
             return 0
         return self.weighing.ahead(test, self.machine.scenario.steps, self.machine.relevance)
 
-    def _skipped_step(self, key: str, expression: p.Expr) -> bool:
-        """Whether the scaler left out its last step: only on an exceptional path, and then each time."""
-        choice = self.machine.chosen.get(key, "ordinary")
-        self.decisions[key] = Decision(key, choice, (choice, "exceptional"), True, True)
-        if choice == "exceptional":
-            self.machine.emit(
-                t.SkippedStep(*self.machine.stamp(expression, key), p.render(expression))
-            )
-        return choice == "exceptional"
-
     def _matters(self, node: p.Node) -> bool:
         """True for a guard worth trying both ways: something happens to the gradient on one side."""
         deciding = self.machine.relevance.deciding
@@ -281,16 +253,16 @@ class Guards:
     def _of_every_round(self, key: str, test: p.Expr) -> str:
         """The key under which a comparison was asked first: with the round's number in it, all rounds answer alike."""
         ordered = isinstance(test, p.Compare) and all(op[0] in "<>" for op, _ in test.rest)
-        if not ordered or _comparison(key) is not None:
+        if not ordered or comparison(key) is not None:
             return key
         return self._rounds.setdefault((test, _NUMBERS.sub("#", key)), key)
 
     def _implied(self, key: str, node: p.Node) -> bool | None:
         """The truth of `x > 0` that follows from what was decided of `x` before, None where both may be."""
-        asked = _comparison(key)
+        asked = comparison(key)
         if asked is None:
             return None
-        facts = self._facts(asked)
+        facts = self.facts(asked)
         limits = {asked.limit, *(known.limit for known, _ in facts)} if facts else set[int]()
         # Numbers between the limits, and beyond them: whole ones are enough for counters.
         values = {limit + aside for limit in limits for aside in (-1, 0, 1)}
@@ -305,16 +277,6 @@ class Guards:
             decision.matters = decision.matters or self._matters(node)
         return truths.pop()
 
-    def _facts(self, asked: _Comparison) -> list[tuple[_Comparison, Decision]]:
-        """What was decided of the symbol of a comparison."""
-        return [
-            (known, decision)
-            for decision in self.decisions.values()
-            if not decision.data
-            and (known := _comparison(decision.key)) is not None
-            and known.symbol == asked.symbol
-        ]
-
     def _literal(self, symbol: str, literal: str, node: p.Node, key: str) -> bool:
         """`symbol == literal`: the symbol takes one of the literals it is compared with."""
         self.latest = symbol
@@ -323,7 +285,7 @@ class Guards:
             isinstance(node, p.If)
             and (
                 self._prefers_literal(node)
-                or _divides_by_steps(node)
+                or divides_by_steps(node)
                 or self._binds_anew(node)
                 or self._gives_the_value(node)
             )
@@ -333,33 +295,21 @@ class Guards:
             decision.matters = decision.matters or self._matters(node)
             if literal not in decision.options:
                 decision.options = (*decision.options, literal)
-                if prefer and decision.choice == "…" and symbol not in self.machine.chosen:
+                if prefer and decision.choice == "…" and symbol not in self.chosen:
                     # It was none of those that were asked for before, and may well be this one.
                     decision.choice = literal
             return decision.choice == literal
         matters = self._matters(node)
-        choice = self.machine.chosen.get(symbol, literal if prefer else "…")
-        options = (choice, literal, *_others_of(node), "…")
+        choice = self.chosen.get(symbol, literal if prefer else "…")
+        options = (choice, literal, *other_literals(node), "…")
         self.decisions[symbol] = Decision(symbol, choice, options, matters, False)
         return choice == literal
-
-    def picked(self, key: str, options: tuple[str, ...], preferred: str, *, matters: bool) -> str:
-        """Which of several definitions is used, where the name or key that picks one is not known."""
-        known = self.decisions.get(key)
-        if known is None:
-            chosen = self.machine.chosen.get(key, preferred)
-            if chosen not in options:
-                chosen = preferred
-            known = Decision(key, chosen, options[:_MOST_PICKED], matters, False)
-            self.decisions[key] = known
-        known.matters = known.matters or matters
-        return known.choice if known.choice in options else preferred
 
     def _binds_anew(self, node: p.If) -> bool:
         """True where one of several branches gives a value to a name that had none when it was first asked for."""
         if node not in self._binding:
-            bound = _bound(node.body) - self.machine.frame.names.keys()
-            self._binding[node] = bool(bound - _bound(node.orelse))
+            bound = bound_names(node.body) - self.machine.frame.names.keys()
+            self._binding[node] = bool(bound - bound_names(node.orelse))
         return self._binding[node]
 
     def _gives_the_value(self, node: p.If) -> bool:
@@ -368,7 +318,7 @@ class Guards:
         if function is None:
             return False
         if function not in self._giving:
-            self._giving[function] = frozenset(_giving(function.body))
+            self._giving[function] = frozenset(giving_guards(function.body))
         return node in self._giving[function]
 
     def _prefers_literal(self, node: p.If) -> bool:
@@ -418,7 +368,7 @@ class Guards:
             return on
         if then == 0 and node.orelse:
             # Of two losses, the one that everybody knows how to follow.
-            known, less = _makes_a_known_loss(node.body), _makes_a_known_loss(node.orelse)
+            known, less = makes_a_known_loss(node.body), makes_a_known_loss(node.orelse)
             if known != less:
                 return known != negated
         if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
@@ -426,7 +376,7 @@ class Guards:
         if then == 0 and not node.orelse:
             # What only tells about a loss is told, and what divides by the accumulation steps divides.
             told = any(s in self.machine.relevance.reports for s in node.body)
-            divides = self.machine.engines.accelerator is None and _divides_by_steps(node)
+            divides = self.machine.engines.accelerator is None and divides_by_steps(node)
             return negated != (told or divides)
         return True
 
@@ -448,193 +398,32 @@ class Guards:
         relevance = self.machine.relevance
         then = self.weighing.usual(node.body, relevance)
         other = self.weighing.usual(node.orelse, relevance)
-        idle = then == 0 and not _carries(node, self.machine.relevance)
+        idle = then == 0 and not carries_events(node, self.machine.relevance)
         ordinary = then > other or (then == other and not idle)
-        if _carries(node, self.machine.relevance) and then == other == 0:
+        if carries_events(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         if then == other and self._binds_anew(node):
             ordinary = True
         if isinstance(value.hint, bool):
             ordinary = value.hint
-        skips = _skips(node.body) or _skips(node.orelse) or then != other
+        skips = jump_of(node.body) or jump_of(node.orelse) or then != other
         matters = (
-            bool(skips or _sets_a_flag(node))
+            bool(skips or sets_a_flag(node))
             and bool(self.machine.state.loops)
-            and _guards_health(value, node)
+            and guards_health(value, node)
         )
         now = self.machine.iteration()
         when, reason, answer = self._told.get(key, (None, False, False))
         if when == now and reason:
             # What went wrong with this micro-batch, or went well, did so for whoever asks the same of it.
             return answer != negated
-        exceptional = when != now and self._is_exceptional(where, matters)
+        exceptional = when != now and self.happens_now(where, matters)
         taken = ordinary != exceptional
         self._told[key] = (now, exceptional or then != other, taken != negated)
         if exceptional:
-            jump = _skips(node.body if taken else node.orelse)
+            jump = jump_of(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node
             ends = "return" if jump is not None else "pass"
             kind = jump.kind if isinstance(jump, p.Jump) else ends
             self.machine.emit(t.Skip(*self.machine.stamp(at, key), p.render(node.test), kind))
         return taken
-
-    def _is_exceptional(self, where: str, matters: bool) -> bool:
-        """True once, where the path is one on which something that depends on the data goes wrong."""
-        self.asked_data[where] = self.asked_data.get(where, 0) + 1
-        if where not in self.decisions:
-            choice = self.machine.chosen.get(where, "ordinary")
-            options = (choice, "exceptional", "at the boundary")
-            self.decisions[where] = Decision(where, choice, options, matters, True)
-        choice = self.decisions[where].choice
-        boundary = self.machine.scenario.steps
-        if choice == "at the boundary" and self._begins_with_a_step():
-            boundary += 1
-        when = {"exceptional": 2, "at the boundary": boundary}.get(choice)
-        return self.asked_data[where] == when
-
-    def _begins_with_a_step(self) -> bool:
-        """True where the first window has one micro-batch: the next ends so much later (`if i % steps == 0`)."""
-        met = (e for e in self.machine.state.events if isinstance(e, t.Backward | t.Step))
-        return [type(e) for e in islice(met, 3)] == [t.Backward, t.Step, t.Backward]
-
-    def fails(self, node: p.Try) -> bool:
-        """True for the micro-batch that raises, on a path where one does."""
-        return self._is_exceptional(f"{id(node)}", True)
-
-
-def _bound(block: tuple[p.Stmt, ...]) -> set[str]:
-    """The plain names that the statements of a block assign, those inside other statements left out."""
-    targets = [target for s in block if isinstance(s, p.Assign) for target in s.targets]
-    parts = (x for t in targets for x in (t.items if isinstance(t, p.Sequence) else (t,)))
-    return {part.id for part in parts if isinstance(part, p.Name)}
-
-
-def _equality(key: str) -> tuple[str, str] | None:
-    """The symbol and the string literal of a key like `args.optimizer == 'adam'`."""
-    left, found, right = key.partition(" == ")
-    if found and len(right) > 1 and right[0] in "'\"" and right[-1] == right[0] and " " not in left:
-        return left, right[1:-1]
-    return None
-
-
-@frozen(slots=True)
-class _Comparison:
-    """An unknown held against a whole number."""
-
-    symbol: str
-    operator: str
-    limit: int
-
-    def holds(self, value: int) -> bool:
-        return _HOLDS[self.operator](value, self.limit)
-
-
-@lru_cache(maxsize=256)
-def _comparison(key: str) -> _Comparison | None:
-    """What a key like `step > 0` compares, where it is an unknown with a whole number."""
-    left, _, limit = key.rpartition(" ")
-    symbol, _, operator = left.rpartition(" ")
-    if operator not in _HOLDS or " " in symbol or not limit.removeprefix("-").isdecimal():
-        return None
-    return _Comparison(symbol, operator, int(limit))
-
-
-def _emptied(test: p.Expr) -> str:
-    """The name that a test holds to be empty: `not rows`, `len(rows) == 0`."""
-    match test:
-        case p.Unary(op="not", operand=p.Name(id=name)):
-            return name
-        case p.Compare(
-            left=p.Call(func=p.Name(id="len"), args=(p.Argument(value=p.Name(id=name)),)),
-            rest=[("==" | "<=", p.Const(value=0)) | ("<", p.Const(value=1))],
-        ):
-            return name
-        case _:
-            return ""
-
-
-def _others_of(guard: p.Node) -> Iterator[str]:
-    """The literals with which the `elif`s behind a comparison go on, which are not asked for where it holds."""
-    if not (isinstance(guard, p.If) and isinstance(guard.test, p.Compare)):
-        return
-    asked = p.render(guard.test.left)
-    following = guard.orelse
-    while len(following) == 1:
-        match following[0]:
-            case p.If(
-                test=p.Compare(left=left, rest=(("==", p.Const(value=str() as literal)),)),
-                orelse=following,
-            ) if p.render(left) == asked:
-                yield literal
-            case _:
-                return
-
-
-def _giving(body: tuple[p.Stmt, ...]) -> Iterator[p.If]:
-    """The guards at the end of a function that each return a value, with nothing behind them but a `raise`."""
-    for statement in reversed(body):
-        if isinstance(statement, p.Raise):
-            continue
-        guards = [statement] if isinstance(statement, p.If) else []
-        for guard in guards:
-            guards += [s for s in guard.orelse if isinstance(s, p.If)]
-            ends = guard.orelse[-1:]
-            if not _returns(guard.body) or not all(isinstance(s, p.If | p.Raise) for s in ends):
-                return
-        if not guards:
-            return
-        yield from guards
-
-
-def _returns(block: tuple[p.Stmt, ...]) -> bool:
-    match block:
-        case (*_, p.Return(value=value)):
-            return value is not None and not isinstance(value, p.Const)
-        case _:
-            return False
-
-
-def _divides_by_steps(guard: p.If) -> bool:
-    """True for a guard over a division by what reads like the accumulation steps."""
-    for node in p.walk(guard.body, into_functions=False):
-        match node:
-            case p.Augment(op="/", value=by) | p.Binary(op="/", right=by):
-                if names.is_steps(p.dotted(by).rpartition(".")[2]):
-                    return True
-            case _:
-                pass
-    return False
-
-
-def _makes_a_known_loss(block: tuple[p.Stmt, ...]) -> bool:
-    """True where one of torch's losses is built and kept under a name."""
-    return any(
-        isinstance(s, p.Assign)
-        and isinstance(s.value, p.Call)
-        and p.dotted(s.value.func).rpartition(".")[2] in frameworks.CRITERIA
-        for s in block
-    )
-
-
-def _skips(block: tuple[p.Stmt, ...]) -> p.Jump | p.Return | None:
-    """The jump that ends a block, if any."""
-    return next((s for s in block if isinstance(s, p.Jump | p.Return)), None)
-
-
-def _carries(node: p.If, relevance: Relevance) -> bool:
-    return any(s in relevance.eventful for s in (*node.body, *node.orelse))
-
-
-def _guards_health(value: Unknown, node: p.If) -> bool:
-    """True when a test asks whether a tensor is a number: only such guards are tried the other way."""
-    text = p.render(node.test)
-    words = ("nan", "finite", "norm", "overflow", "inf", "skip")
-    return any(word in text for word in words) or value.loss or "loss" in text
-
-
-def _sets_a_flag(node: p.If) -> bool:
-    """True for a guard behind which a name or an attribute becomes True or False."""
-    return any(
-        isinstance(s, p.Assign) and isinstance(s.value, p.Const) and isinstance(s.value.value, bool)
-        for s in node.body
-    )

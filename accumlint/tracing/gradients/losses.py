@@ -1,18 +1,17 @@
-"""Forwards and backwards: which micro-batch and which network a loss carries, and what its backward adds."""
+"""Forwards: which micro-batch and which network a loss carries, and which losses are reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from accumlint.common.frozen import frozen
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.logged_values import is_plain, numbers_shown
-from accumlint.tracing.gradients.tensors import derived, flat, own_counts
-from accumlint.tracing.values import Batch, Bound, Number, Object, Term, Unknown, Value
+from accumlint.tracing.gradients.backwards import Backwards
+from accumlint.tracing.gradients.tensors import derived, flat
+from accumlint.tracing.values import Batch, Bound, Number, Object, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine
@@ -27,16 +26,14 @@ class _Fed:
     data: list[Unknown]
 
 
-class Losses:
+class Losses(Backwards):
     """Follows data through a model to a loss, and the loss to the gradients."""
 
     def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
         self.machine = machine
-        self._latest: Batch | None = None
-        self._latest_at: tuple[object, ...] = ()
         self._taken = frozenset[Batch]()
         self._fed: dict[tuple[int, ...], _Fed] = {}
-        self._gone: set[Unknown] = set()
 
     def forward(
         self,
@@ -46,8 +43,7 @@ class Losses:
         node: p.Node,
         method: Bound | None,
     ) -> Value:
-        machine = self.machine
-        state = machine.state
+        state = self.machine.state
         everything = flat([*args, *kwargs.values()])
         batches = frozenset[Batch]().union(
             *(a.batches for a in everything if isinstance(a, Unknown))
@@ -58,76 +54,77 @@ class Losses:
             batches = self._taken or frozenset({self._piece(everything)})
         forwards: tuple[t.Forward, ...] = ()
         if not state.no_grad and not state.inside:
-            own = {model.text, model.text.removesuffix(".module")}
-            taken_out = ".unwrap_model(" in model.text
-            outside = any(
-                # Whatever called the model before, it called the wrapper.
-                (taken_out and not any(f.bypassed for f in a.forwards))
-                or any(
-                    f.armed is not None
-                    and not f.bypassed
-                    and (f.model.text in own or a.networks == networks)
-                    for f in a.forwards
-                )
-                for a in everything
-                if isinstance(a, Unknown) and networks and a.networks >= networks
-            )
+            outside = _came_through_a_wrapper(model, networks, everything)
             forwards = (self._forward_event(model, networks, batches, node, outside=outside),)
-        value: Value = None
-        if (
-            method is not None
-            and state.depth < 6
-            and not machine.elsewhere.trains(method.closure.function)
-            and not machine.elsewhere.refuses(method.closure.function)
-        ):
-            inner = model.inner
-            receiver = inner if inner is not None and inner.cls is not None else model
-            state.inside += 1
-            taken, self._taken = self._taken, batches
-            try:
-                value = machine.invoking.invoke(method.closure, args, kwargs, receiver, node)
-                value = _merged(value)
-            finally:
-                state.inside -= 1
-                self._taken = taken
-            first = value[0] if isinstance(value, list | tuple) and value else value
-            if isinstance(first, Number):
-                # What comes out of a network is no number of Python's: it was not followed to its end.
-                machine.elsewhere.refuse(method.closure.function, always=True)
-                value = None
-            elif _holds_loss(value):
-                machine.elsewhere.borders.telling.add(method.closure.function)
-            else:
-                # Another file's model is executed for the sake of its loss alone.
-                machine.elsewhere.refuse(method.closure.function)
+        value = self._executed(model, args, kwargs, node, method, batches) if method else None
         if value is None:
-            value = derived(f"{model.text}(…)", *everything, node=node)
-            divided = "num_items_in_batch" in kwargs
-            if any(key.endswith("labels") for key in kwargs) and not divided:
-                self._labelled(value, "loss", "['loss']", "[0]")
-            elif self._is_given_labels(node):
-                # By custom it is their loss that comes out, alone or beside the rest.
-                value.left_out = (
-                    t.OF_A_MODEL if machine.ignores else t.MARKED if machine.relevance.marks else ""
-                )
-            elif "**" in kwargs and not divided:
-                # The labels are in the batch where a loss comes out of it.
-                self._labelled(value, "loss", "['loss']")
-                if machine.ignores:
-                    # What comes out first is the loss where it is called one.
-                    first = derived(f"{value.text}[0]", value, node=node)
-                    value.left_out = first.left_out = t.OF_A_MODEL
-                    value.attributes["[0]"] = first
+            value = self._of_library(model, everything, kwargs, node)
         found = self.tinted(value, batches, networks if not state.no_grad else None, forwards)
-        if forwards:
+        for output in flat([found]) if forwards else ():
             # A critic's own code is the same for its own loss and for the generator's; losses that a model works out
             # are known by where it does.
-            for output in flat([found]):
-                if isinstance(output, Unknown) and not output.loss:
-                    output.origin = node
-                    for term in output.linear:
-                        term.atom.origin = node
+            if isinstance(output, Unknown) and not output.loss:
+                output.origin = node
+                for term in output.linear:
+                    term.atom.origin = node
         return found
+
+    def _executed(
+        self,
+        model: Object,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        node: p.Node,
+        method: Bound,
+        batches: frozenset[Batch],
+    ) -> Value:
+        """What a model's own forward returns; None where it is not executed, or not to its end."""
+        machine, function = self.machine, method.closure.function
+        state, elsewhere = machine.state, machine.elsewhere
+        if state.depth >= 6 or elsewhere.trains(function) or elsewhere.refuses(function):
+            return None
+        inner = model.inner
+        receiver = inner if inner is not None and inner.cls is not None else model
+        state.inside += 1
+        taken, self._taken = self._taken, batches
+        try:
+            value = _merged(machine.invoking.invoke(method.closure, args, kwargs, receiver, node))
+        finally:
+            state.inside -= 1
+            self._taken = taken
+        first = value[0] if isinstance(value, list | tuple) and value else value
+        if isinstance(first, Number):
+            # What comes out of a network is no number of Python's: it was not followed to its end.
+            elsewhere.refuse(function, always=True)
+            return None
+        if _holds_loss(value):
+            elsewhere.borders.telling.add(function)
+        else:
+            # Another file's model is executed for the sake of its loss alone.
+            elsewhere.refuse(function)
+        return value
+
+    def _of_library(
+        self, model: Object, everything: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> Unknown:
+        """What comes out of a model whose code is not read: its loss where it is given labels."""
+        value = derived(f"{model.text}(…)", *everything, node=node)
+        divided = "num_items_in_batch" in kwargs
+        if any(key.endswith("labels") for key in kwargs) and not divided:
+            self._labelled(value, "loss", "['loss']", "[0]")
+        elif self._is_given_labels(node):
+            # By custom it is their loss that comes out, alone or beside the rest.
+            marked = t.MARKED if self.machine.relevance.marks else ""
+            value.left_out = t.OF_A_MODEL if self.machine.ignores else marked
+        elif "**" in kwargs and not divided:
+            # The labels are in the batch where a loss comes out of it.
+            self._labelled(value, "loss", "['loss']")
+            if self.machine.ignores:
+                # What comes out first is the loss where it is called one.
+                first = derived(f"{value.text}[0]", value, node=node)
+                value.left_out = first.left_out = t.OF_A_MODEL
+                value.attributes["[0]"] = first
+        return value
 
     def _labelled(self, value: Unknown, *where: str) -> None:
         """A model that is given labels returns their loss, by custom a mean over those that are not -100."""
@@ -195,7 +192,7 @@ class Losses:
         if batches:
             latest = max(batches, key=lambda b: b.serial)
             state.current = machine.ordinal(latest.when)
-            self._latest, self._latest_at = latest, machine.iteration()
+            self.latest, self.latest_at = latest, machine.iteration()
         thing = model.thing or t.Thing("model", model.text, "", node, False)
         event = t.Forward(*machine.stamp(node, model.text), thing, armed, bypassed, wrapper)
         machine.emit(event)
@@ -272,117 +269,6 @@ class Losses:
             )
         return found
 
-    def backward(
-        self,
-        loss: Value,
-        via: str,
-        node: p.Node,
-        kwargs: dict[str, Value],
-        divided: int | None = 1,
-        subject: str = "",
-    ) -> None:
-        """A backward pass: every term of the loss leaves its gradient in its networks."""
-        machine = self.machine
-        state = machine.state
-        # Nothing is divided by zero steps: the framework raises.
-        divided = divided or None
-        if isinstance(loss, list | tuple):
-            for part in loss:
-                self.backward(part, via, node, kwargs, divided, subject)
-            return
-        if not isinstance(loss, Unknown):
-            loss = Unknown("loss", loss=True, lost=isinstance(loss, Number))
-        if state.no_grad:
-            return
-        if not loss.tensor and not self._is_divided(loss):
-            # Nothing is known of how it was made.
-            loss.lost = True
-        scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
-        index = len(state.events)
-        pieces: list[t.Contribution] = []
-        terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)
-        state.current = machine.ordinal(self._key(loss, terms))
-        silenced = bool(state.silenced)
-        event = t.Backward(
-            node, index, state.current, state.epoch, subject or loss.text, via, _written(node, loss.text), (), silenced,
-            bool(state.accumulating), kwargs.get("retain_graph") is True, loss.lost, divided,
-            scaler.thing if scaler is not None else None,
-            tuple(dict.fromkeys(f for x in terms for f in x.atom.forwards)), bool(state.autocast),
-        )  # fmt: skip
-        summed = _summed_over_microbatches(terms)
-        for term in _minimised(terms):
-            pieces.extend(self._contributions(term, loss, event, divided, scaler, summed))
-        object.__setattr__(event, "contributions", tuple(pieces))
-        machine.emit(event)
-        self._gone.update(x.atom for x in terms)
-        for piece in pieces:
-            state.ledger.add(piece)
-
-    def _is_divided(self, loss: Unknown) -> bool:
-        """True for what was divided by the accumulation steps since it came from where nothing is known."""
-        share = Fraction(1, self.machine.scenario.steps)
-        return all(x.factor == share for x in loss.linear)
-
-    def is_gone(self, loss: Unknown) -> bool:
-        """True for a loss that went backward already: what is done to it changes no gradient any more."""
-        atoms = [x.atom for x in loss.linear if x.atom.networks]
-        return bool(atoms) and self._gone.issuperset(atoms)
-
-    def _key(self, loss: Unknown, terms: list[Term]) -> object:
-        batches = frozenset[Batch]().union(*(x.atom.batches for x in terms)) or loss.batches
-        if batches:
-            return max(batches, key=lambda b: b.serial).when
-        here = self.machine.iteration()
-        # A loss that was lost on its way comes of the forward before it.
-        return (
-            self._latest.when if self._latest is not None and self._latest_at == here else (here, 1)
-        )
-
-    def _contributions(
-        self,
-        term: Term,
-        loss: Unknown,
-        event: t.Backward,
-        divided: int | None,
-        scaler: Object | None,
-        summed: bool,
-    ) -> Iterable[t.Contribution]:
-        state = self.machine.state
-        atom = term.atom
-        spans = _spans(atom)
-        microbatch = spans[0] if summed else event.microbatch
-        weight = term.factor
-        if atom.lost or loss.lost or divided is None:
-            weight = None
-        elif weight is not None and divided != 1:
-            weight = weight / divided
-        origin = f"{atom.text}@{id(atom.origin.at) if atom.origin is not None else ''}"
-        reduction, varies = atom.reduction, atom.varies or loss.varies
-        own = own_counts(term) if reduction == "none" else ""
-        if own:
-            # Only a number goes backward: there was one row.
-            reduction, varies = "mean", varies or f"`{own}`"
-        for network in sorted(atom.networks) or ["?"]:
-            synced: bool | None = None
-            forward = atom.forwards[0] if atom.forwards else None
-            wrapper = state.wrappers.get(network, "")
-            # An engine reduces by itself, whatever the module's own flags say.
-            if event.via not in ("engine", "accelerator") and wrapper in ("ddp", "fsdp", "fabric"):
-                last = next((f for f in atom.forwards if f.armed is not None), None)
-                synced = None if last is None else bool(last.armed) and not last.bypassed
-                if wrapper == "fsdp" and last is not None:
-                    # It asks while it goes backward, wherever the forward was.
-                    synced = network not in state.silenced
-            if event.via in ("accelerator", "fabric"):
-                wrapper = {"accelerator": "accelerate"}.get(event.via, event.via)
-            elif event.via == "engine" and wrapper != "deepspeed":
-                wrapper = ""
-            yield t.Contribution(
-                microbatch, event, network, weight, tuple(sorted(term.symbols)), reduction,
-                varies, scaler is not None, synced, origin, forward, spans, wrapper, term.ranks,
-                loss.over or atom.over, atom.divisor, atom.origin,
-            )  # fmt: skip
-
     def report(self, node: p.Call) -> bool:
         """A number is shown: which losses is it made of? False where more than a number is worked out on the way."""
         machine = self.machine
@@ -421,45 +307,22 @@ class Losses:
         return isinstance(value, Unknown) and bool(value.networks)
 
 
-def _written(node: p.Node, text: str) -> str:
-    """The loss of a backward call as the user wrote it; a part of it that is called a loss where the whole is long."""
-    shown: p.Expr | None = None
-    if isinstance(node, p.Call):
-        shown = node.positional(0) or node.keyword("loss")
-        if shown is None and isinstance(node.func, p.Attr):
-            shown = node.func.base
-            if isinstance(shown, p.Call) and "scale" in p.dotted(shown.func).rpartition(".")[2]:
-                shown = shown.positional(0) or shown
-    elif isinstance(node, p.Return):
-        # A trainer goes backward with it, or with the loss in it.
-        shown = node.value
-        if isinstance(shown, p.Table):
-            keys = {p.render(key): value for key, value in shown.items if key is not None}
-            shown = keys.get("'loss'", shown)
-    if shown is None:
-        return text
-    names = (n for n in p.walk_expr(shown) if isinstance(n, p.Name | p.Attr))
-    losses = (n for n in map(p.dotted, names) if "loss" in n.rpartition(".")[2].lower())
-    return next(
-        (x for x in (p.render(shown), *losses, text) if 0 < len(x) <= 40 and x != "…"), text
+def _came_through_a_wrapper(model: Object, networks: frozenset[str], given: list[Value]) -> bool:
+    """True where something that a model is given came of the model's wrapper, whose backward reduces."""
+    own = {model.text, model.text.removesuffix(".module")}
+    # Whatever called the model before, it called the wrapper.
+    taken_out = ".unwrap_model(" in model.text
+    return any(
+        (taken_out and not any(f.bypassed for f in a.forwards))
+        or any(
+            f.armed is not None
+            and not f.bypassed
+            and (f.model.text in own or a.networks == networks)
+            for f in a.forwards
+        )
+        for a in given
+        if isinstance(a, Unknown) and networks and a.networks >= networks
     )
-
-
-def _spans(atom: Unknown) -> tuple[int, ...]:
-    return tuple(sorted({f.microbatch for f in atom.forwards}))
-
-
-def _minimised(terms: list[Term]) -> list[Term]:
-    """The same terms without the sign that all of them have where the code maximises: g is the gradient of that."""
-    turned = [replace(x, factor=-x.factor) for x in terms if x.factor is not None and x.factor < 0]
-    return turned if len(turned) == len(terms) else terms
-
-
-def _summed_over_microbatches(terms: list[Term]) -> bool:
-    """True for one loss of several micro-batches, added up before its backward."""
-    written = {(x.atom.text, id(x.atom.origin)) for x in terms}
-    spans = [_spans(x.atom) for x in terms]
-    return len(written) == 1 and len(set(spans)) > 1 and all(len(span) == 1 for span in spans)
 
 
 def _holds_loss(value: Value) -> bool:
