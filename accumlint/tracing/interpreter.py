@@ -14,7 +14,6 @@ from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.reading.gradient_slice import Relevance
 from accumlint.reading.program import Program
-from accumlint.reading.usage import clears
 from accumlint.tracing import trace as t
 from accumlint.tracing.attributes import Members
 from accumlint.tracing.budget import Budget
@@ -23,7 +22,8 @@ from accumlint.tracing.calls.cross_file import Elsewhere
 from accumlint.tracing.calls.dispatch import Calling
 from accumlint.tracing.calls.functions import Invoking
 from accumlint.tracing.calls.opaque import Unfollowed
-from accumlint.tracing.control.exits import Leave, PythonError
+from accumlint.tracing.control.exceptions import Exceptions
+from accumlint.tracing.control.exits import Leave
 from accumlint.tracing.control.guards import Guards
 from accumlint.tracing.control.iteration import Iterating
 from accumlint.tracing.control.trip_counts import Rounds
@@ -81,13 +81,12 @@ class Machine(Timeline):
         self.returned: Value = None
         # The last `return` that was executed.
         self.returned_at: p.Node | None = None
-        # The handlers of the `try` bodies that are being executed, as the exceptions that they name.
-        self.handlers: list[str] = []
+        self.exceptions = Exceptions(self)
         self._statements: dict[type, Callable[[Any], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
-            p.While: self._while, p.With: self._with, p.Try: self._try, p.Return: self._return, p.Jump: self._jump,
-            p.Raise: self._raise, p.Delete: self._delete, p.Scope: self._scope, p.Import: self._import,
-            p.Function: self._function, p.Class: self._class,
+            p.While: self._while, p.With: self._with, p.Try: self.exceptions.run, p.Return: self._return,
+            p.Jump: self._jump, p.Raise: self.exceptions.raised, p.Delete: self._delete, p.Scope: self._scope,
+            p.Import: self._import, p.Function: self._function, p.Class: self._class,
         }  # fmt: skip
         # Python's side of the language …
         self.expressions = Expressions(self)
@@ -352,69 +351,6 @@ class Machine(Timeline):
             if context.leave is not None:
                 context.leave(expression)
 
-    def _try(self, node: p.Try) -> str | None:
-        try:
-            failing = self._failing(node)
-            if failing is not None:
-                return self.block(failing)
-            begun = len(self.state.events)
-            caught = len(self.handlers)
-            try:
-                self.handlers += (kind for kind, _, _ in node.handlers)
-                try:
-                    signal = self.block(node.body)
-                finally:
-                    del self.handlers[caught:]
-                if signal is None and (given_up := self._given_up(node, begun)) is not None:
-                    return self.block(given_up)
-                if signal is None:
-                    signal = self.block(node.orelse)
-                return signal
-            except PythonError as error:
-                for kind, name, body in node.handlers:
-                    if _catches(kind, error.kind):
-                        if name:
-                            self.store(name, Unknown(name))
-                        return self.block(body)
-                raise
-        finally:
-            if node.final:
-                self.block(node.final)
-
-    def _failing(self, node: p.Try) -> tuple[p.Stmt, ...] | None:
-        """The handler that gives a micro-batch up (out of memory), where the path is one on which that happens once.
-
-        A handler that clears takes what came before along; one that does not passes over the boundary.
-        """
-        if not self.state.loops or node not in self.relevance.backwards:
-            return None
-        return self._handler(node, self.state.loops[-1].node)
-
-    def _given_up(self, node: p.Try, begun: int) -> tuple[p.Stmt, ...] | None:
-        """The same for a forward that fails by itself, in the loop that goes backward and steps behind it."""
-        loop = self.state.loops[-1].node if self.state.loops else None
-        if loop not in self.relevance.stepping or node in self.relevance.backwards:
-            return None
-        if not any(isinstance(e, t.Forward) for e in self.state.events[begun:]):
-            return None
-        return self._handler(node, loop)
-
-    def _handler(self, node: p.Try, loop: p.Node) -> tuple[p.Stmt, ...] | None:
-        for kind, name, body in node.handlers:
-            jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
-            if jump is None or jump.kind != "continue":
-                continue
-            if not clears(body) and (loop not in self.relevance.stepping or "Stop" in kind):
-                # Data that has run out, or a loop that ends no window.
-                continue
-            if not self.guards.fails(node):
-                return None
-            self.emit(t.Skip(*self.stamp(jump, kind), f"except {kind}".strip(), jump.kind))
-            if name:
-                self.store(name, Unknown(name))
-            return body
-        return None
-
     def _return(self, node: p.Return) -> str | None:
         self.returned = self.eval(node.value) if node.value is not None else None
         self.returned_at = node
@@ -422,26 +358,6 @@ class Machine(Timeline):
 
     def _jump(self, node: p.Jump) -> str | None:
         return node.kind
-
-    def _raise(self, node: p.Raise) -> str | None:
-        """Raises where a handler waits, or where this path is about something that goes wrong; else goes on.
-
-        A `raise` that is reached on any other path stands behind a condition that was misread; one that stands in a
-        loop without any condition ends it.
-        """
-        kind = node.exception.strip("()") or "Exception"
-        if self.handled(kind):
-            raise PythonError(kind, node)
-        self.guards.refused = self.guards.refused or self.guards.latest
-        loop = self.state.loops[-1].node if self.state.loops else None
-        unconditional = isinstance(loop, p.For | p.While) and node in loop.body
-        if unconditional or self.guards.is_exceptional:
-            raise PythonError(kind, node)
-        return None
-
-    def handled(self, kind: str) -> bool:
-        """True where a handler waits for an exception."""
-        return any(_catches(handler, kind) for handler in self.handlers)
 
     def _delete(self, node: p.Delete) -> str | None:
         for target in node.targets:
@@ -491,11 +407,6 @@ class Machine(Timeline):
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` goes through."""
         return self.iterating.stream(value, node)
-
-
-def _catches(handler: str, kind: str) -> bool:
-    """True where an exception is one of those that a handler names ("" for all)."""
-    return not handler or kind in handler or handler.endswith("Exception")
 
 
 def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:

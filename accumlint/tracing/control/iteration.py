@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from accumlint.reading import ir as p
 from accumlint.tracing.calls.numeric import is_handy
 from accumlint.tracing.control.exits import Leave, PythonError
+from accumlint.tracing.control.streams import (
+    adds_up_calls,
+    asks_a_length,
+    compared_with_number,
+    counts,
+    each_of,
+    is_fixed,
+    mapped,
+    numbered,
+    repeated,
+    text_of,
+)
 from accumlint.tracing.values import Batch, Bound, Key, Lazy, Number, Object, Stream, Unknown, Value
 
 if TYPE_CHECKING:
@@ -22,24 +34,24 @@ class Iterating:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self._ends: dict[p.Node, frozenset[str]] = {}
+        self._ends: dict[p.Node | None, frozenset[str]] = {}
 
     def stream(self, value: Value, node: p.Node | None) -> Stream:
         """What a loop at `node` (None: no loop statement) goes through."""
         match value:
             case list() | tuple() | set():
-                if not value and (self._training(node) or _adds_up_calls(node)):
+                if not value and (self._training(node) or adds_up_calls(node)):
                     # Filled by something that was not followed.
                     if isinstance(value, list):
                         value.append(Unknown("…"))
-                    return _each(list(value) or [Unknown("…")], False)
+                    return each_of(list(value) or [Unknown("…")], False)
                 if self._stands_for_many(value, node):
                     return self.unknown(Unknown("batches"), node)
-                return _each(list(value), False)
+                return each_of(list(value), False)
             case dict():
-                return _each(list(value), False)
+                return each_of(list(value), False)
             case str() | bytes() | None | bool() | int() | float():
-                return _each([], False)
+                return each_of([], False)
             case Lazy():
                 return self.lazy(value, node)
             case Object():
@@ -56,10 +68,9 @@ class Iterating:
         items = list(value)
         if len(items) != 1 or not isinstance(items[0], Unknown) or items[0].networks:
             return False
-        if not self._training(node) or not isinstance(node, p.For):
-            return False
-        if node not in self.machine.relevance.stepping:
-            # The parts of one window, whose number was perhaps asked for already.
+        # What does not step goes through the parts of one window, whose number was perhaps asked for already.
+        stepping = self.machine.relevance.stepping
+        if not self._training(node) or not isinstance(node, p.For) or node not in stepping:
             return False
         read = (n.id for n in p.walk_expr(node.iterable) if isinstance(n, p.Name))
         return any(self.machine.naming.role(name) == "loader" for name in read)
@@ -75,7 +86,7 @@ class Iterating:
             case "enumerate":
                 start = value.args[1] if len(value.args) > 1 else 0
                 inner = self.stream(value.args[0], node)
-                return _numbered(inner, start if isinstance(start, int) else 0)
+                return numbered(inner, start if isinstance(start, int) else 0)
             case "zip":
                 return self.zip(value, node)
             case "islice":
@@ -83,29 +94,18 @@ class Iterating:
             case "generator":
                 return self.generator(value, node)
             case "items":
-                inner = self.stream(value.args[0], node)
-                return Stream(
-                    lambda body: inner.drive(lambda item: body((Unknown("key"), item))),
-                    inner.loader,
-                )
+                return mapped(self.stream(value.args[0], node), lambda x: (Unknown("key"), x))
             case "cycle" | "count":
                 return self.endless(value, node)
             case "map":
-                inner = self.stream(value.args[1], node)
-                callee = value.args[0]
+                inner, callee = self.stream(value.args[1], node), value.args[0]
                 at = node if node is not None else machine.program.body[0]
-                return Stream(
-                    lambda body: inner.drive(
-                        lambda item: body(machine.calling.apply(callee, [item], {}, at))
-                    ),
-                    inner.loader,
-                )
+                return mapped(inner, lambda x: machine.calling.apply(callee, [x], {}, at))
             case "expression":
-                inner, made = self.stream(value.args[0], node), value.made
-                assert made is not None
-                return Stream(lambda body: inner.drive(lambda item: body(made(item))), inner.loader)
+                assert value.made is not None
+                return mapped(self.stream(value.args[0], node), value.made)
             case _:
-                return self.stream(value.args[0], node) if value.args else _each([], False)
+                return self.stream(value.args[0], node) if value.args else each_of([], False)
 
     def range(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
@@ -125,10 +125,10 @@ class Iterating:
         ):
             numbers = range(int(start), int(stop), int(step))
             full = len(numbers) == machine.scenario.length and machine.state.length_asked
-            longest = len(numbers) if full and _asks_a_length(node) else self.longest(node)
+            longest = len(numbers) if full and asks_a_length(node) else self.longest(node)
             if len(numbers) > longest and self._training(node):
                 machine.state.cut = True
-            return _each(list(numbers[:longest]), full and self._training(node))
+            return each_of(list(numbers[:longest]), full and self._training(node))
         first = start if isinstance(start, int) else 0
         each = step if isinstance(step, int) else 1
         rounds = machine.rounds.taken(node)
@@ -137,7 +137,9 @@ class Iterating:
         if isinstance(stop, Unknown) and start == 0:
             bound = [name for name, value in machine.frame.names.items() if value is stop]
             # The only round that is taken is the last one, too, where the body asks for that.
-            ends = rounds == 1 and not self._ends_asked_for(node).isdisjoint(bound)
+            if node not in self._ends:
+                self._ends[node] = compared_with_number(node)
+            ends = rounds == 1 and not self._ends[node].isdisjoint(bound)
             if is_pass or whole or ends:
                 # From here on the unknown bound is the number that was taken for it.
                 machine.frame.names.update(dict.fromkeys(bound, rounds))
@@ -146,13 +148,18 @@ class Iterating:
             machine.state.length_asked |= is_pass
 
         def drive(body: Callable[[Value], None]) -> None:
-            position, begun = 0, len(machine.state.events)
-            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
+            for position in self._positions(node, rounds):
                 body(first + position * each)
-                position += 1
 
         guessed = machine.state.guessed or isinstance(step, Unknown)
         return Stream(drive, is_pass, rounds if guessed else 0)
+
+    def _positions(self, node: p.Node | None, rounds: int) -> Iterator[int]:
+        """The rounds of a loop of unknown length, with some more where its windows have not shown by then."""
+        position, begun = 0, len(self.machine.state.events)
+        while position < rounds or (position < 24 and self.machine.rounds.unfinished(node, begun)):
+            yield position
+            position += 1
 
     def _is_a_pass(self, node: p.Node | None, stop: Value) -> bool:
         """True for a loop of unknown length that ends windows by itself, and is begun anew after each pass.
@@ -175,21 +182,6 @@ class Iterating:
         multiple = re.search(rf"\* {steps}\b|\b{steps} \*", stop.text)
         return not multiple and parted.isdisjoint(x.rpartition(".")[2] for x in written)
 
-    def _ends_asked_for(self, node: p.Node | None) -> frozenset[str]:
-        """The names that a loop compares its own number with (`i < cycles - 1`)."""
-        if not isinstance(node, p.For):
-            return frozenset()
-        if node not in self._ends:
-            own = p.target_names(node.target)
-            body = p.walk(node.body, into_functions=False)
-            read = (
-                {n.id for n in p.walk_expr(c) if isinstance(n, p.Name)}
-                for c in body
-                if isinstance(c, p.Compare)
-            )
-            self._ends[node] = frozenset[str]().union(*(r - own for r in read if r & own))
-        return self._ends[node]
-
     def longest(self, node: p.Node | None) -> int:
         """How many rounds of a loop with a known number of them are worth taking."""
         machine = self.machine
@@ -204,13 +196,13 @@ class Iterating:
     def zip(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
         value = Lazy("zip", [self.counted(a) for a in value.args])
-        streams = [self.stream(a, None if _fixed(a) else node) for a in value.args]
+        streams = [self.stream(a, None if is_fixed(a) else node) for a in value.args]
         if not streams:
-            return _each([], False)
-        fixed = [machine.items(a, _LONGEST) for a in value.args if _fixed(a)]
+            return each_of([], False)
+        fixed = {i: machine.items(a, _LONGEST) for i, a in enumerate(value.args) if is_fixed(a)}
         if len(fixed) == len(streams):
-            return _each([tuple(parts) for parts in zip(*fixed, strict=False)], False)
-        lead = next(i for i, a in enumerate(value.args) if not _fixed(a))
+            return each_of([tuple(parts) for parts in zip(*fixed.values(), strict=False)], False)
+        lead = next(i for i in range(len(streams)) if i not in fixed)
 
         def drive(body: Callable[[Value], None]) -> None:
             position = 0
@@ -218,17 +210,12 @@ class Iterating:
             def one(item: Value) -> None:
                 nonlocal position
                 row: list[Value] = []
-                taken = 0
                 for i, arg in enumerate(value.args):
-                    if i == lead:
-                        row.append(item)
-                    elif _fixed(arg):
-                        row.append(
-                            fixed[taken][position] if position < len(fixed[taken]) else Unknown("…")
-                        )
-                        taken += 1
+                    if i in fixed:
+                        given = fixed[i][position : position + 1]
+                        row.append(given[0] if given else Unknown("…"))
                     else:
-                        row.append(self.alike(arg, item))
+                        row.append(item if i == lead else self.alike(arg, item))
                 position += 1
                 body(tuple(row))
 
@@ -254,7 +241,7 @@ class Iterating:
         if isinstance(source, Object) and source.role != "loader":
             return source
         batches = item.batches if isinstance(item, Unknown) else frozenset[Batch]()
-        return Unknown(f"{_text(source)}[…]", batches)
+        return Unknown(f"{text_of(source)}[…]", batches)
 
     def islice(self, value: Lazy, node: p.Node | None) -> Stream:
         stop = value.args[1] if len(value.args) > 1 else None
@@ -266,16 +253,18 @@ class Iterating:
         if isinstance(stop, int) and (self._training(node) or batches):
             items: list[Value] = [self.fetched(source, None) for _ in range(min(stop, _LONGEST))]
             state, whole = self.machine.state, self.machine.scenario.length
-            return _each(items, stop == whole and state.length_asked and self._training(node))
+            return each_of(items, stop == whole and state.length_asked and self._training(node))
         return Stream(self.stream(source, node).drive)
 
     def endless(self, value: Lazy, node: p.Node | None) -> Stream:
         rounds = self.machine.rounds.taken(node)
         if value.kind == "count":
             start = value.args[0] if value.args and isinstance(value.args[0], int) else 0
-            return _each(list(range(start, start + rounds)), False)
+            return each_of(list(range(start, start + rounds)), False)
         source = value.args[0] if value.args else Unknown("…")
-        return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(source, None))), False)
+        return Stream(
+            lambda body: repeated(rounds, lambda: body(self.fetched(source, None))), False
+        )
 
     def generator(self, value: Lazy, node: p.Node | None) -> Stream:
         machine = self.machine
@@ -314,9 +303,9 @@ class Iterating:
                     raise
             if passed == 0:
                 # Nothing could be followed inside: it still gives data.
-                _repeat(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
+                repeated(limit(), lambda: body(self.fetched(Unknown(function.name), None)))
 
-        return Stream(drive, self._training(node) and not endless and not _counts(function))
+        return Stream(drive, self._training(node) and not endless and not counts(function))
 
     def tagged(self, item: Value) -> Value:
         """An item of a generator; data that came from nowhere known is a fetch of its own."""
@@ -326,7 +315,7 @@ class Iterating:
 
     def object(self, value: Object, node: p.Node | None) -> Stream:
         if value.role in ("optimizer", "model", "scheduler", "scaler", "criterion"):
-            return _each([value], False)
+            return each_of([value], False)
         if value.cls is not None:
             found = self.machine.invoking.method_of(value, "__iter__")
             if found is not None and found.closure.function.yields:
@@ -337,32 +326,30 @@ class Iterating:
         """A loader or a split batch, item by item; something else, once."""
         machine = self.machine
         if value.parameters:
-            return _each([value], False)
+            return each_of([value], False)
         if (one := self._one_of_several(value, node)) is not None:
-            return _each([one], False)
+            return each_of([one], False)
         if not self._training(node):
             if self.is_loader(value) and node is not None:
                 return Stream(lambda body: body(self.fetched(value, None)), False)
             item = Unknown(f"{value.text}[…]", value.batches, value.networks, value.forwards)
             item.loss, item.reduction = value.loss, value.reduction
-            return _each([item], False)
+            return each_of([item], False)
         rounds = machine.rounds.taken(node)
         if (loader := self._loader_of(node)) is not None:
-            return Stream(lambda body: _repeat(rounds, lambda: body(loader)), False)
+            return Stream(lambda body: repeated(rounds, lambda: body(loader)), False)
         if value.batches:
             newest = max(value.batches, key=lambda b: b.serial)
-            return Stream(lambda body: _repeat(rounds, lambda: body(self.fetched(value, newest))))
+            return Stream(lambda body: repeated(rounds, lambda: body(self.fetched(value, newest))))
         last = value.text.rpartition(".")[2]
         if last.startswith(("loss", "losses", "all_loss", "task", "objectives")):
-            return _each([Unknown(f"{value.text}[…]", loss=True)], False)
+            return each_of([Unknown(f"{value.text}[…]", loss=True)], False)
 
         def drive(body: Callable[[Value], None]) -> None:
-            position, begun = 0, len(machine.state.events)
-            while position < rounds or (position < 24 and machine.rounds.unfinished(node, begun)):
-                position += 1
-                machine.state.last.append(
-                    position >= rounds and machine.rounds.nearly_done(node, begun)
-                )
+            begun = len(machine.state.events)
+            for position in self._positions(node, rounds):
+                last = position + 1 >= rounds and machine.rounds.nearly_done(node, begun)
+                machine.state.last.append(last)
                 try:
                     body(self.fetched(value, None))
                 finally:
@@ -407,8 +394,8 @@ class Iterating:
 
     def fetched(self, source: Value, parent: Batch | None) -> Unknown:
         """One new item of data."""
-        batch = self.machine.fetch(parent, _text(source))
-        return Unknown(f"{_text(source)}[…]", frozenset({batch}))
+        batch = self.machine.fetch(parent, text_of(source))
+        return Unknown(f"{text_of(source)}[…]", frozenset({batch}))
 
     def next(self, source: Value) -> Value:
         """`next(source)`."""
@@ -416,8 +403,8 @@ class Iterating:
             inner = source.args[0] if source.args else Unknown("…")
             if source.kind == "iter" and isinstance(inner, list | tuple):
                 if source.position >= len(inner):
-                    if not self.machine.handled("StopIteration"):
-                        return Unknown(f"{_text(inner)}[…]")
+                    if not self.machine.exceptions.handled("StopIteration"):
+                        return Unknown(f"{text_of(inner)}[…]")
                     raise PythonError("StopIteration")
                 source.position += 1
                 return inner[source.position - 1]
@@ -458,77 +445,3 @@ class Iterating:
                 return Unknown(f"len({text})", count=True)
             case _:
                 return Unknown("len(…)", count=True)
-
-
-def _adds_up_calls(node: p.Node | None) -> bool:
-    """`for term in terms: total += term(output, target)`: somebody chose some of the terms."""
-    if not isinstance(node, p.For) or not isinstance(node.target, p.Name):
-        return False
-    match node.body:
-        case [p.Augment(op="+", value=value) | p.Assign(value=p.Binary(op="+") as value)]:
-            calls = (n for n in p.walk_expr(value) if isinstance(n, p.Call))
-            return any(p.dotted(c.func) == node.target.id for c in calls)
-        case _:
-            return False
-
-
-def _numbered(inner: Stream, start: int) -> Stream:
-    """`enumerate`."""
-
-    def count(body: Callable[[Value], None]) -> None:
-        number = start
-
-        def one(item: Value) -> None:
-            nonlocal number
-            at, number = number, number + 1
-            body((at, item))
-
-        inner.drive(one)
-
-    return Stream(count, inner.loader, inner.rounds)
-
-
-def _each(items: list[Value], loader: bool) -> Stream:
-    def drive(body: Callable[[Value], None]) -> None:
-        for item in items:
-            body(item)
-
-    return Stream(drive, loader)
-
-
-def _repeat(times: int, body: Callable[[], None]) -> None:
-    for _ in range(times):
-        body()
-
-
-def _asks_a_length(node: p.Node | None) -> bool:
-    """True for a loop whose number of rounds is not written as a number."""
-    return isinstance(node, p.For) and not any(
-        isinstance(n, p.Const) and n.value not in (0, 1) for n in p.walk_expr(node.iterable)
-    )
-
-
-def _fixed(value: Value) -> bool:
-    return isinstance(value, list | tuple | dict) or (
-        isinstance(value, Object) and value.role not in ("", "loader")
-    )
-
-
-def _counts(function: p.Function) -> bool:
-    """True for a generator that gives a number of items (`for _ in range(self.size)`): a window, and no epoch."""
-    loops = [
-        n
-        for n in p.walk(function.body, into_functions=False)
-        if isinstance(n, p.For)
-        and any(isinstance(i, p.Yield) for i in p.walk(n.body, into_functions=False))
-    ]
-    return bool(loops) and all(
-        isinstance(n.iterable, p.Call)
-        and p.dotted(n.iterable.func) == "range"
-        and "len(" not in p.render(n.iterable)
-        for n in loops
-    )
-
-
-def _text(value: Value) -> str:
-    return value.text if isinstance(value, Unknown | Object) else "…"
