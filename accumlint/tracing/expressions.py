@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 from accumlint.reading import ir as p
 from accumlint.reading import names
-from accumlint.tracing.arithmetic import on_numbers, on_sequences
 from accumlint.tracing.budget import LATE
-from accumlint.tracing.comparisons import (
+from accumlint.tracing.control.exits import Stopped, TooFar
+from accumlint.tracing.gradients.tensors import derived
+from accumlint.tracing.operators import (
     AT_THE_END,
     MIRRORED,
     ORDERED,
     data_of,
     known,
     made_from,
+    on_numbers,
+    on_sequences,
     size_of_pieces,
     skipped,
     text_of,
     undecided,
 )
-from accumlint.tracing.control.exits import Stopped, TooFar
-from accumlint.tracing.gradients.tensors import derived
 from accumlint.tracing.state import MAX_NODES, Loop
 from accumlint.tracing.values import (
     Closure,
@@ -387,7 +388,7 @@ class Expressions:
         if frame is None or frame.on_yield is None:
             return None
         if node.delegates:
-            self.machine.stream(value, frame.driver or node).drive(frame.on_yield)
+            self.machine.iterating.stream(value, frame.driver or node).drive(frame.on_yield)
         else:
             frame.on_yield(value)
         return None

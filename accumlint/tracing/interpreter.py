@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any
 
 from accumlint.reading import ir as p
@@ -36,23 +37,9 @@ from accumlint.tracing.gradients.updates import Updating
 from accumlint.tracing.name_resolution import Naming
 from accumlint.tracing.objects import Things
 from accumlint.tracing.running_totals import Totals
-from accumlint.tracing.state import (
-    MAX_NODES,
-    MAX_ROUNDS,
-    Loop,
-    Scenario,
-)
+from accumlint.tracing.state import MAX_NODES, MAX_ROUNDS, Loop, Scenario
 from accumlint.tracing.timeline import Timeline
-from accumlint.tracing.values import (
-    MOST,
-    ClassValue,
-    Closure,
-    Frame,
-    Home,
-    Stream,
-    Unknown,
-    Value,
-)  # fmt: skip
+from accumlint.tracing.values import MOST, ClassValue, Closure, Frame, Home, Unknown, Value
 
 
 class Machine(Timeline):
@@ -85,7 +72,7 @@ class Machine(Timeline):
         self._statements: dict[type, Callable[[Any], str | None]] = {
             p.Assign: self._assign, p.Augment: self._augment, p.Do: self._do, p.If: self._if, p.For: self._for,
             p.While: self._while, p.With: self._with, p.Try: self.exceptions.run, p.Return: self._return,
-            p.Jump: self._jump, p.Raise: self.exceptions.raised, p.Delete: self._delete, p.Scope: self._scope,
+            p.Jump: attrgetter("kind"), p.Raise: self.exceptions.raised, p.Delete: self._delete, p.Scope: self._scope,
             p.Import: self._import, p.Function: self._function, p.Class: self._class,
         }  # fmt: skip
         # Python's side of the language …
@@ -230,7 +217,7 @@ class Machine(Timeline):
 
     def _for(self, node: p.For) -> str | None:
         iterable = self.eval(node.iterable)
-        stream = self.stream(iterable, self._driver(node))
+        stream = self.iterating.stream(iterable, self._driver(node))
         training = node in self.relevance.backwards
         loop = Loop(node, 1, stream.loader and training, stream.rounds)
         state = self.state
@@ -356,9 +343,6 @@ class Machine(Timeline):
         self.returned_at = node
         return "return"
 
-    def _jump(self, node: p.Jump) -> str | None:
-        return node.kind
-
     def _delete(self, node: p.Delete) -> str | None:
         for target in node.targets:
             if isinstance(target, p.Item) and isinstance(held := self.eval(target.base), list):
@@ -401,12 +385,8 @@ class Machine(Timeline):
                 raise Leave("break")
 
         with suppress(Leave):
-            self.stream(value, None).drive(take)
+            self.iterating.stream(value, None).drive(take)
         return found
-
-    def stream(self, value: Value, node: p.Node | None) -> Stream:
-        """What a loop at `node` goes through."""
-        return self.iterating.stream(value, node)
 
 
 def _sets_steps(block: tuple[p.Stmt, ...]) -> bool:

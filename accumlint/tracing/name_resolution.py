@@ -12,14 +12,7 @@ from accumlint.reading import names
 from accumlint.reading.program import Program
 from accumlint.reading.roles import Roles
 from accumlint.tracing.gradients.tensors import detached
-from accumlint.tracing.values import (
-    ClassValue,
-    Library,
-    Object,
-    Ranks,
-    Unknown,
-    Value,
-)  # fmt: skip
+from accumlint.tracing.values import ClassValue, Library, Object, Ranks, Unknown, Value
 
 if TYPE_CHECKING:
     from accumlint.tracing.interpreter import Machine

@@ -21,7 +21,7 @@ from accumlint.tracing.calls.borders import Borders
 from accumlint.tracing.control.exits import Leave, PythonError, Stopped
 from accumlint.tracing.control.path_equivalence import told
 from accumlint.tracing.control.regions import Sides
-from accumlint.tracing.entry_calls import EntryCall
+from accumlint.tracing.entry_points import EntryCall
 from accumlint.tracing.interpreter import Machine
 from accumlint.tracing.state import Decision, Scenario
 

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING
 from accumlint.reading import ir as p
 from accumlint.reading import names
 from accumlint.tracing import trace as t
+from accumlint.tracing.control import guard_shapes as shapes
 from accumlint.tracing.control.branch_relevance import Weighing, flag, stripped
 from accumlint.tracing.control.decisions import Decisions, comparison, equality
-from accumlint.tracing.control.guard_shapes import (
-    bound_names,
-    carries_events,
-    divides_by_steps,
-    emptied,
-    giving_guards,
-    guards_health,
-    jump_of,
-    makes_a_known_loss,
-    other_literals,
-    sets_a_flag,
-)
 from accumlint.tracing.control.regions import Sides
 from accumlint.tracing.state import Decision
 from accumlint.tracing.values import Number, Unknown, Value
@@ -129,7 +118,7 @@ class Guards(Decisions):
         choice = self.chosen.get(key, "true" if default else "false")
         options = (choice, "false" if choice == "true" else "true")
         self.decisions[key] = Decision(key, choice, options, matters, False)
-        if isinstance(node, p.If) and sets_a_flag(node):
+        if isinstance(node, p.If) and shapes.sets_a_flag(node):
             self.flagging.add(key)
         return (choice == "true") != negated
 
@@ -145,7 +134,7 @@ class Guards(Decisions):
         """The list that is empty, where a guard leaves because it is, before anything is trained; "" for any other."""
         if self.machine.state.loops or self.goal_of(node) is not False:
             return ""
-        name = emptied(node.test)
+        name = shapes.emptied(node.test)
         empty = name and self.machine.frame.names.get(name) == []
         # What says nothing (`pass`) is not read at all.
         leaves = any(isinstance(s, p.Return | p.Raise) for s in node.body[-1:])
@@ -285,7 +274,7 @@ class Guards(Decisions):
             isinstance(node, p.If)
             and (
                 self._prefers_literal(node)
-                or divides_by_steps(node)
+                or shapes.divides_by_steps(node)
                 or self._binds_anew(node)
                 or self._gives_the_value(node)
             )
@@ -301,15 +290,15 @@ class Guards(Decisions):
             return decision.choice == literal
         matters = self._matters(node)
         choice = self.chosen.get(symbol, literal if prefer else "…")
-        options = (choice, literal, *other_literals(node), "…")
+        options = (choice, literal, *shapes.other_literals(node), "…")
         self.decisions[symbol] = Decision(symbol, choice, options, matters, False)
         return choice == literal
 
     def _binds_anew(self, node: p.If) -> bool:
         """True where one of several branches gives a value to a name that had none when it was first asked for."""
         if node not in self._binding:
-            bound = bound_names(node.body) - self.machine.frame.names.keys()
-            self._binding[node] = bool(bound - bound_names(node.orelse))
+            bound = shapes.bound_names(node.body) - self.machine.frame.names.keys()
+            self._binding[node] = bool(bound - shapes.bound_names(node.orelse))
         return self._binding[node]
 
     def _gives_the_value(self, node: p.If) -> bool:
@@ -318,7 +307,7 @@ class Guards(Decisions):
         if function is None:
             return False
         if function not in self._giving:
-            self._giving[function] = frozenset(giving_guards(function.body))
+            self._giving[function] = frozenset(shapes.giving_guards(function.body))
         return node in self._giving[function]
 
     def _prefers_literal(self, node: p.If) -> bool:
@@ -368,7 +357,10 @@ class Guards(Decisions):
             return on
         if then == 0 and node.orelse:
             # Of two losses, the one that everybody knows how to follow.
-            known, less = makes_a_known_loss(node.body), makes_a_known_loss(node.orelse)
+            known, less = (
+                shapes.makes_a_known_loss(node.body),
+                shapes.makes_a_known_loss(node.orelse),
+            )
             if known != less:
                 return known != negated
         if key.endswith(" is None") or names.is_off_by_default(key) or names.is_occasional(key):
@@ -376,7 +368,7 @@ class Guards(Decisions):
         if then == 0 and not node.orelse:
             # What only tells about a loss is told, and what divides by the accumulation steps divides.
             told = any(s in self.machine.relevance.reports for s in node.body)
-            divides = self.machine.engines.accelerator is None and divides_by_steps(node)
+            divides = self.machine.engines.accelerator is None and shapes.divides_by_steps(node)
             return negated != (told or divides)
         return True
 
@@ -398,19 +390,19 @@ class Guards(Decisions):
         relevance = self.machine.relevance
         then = self.weighing.usual(node.body, relevance)
         other = self.weighing.usual(node.orelse, relevance)
-        idle = then == 0 and not carries_events(node, self.machine.relevance)
+        idle = then == 0 and not shapes.carries_events(node, self.machine.relevance)
         ordinary = then > other or (then == other and not idle)
-        if carries_events(node, self.machine.relevance) and then == other == 0:
+        if shapes.carries_events(node, self.machine.relevance) and then == other == 0:
             ordinary = False
         if then == other and self._binds_anew(node):
             ordinary = True
         if isinstance(value.hint, bool):
             ordinary = value.hint
-        skips = jump_of(node.body) or jump_of(node.orelse) or then != other
+        skips = shapes.jump_of(node.body) or shapes.jump_of(node.orelse) or then != other
         matters = (
-            bool(skips or sets_a_flag(node))
+            bool(skips or shapes.sets_a_flag(node))
             and bool(self.machine.state.loops)
-            and guards_health(value, node)
+            and shapes.guards_health(value, node)
         )
         now = self.machine.iteration()
         when, reason, answer = self._told.get(key, (None, False, False))
@@ -421,7 +413,7 @@ class Guards(Decisions):
         taken = ordinary != exceptional
         self._told[key] = (now, exceptional or then != other, taken != negated)
         if exceptional:
-            jump = jump_of(node.body if taken else node.orelse)
+            jump = shapes.jump_of(node.body if taken else node.orelse)
             at: p.Node = jump if jump is not None else node
             ends = "return" if jump is not None else "pass"
             kind = jump.kind if isinstance(jump, p.Jump) else ends

@@ -231,25 +231,25 @@ class Losses(Backwards):
         forwards: tuple[t.Forward, ...],
     ) -> Value:
         """A result with what the call adds: data, networks (None: the graph is off), forwards."""
+        added = batches, networks, forwards
         match value:
             case tuple():
-                return tuple(self.tinted(v, batches, networks, forwards) for v in value)
+                return tuple(self.tinted(v, *added) for v in value)
             case list():
-                return [self.tinted(v, batches, networks, forwards) for v in value]
+                return [self.tinted(v, *added) for v in value]
             case dict():
-                return {k: self.tinted(v, batches, networks, forwards) for k, v in value.items()}
+                return {k: self.tinted(v, *added) for k, v in value.items()}
             case Unknown():
-                return self._tinted(value, batches, networks, forwards)
+                return self._tinted(value, added)
             case _:
                 return value
 
     def _tinted(
         self,
         value: Unknown,
-        batches: frozenset[Batch],
-        networks: frozenset[str] | None,
-        forwards: tuple[t.Forward, ...],
+        added: tuple[frozenset[Batch], frozenset[str] | None, tuple[t.Forward, ...]],
     ) -> Unknown:
+        batches, networks, forwards = added
         found = Unknown(
             value.text,
             value.batches | batches,
@@ -260,11 +260,10 @@ class Losses(Backwards):
             left_out=value.left_out,
         )  # fmt: skip
         for name, child in value.attributes.items():
-            found.attributes[name] = self.tinted(child, batches, networks, forwards)
+            found.attributes[name] = self.tinted(child, *added)
         if value.terms is not None:
-            added = batches, networks, forwards
             found.terms = tuple(
-                replace(x, atom=found if x.atom is value else self._tinted(x.atom, *added))
+                replace(x, atom=found if x.atom is value else self._tinted(x.atom, added))
                 for x in value.terms
             )
         return found

@@ -9,16 +9,7 @@ from fractions import Fraction
 from accumlint.reading import ir as p
 from accumlint.tracing import trace as t
 from accumlint.tracing.calls.numeric import word
-from accumlint.tracing.gradients.loss_counts import (
-    area,
-    both,
-    divisor,
-    is_cut_from,
-    is_masked,
-    is_own_sum,
-    times,
-    without,
-)
+from accumlint.tracing.gradients import loss_counts
 from accumlint.tracing.gradients.tensors import (
     by_ranks,
     combined,
@@ -122,7 +113,7 @@ class Tensors:
             if runs_on and not found.total:
                 found.total = found.text
             found.count = left.count and right.count
-            counts = both if op == "+" else without
+            counts = loss_counts.both if op == "+" else loss_counts.without
             found.counted = counts(left.counted, right.counted)
             return found
         known, other = (left, right) if isinstance(left, Unknown) else (right, left)
@@ -160,7 +151,7 @@ class Tensors:
         found.batches = value.batches | by.batches
         if by.batches and "mask" in by.text:
             found.varies = f"`{by.text}`"
-        found.counted = area(value, by)
+        found.counted = loss_counts.area(value, by)
         found.weighs = by.weighs
         return found
 
@@ -185,7 +176,7 @@ class Tensors:
             return found
         if not isinstance(by, Unknown):
             return derived(_shown(value, "/", by), value, by, node=node)
-        if not _gradient(value) and is_own_sum(value, by):
+        if not _gradient(value) and loss_counts.is_own_sum(value, by):
             # Weights that make a mean of the sum of what they are multiplied by.
             count = replace(by, text=p.render(node.right)) if isinstance(node, p.Binary) else by
             return replace(value, weighs=count, attributes={})
@@ -201,9 +192,9 @@ class Tensors:
             return self.normalised(value, by, node)
         if by.batches:
             return self._opaque("/", value, by, node)
-        if is_masked(value, by):
+        if loss_counts.is_masked(value, by):
             return self.normalised(value, by, node)
-        if is_cut_from(value, by):
+        if loss_counts.is_cut_from(value, by):
             return self.normalised(value, by, node, of_window=True)
         return scaled(value, Fraction(1), f"/ {by.text}", node)
 
@@ -228,7 +219,7 @@ class Tensors:
                     reduction=reduction,
                     loss=True,
                     varies=x.atom.varies or f"`{by.text}`",
-                    divisor=divisor(x, value, by, node),
+                    divisor=loss_counts.divisor(x, value, by, node),
                     attributes={},
                 )
                 if reduction == "window" or x.atom.reduction != "mean"
@@ -255,7 +246,11 @@ class Tensors:
         """`value` without the factor that all of the count that divided it has."""
         factor = shared_factor(by)
         if factor is None:
-            return scaled(value, 1 / times(by), "", node) if times(by) != 1 else value
+            return (
+                scaled(value, 1 / loss_counts.times(by), "", node)
+                if loss_counts.times(by) != 1
+                else value
+            )
         inverse = 1 / factor.factor if factor.factor else None
         if len(factor.symbols) == abs(factor.ranks) == 1:
             name = factor.symbols[0][2:]
