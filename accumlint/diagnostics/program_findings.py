@@ -15,7 +15,8 @@ from accumlint.reading.syntax import Source
 from accumlint.registry import packs
 from accumlint.rule import Finding, Rule
 from accumlint.tracing import Exploration
-from accumlint.tracing.budget import STEPS, Budget
+from accumlint.tracing import budget as limits
+from accumlint.tracing.budget import Budget
 
 
 @frozen
@@ -40,7 +41,7 @@ def findings(
 ) -> Findings:
     """What the rules find; `told_by` gives what the check of another file tells, and the steps that it takes."""
     broken: dict[Rule, BaseException] = {}
-    budget = Budget(STEPS - exploration.steps)
+    budget = Budget(limits.STEPS - exploration.steps)
     told: dict[Source, Known] = {}
 
     def known(source: Source) -> Known | None:

@@ -432,9 +432,8 @@ def _clips_by_own_means(definition: Definition) -> bool:
 def _is_scheduler(definition: Definition) -> bool:
     """True for a class that derives from one of torch's schedulers, and moves whenever it is told to."""
     plain = definition.name and not definition.attributes
-    if not plain or not frameworks.is_scheduler(definition.block.bases):
-        return False
-    cls = definition.module.part(definition.name)
+    derived = plain and frameworks.is_scheduler(definition.block.bases)
+    cls = definition.module.part(definition.name) if derived else None
     return isinstance(cls, p.Class) and not skips_steps(cls)
 
 
@@ -446,7 +445,6 @@ def _tells(value: Value) -> bool:
         case Object():
             return bool(value.role) or value.cls is not None
         case tuple() | list():
-            parts = (part for part in flat([value]) if not isinstance(part, tuple | list))
-            return any(map(_tells, parts))
+            return any(_tells(part) for part in flat([value]) if not isinstance(part, tuple | list))
         case _:
             return value is not None and not isinstance(value, Library)
