@@ -97,7 +97,7 @@ def _picture(source: str, name: str) -> str:
         loops = traced_loops.show(source.encode(), target).loops
     except Misuse:
         return ""
-    if not loops or not loops[0][0].score.measures:
+    if not loops or not loops[0][0].timeline.groups:
         return ""
     loop = loops[0][0]
     drawn = svg([loop], heads=False)
@@ -114,7 +114,7 @@ def link(source: str) -> str:
 
 
 def _told(loop: Loop) -> str:
-    return (story(loop.score) or "The window as a timeline.").replace("`", "")
+    return (story(loop.timeline) or "The window as a timeline.").replace("`", "")
 
 
 def picture(path: str, kind: str, told: str) -> str:

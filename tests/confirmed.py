@@ -64,9 +64,9 @@ RAISED = Raised("RuntimeError", "unscale_() has already been called\non this one
 TOTAL = Total("total", 1, 1, 2.3026, 12)
 
 
-def moments(score: str, lines: dict[str, int]) -> tuple[Moment, ...]:
-    """Moments from a score: a number begins a micro-batch, a word happens in it."""
-    return tuple(_moments(score.split(), lines))
+def moments(timeline: str, lines: dict[str, int]) -> tuple[Moment, ...]:
+    """Moments from a timeline: a number begins a micro-batch, a word happens in it."""
+    return tuple(_moments(timeline.split(), lines))
 
 
 def _moments(words: Sequence[str], lines: dict[str, int]) -> Iterator[Moment]:

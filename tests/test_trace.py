@@ -13,7 +13,7 @@ from helpers import LOOP, ROOT
 
 from accumlint.reporting.loops_text import loops as text
 from accumlint.reporting.terminal import Look
-from accumlint.results.diagram import Beat, Loop, Measure, Score, folded, ranges
+from accumlint.results.diagram import Call, Group, Loop, Timeline, folded, ranges
 
 RIGHT = LOOP.replace("loss.backward()", "(loss / accumulation_steps).backward()")
 TAIL = """\
@@ -97,7 +97,7 @@ def data(run: Run, *arguments: str) -> list[dict[str, Any]]:
 
 
 def rows(out: str) -> dict[str, list[str]]:
-    """What stands in each row of a drawn score, by its name; separators left out."""
+    """What stands in each row of a drawn timeline, by its name; separators left out."""
     found: dict[str, list[str]] = {}
     for line in out.splitlines():
         words = [word for word in line.replace("│", " ").replace("┆", " ").split() if word]
@@ -270,8 +270,8 @@ def test_colour_comes_when_asked_for(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_ascii_terminal_gets_ascii_marks() -> None:
-    beats = (Beat("backward", "backward", 1, "3", 3), Beat("step", "step", 1, "4", 4))
-    loop = Loop("a.py", "f", "3-4", "x", Score((Measure(1, 1, "applied", "applied"),), beats))
+    calls = (Call("backward", "backward", 1, "3", 3), Call("step", "step", 1, "4", 4))
+    loop = Loop("a.py", "f", "3-4", "x", Timeline((Group(1, 1, "applied", "applied"),), calls))
     out = "\n".join(text([loop], Look(boxes=False), 80))
     assert out.isascii()
     assert "#" in out
@@ -302,12 +302,12 @@ def test_stdin_and_notebooks_are_shown(run: Run, tmp_path: Path) -> None:
 
 
 def test_like_micro_batches_are_drawn_as_one() -> None:
-    measures = tuple(Measure(n, n, "applied", "applied") for n in range(1, 33))
-    beats = tuple(Beat("backward", "backward", n, "5", 5) for n in range(1, 33))
-    score = Score(measures, beats)
-    assert [m.name for m in folded(score, 8).measures] == ["1", "2–31", "32"]  # noqa: RUF001
-    assert [m.name for m in folded(score, 2).measures] == ["1–32"]  # noqa: RUF001
-    assert folded(score, 32) is score
+    groups = tuple(Group(n, n, "applied", "applied") for n in range(1, 33))
+    calls = tuple(Call("backward", "backward", n, "5", 5) for n in range(1, 33))
+    timeline = Timeline(groups, calls)
+    assert [m.name for m in folded(timeline, 8).groups] == ["1", "2–31", "32"]  # noqa: RUF001
+    assert [m.name for m in folded(timeline, 2).groups] == ["1–32"]  # noqa: RUF001
+    assert folded(timeline, 32) is timeline
 
 
 def test_runs_of_numbers_are_drawn_together() -> None:

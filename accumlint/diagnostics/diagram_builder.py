@@ -1,4 +1,4 @@
-"""Makes a score of a trace: what a reader should see of a loop, in plain values."""
+"""Makes a timeline of a trace: what a reader should see of a loop, in plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 
 from accumlint.diagnostics import narrate
 from accumlint.reading.ir import Node
-from accumlint.results.diagram import Beat, Bracket, Measure, Score, Share, Step
+from accumlint.results.diagram import Bracket, Call, Group, Share, Step, Timeline
 from accumlint.results.report import Mark
 from accumlint.tracing import trace as t
 
@@ -20,7 +20,9 @@ _WINDOWS_OF_SEVERAL = 2
 _LONG_SYMBOL = 2
 
 
-def score(run: t.Run, place: Place, codes: Mapping[Node, tuple[str, ...]] | None = None) -> Score:
+def timeline(
+    run: t.Run, place: Place, codes: Mapping[Node, tuple[str, ...]] | None = None
+) -> Timeline:
     """The beginning of a run, as far as it has something to tell: an epoch and what becomes of what it leaves.
 
     `place` finds a node's place in the source, `codes` are the rules that found something at a node.
@@ -33,9 +35,9 @@ def score(run: t.Run, place: Place, codes: Mapping[Node, tuple[str, ...]] | None
     ends = {e.microbatch for e in events if isinstance(e, t.EpochEnd)}
     told = _fates(run, microbatches)
     size = _size(run) if alone else 0
-    return Score(
-        tuple(_measure(n, told.get(n, ""), n in ends) for n in microbatches),
-        tuple(_beats(run, events, place, found)),
+    return Timeline(
+        tuple(_group(n, told.get(n, ""), n in ends) for n in microbatches),
+        tuple(_calls(run, events, place, found)),
         tuple(_brackets(run, microbatches)),
         tuple(_steps(run, set(microbatches), place, symbols)),
         size=size,
@@ -96,9 +98,9 @@ _FOLLOWING = (t.Update, t.Clear, t.Schedule, t.Average, t.NoSync, t.Norm, t.Add,
 # What is called
 
 
-def _beats(
+def _calls(
     run: t.Run, events: Iterable[t.Event], place: Place, codes: Mapping[Node, tuple[str, ...]]
-) -> Iterator[Beat]:
+) -> Iterator[Call]:
     several = len(run.optimizers) > 1
     held: dict[tuple[int, str], None] = {}
     taken: set[tuple[int, str]] = set()
@@ -121,7 +123,7 @@ def _beats(
         before = here
         mark = place(event.node, "")
         told = narrate.told(event)
-        beat = Beat(
+        call = Call(
             kind,
             _lane(kind, event) if several else kind,
             event.microbatch,
@@ -133,9 +135,9 @@ def _beats(
             codes.get(event.node, ()),
             wrong=isinstance(event, t.Clip) and event.scaled,
         )
-        yield beat
+        yield call
         if isinstance(event, t.Backward):
-            yield from _sync(event, beat)
+            yield from _sync(event, call)
 
 
 def _kind(event: t.Event) -> str:
@@ -174,14 +176,14 @@ def _short(text: str) -> str:
     return text.removeprefix("self.")
 
 
-def _sync(event: t.Backward, beat: Beat) -> Iterator[Beat]:
+def _sync(event: t.Backward, call: Call) -> Iterator[Call]:
     """Whether the ranks reduce what a backward leaves in `.grad`; nothing where there is one rank."""
     synced = {c.synced for c in event.contributions} - {None}
     if len(synced) == 1:
         (on,) = synced
         told = "the ranks reduce the gradients" if on else "no reduction: the gradients stay local"
-        yield Beat(
-            "sync", "sync", beat.microbatch, beat.where, beat.line, told, beat.held, off=not on
+        yield Call(
+            "sync", "sync", call.microbatch, call.where, call.line, told, call.held, off=not on
         )
 
 
@@ -193,9 +195,9 @@ _KINDS = {"applied": "applied", "applied again": "again", "not applied yet": "op
 _CLEARED, _LEFT = "cleared before any step", "never applied"
 
 
-def _measure(number: int, fate: str, ends: bool) -> Measure:
+def _group(number: int, fate: str, ends: bool) -> Group:
     caption = _CAPTIONS.get(fate, "lost" if fate == _CLEARED else "left")
-    return Measure(number, number, fate, _KINDS.get(fate, "lost"), caption, ends)
+    return Group(number, number, fate, _KINDS.get(fate, "lost"), caption, ends)
 
 
 def _fates(run: t.Run, microbatches: Iterable[int]) -> dict[int, str]:

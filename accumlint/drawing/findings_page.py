@@ -155,7 +155,7 @@ def _source(report: Report) -> Markup:
 
 def _picture(report: Report, name: str) -> Markup:
     compared = _compared(report)
-    if report.picture is None or not report.picture.score.measures:
+    if report.picture is None or not report.picture.timeline.groups:
         return element("div", compared)
     notes = [
         element("p", prose(f"Read only in part: {reason}."), class_="partly")
@@ -163,7 +163,7 @@ def _picture(report: Report, name: str) -> Markup:
     ]
     return element(
         "div",
-        picture(report.picture.score, f"{name}-time", room=_ROOM, compared=compared or None),
+        picture(report.picture.timeline, f"{name}-time", room=_ROOM, compared=compared or None),
         *notes,
     )
 

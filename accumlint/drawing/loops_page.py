@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accumlint.drawing.components import details, placed, prose, scrolled, source, standalone, table
-from accumlint.drawing.diagram_svg import stave, words
+from accumlint.drawing.diagram_svg import timeline_svg, words
 from accumlint.drawing.html_document import document
 from accumlint.drawing.markup import Markup, element
-from accumlint.results.diagram import Loop, Score, Step, folded, story
+from accumlint.results.diagram import Loop, Step, Timeline, folded, story
 
 # More micro-batches than these are drawn with those alike as one.
 MOST = 24
@@ -79,7 +79,7 @@ def article(loop: Loop, name: str) -> Markup:
         ),
         *notes,
         *(_found(loop)),
-        picture(loop.score, f"{name}-time"),
+        picture(loop.timeline, f"{name}-time"),
         _source(loop, flagged),
         id=name,
         aria_labelledby=f"{name}-head",
@@ -102,41 +102,41 @@ def _found(loop: Loop) -> Iterator[Markup]:
 
 
 def picture(
-    score: Score,
+    timeline: Timeline,
     name: str,
     title: str = "Timeline of the micro-batches",
     room: float = 960,
     compared: Markup | None = None,
 ) -> Markup:
-    """A score with a sentence above it, what steps apply (`compared`) below, and all of it in words."""
-    drawn = folded(score, MOST)
+    """A timeline with a sentence above it, what steps apply (`compared`) below, and all of it in words."""
+    drawn = folded(timeline, MOST)
     keys = [
         element("span", mark, " ", text)
         for mark, text in (
-            (_ring(), "what was found") if any(b.codes for b in score.beats) else (None, ""),
+            (_ring(), "what was found") if any(b.codes for b in timeline.calls) else (None, ""),
             (_hollow(), "no reduction: each rank keeps its own gradients")
-            if any(b.off for b in score.beats)
+            if any(b.off for b in timeline.calls)
             else (None, ""),
             (_dashes("epoch"), "an epoch ends")
-            if any(m.ends for m in score.measures)
+            if any(m.ends for m in timeline.groups)
             else (None, ""),
-            (_dashes("reference"), "the large batch’s part") if score.steps else (None, ""),  # noqa: RUF001
+            (_dashes("reference"), "the large batch’s part") if timeline.steps else (None, ""),  # noqa: RUF001
         )
         if mark is not None
     ]
     keys += [
-        element("span", element("b", symbol), f" {meaning}") for symbol, meaning in score.symbols
+        element("span", element("b", symbol), f" {meaning}") for symbol, meaning in timeline.symbols
     ]
     return element(
         "figure",
         element(
             "figcaption",
-            element("strong", story(score) or "What is called, and what the steps apply."),
+            element("strong", story(timeline) or "What is called, and what the steps apply."),
             element("span", *keys, class_="keys") if keys else "",
         ),
-        scrolled(stave(drawn, name, title, room), "Timeline, can be scrolled sideways"),
-        compared if compared is not None else _sums(score),
-        details("Timeline in words", *_words(score)),
+        scrolled(timeline_svg(drawn, name, title, room), "Timeline, can be scrolled sideways"),
+        compared if compared is not None else _sums(timeline),
+        details("Timeline in words", *_words(timeline)),
     )
 
 
@@ -155,10 +155,10 @@ def _dashes(kind: str) -> Markup:
     return element("svg", path, width=20, height=16, aria_hidden="true", class_="key")
 
 
-def _sums(score: Score) -> Markup:
+def _sums(timeline: Timeline) -> Markup:
     """The first step that differs, or the first, as sums."""
-    wrong = [step for step in score.steps if step.wrong]
-    for step in (wrong or list(score.steps))[:1]:
+    wrong = [step for step in timeline.steps if step.wrong]
+    for step in (wrong or list(timeline.steps))[:1]:
         where = f" at line {step.where}" if step.where else ""
         applies = f"step {step.number}{where} applies"
         return sums(applies, step.gradient, step.reference, step.wrong)
@@ -177,18 +177,18 @@ def sums(applies: str, gradient: str, reference: str, wrong: bool) -> Markup:
     )
 
 
-def _words(score: Score) -> Iterator[Markup]:
+def _words(timeline: Timeline) -> Iterator[Markup]:
     yield table(
         "What was called in each micro-batch, with lines",
         ("micro-batch", "fate", "called"),
-        words(score),
+        words(timeline),
         "words",
     )
-    if score.steps:
+    if timeline.steps:
         yield table(
             "What each step applies, and what the large batch is",
             ("step", "optimizer", "applies", "large batch"),
-            [_row(step) for step in score.steps],
+            [_row(step) for step in timeline.steps],
             "words",
         )
 
@@ -216,7 +216,7 @@ def svg(loops: Sequence[Loop], *, heads: bool = True) -> str:
         for text, kind in told:
             y += 18
             parts.append(element("text", text, class_=kind, x=16, y=y + 8))
-        drawn = stave(folded(loop.score, MOST), f"loop-{number}")
+        drawn = timeline_svg(folded(loop.timeline, MOST), f"loop-{number}")
         nested, wide, high = placed(drawn, 16, y + 20)
         parts.append(nested)
         longest = max((len(text) * _LETTERS.get(kind, 6.3) for text, kind in told), default=0)
@@ -237,6 +237,6 @@ def _heads(loop: Loop) -> list[tuple[str, str]]:
         lines.append((f"This holds {loop.condition}.", "quiet"))
     lines += [(f"Read only in part: {reason}.", "open") for reason in loop.partly]
     lines += [(f"{f.code} line {f.where}: {f.message}", "bad") for f in loop.found]
-    if told := story(loop.score):
+    if told := story(loop.timeline):
         lines.append((told, "told"))
     return lines

@@ -1,4 +1,4 @@
-"""Shows the training loops of a file: each as a score, under each condition, with what the rules say of it."""
+"""Shows the training loops of a file: each as a timeline, under each condition, with what the rules say of it."""
 
 from __future__ import annotations
 
@@ -108,14 +108,14 @@ class _Reader:
         def place(node: Node, message: str) -> Mark:
             return mark_of(node, message, self.program, self.text, self.target)
 
-        score = diagram_builder.score(trace.main, place, codes)
-        lines = sorted({beat.line for beat in score.beats if beat.line})
+        timeline = diagram_builder.timeline(trace.main, place, codes)
+        lines = sorted({call.line for call in timeline.calls if call.line})
         return Loop(
             shown=self.target.shown,
             name=self._function(trace),
             where=f"{lines[0]}-{lines[-1]}" if lines else "",
             setting=_setting(trace),
-            score=score,
+            timeline=timeline,
             condition=narrate.flags(trace.assumptions),
             path=path,
             paths=paths,

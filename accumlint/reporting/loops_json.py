@@ -11,13 +11,13 @@ from accumlint.results.diagram import Loop, Step, story
 _SCHEMA = 1
 
 
-def scores(loops: Sequence[Loop]) -> str:
+def timelines(loops: Sequence[Loop]) -> str:
     """A list with an object for each loop."""
     return dumped([_loop(loop) for loop in loops], indent=2)
 
 
 def _loop(loop: Loop) -> dict[str, object]:
-    score = loop.score
+    timeline = loop.timeline
     return {
         "schema_version": _SCHEMA,
         "filename": loop.shown,
@@ -29,26 +29,26 @@ def _loop(loop: Loop) -> dict[str, object]:
         "paths": loop.paths,
         "partly_read": list(loop.partly),
         "findings": [asdict(found) for found in loop.found],
-        "story": story(score),
-        "window": score.size or None,
+        "story": story(timeline),
+        "window": timeline.size or None,
         "micro_batches": [
-            {"number": m.first, "fate": m.fate, "ends_epoch": m.ends} for m in score.measures
+            {"number": m.first, "fate": m.fate, "ends_epoch": m.ends} for m in timeline.groups
         ],
         "events": [
             {
-                "kind": beat.kind,
-                "lane": beat.lane,
-                "micro_batch": beat.microbatch,
-                "where": beat.where,
-                "told": beat.told,
-                "held": beat.held,
-                "loses": list(beat.loses),
-                "codes": list(beat.codes),
+                "kind": call.kind,
+                "lane": call.lane,
+                "micro_batch": call.microbatch,
+                "where": call.where,
+                "told": call.told,
+                "held": call.held,
+                "loses": list(call.loses),
+                "codes": list(call.codes),
             }
-            for beat in score.beats
+            for call in timeline.calls
         ],
-        "steps": [_step(step) for step in score.steps],
-        "symbols": dict(score.symbols),
+        "steps": [_step(step) for step in timeline.steps],
+        "symbols": dict(timeline.symbols),
     }
 
 

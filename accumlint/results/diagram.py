@@ -1,7 +1,7 @@
-"""A training loop as a score: its micro-batches, what is called in each, and what every step applies.
+"""A training loop as a timeline: its micro-batches, what is called in each, and what every step applies.
 
-Plain values. `scoring` makes them from a trace and `confirming` from a measured pass; terminal, SVG, HTML and JSON show
-them alike.
+Plain values. `diagnostics` makes them from a trace and `confirming` from a measured pass; terminal, SVG, HTML and JSON
+show them alike.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ KINDS = (
 
 
 @frozen
-class Beat:
+class Call:
     """One call: what `kind` it is and its `lane` (its kind, with a name where there are several).
 
-    `where` is its line for people, `line` the same in the score's own file (0 elsewhere), `told` what it does. `held`
-    is the number of micro-batches in `.grad` after it, `loses` are those whose gradients it throws away unapplied.
-    `codes` are the rules that found something here. `off`: it leaves out what it could do (a backward without sync).
+    `where` is its line for people, `line` the same in the checked file (0 in others), `told` what it does. `held` is the
+    number of micro-batches in `.grad` after it, `loses` are those whose gradients it throws away unapplied. `codes` are
+    the rules that found something here. `off`: it leaves out what it could do (a backward without sync).
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Beat:
 
 
 @frozen
-class Measure:
+class Group:
     """One micro-batch, or several alike that stand together (`first` to `last`).
 
     `fate` says what became of its gradient ("" when it has none), `kind` is "applied", "again", "lost" or "open",
@@ -119,14 +119,14 @@ class Step:
 
 
 @frozen
-class Score:
+class Timeline:
     """`size` is the length of a whole window (0 where `.grad` is not followed), `raised` what ended the run early.
 
     `symbols` tell what the letters in the shares stand for.
     """
 
-    measures: tuple[Measure, ...] = ()
-    beats: tuple[Beat, ...] = ()
+    groups: tuple[Group, ...] = ()
+    calls: tuple[Call, ...] = ()
     brackets: tuple[Bracket, ...] = ()
     steps: tuple[Step, ...] = ()
     size: int = 0
@@ -136,7 +136,7 @@ class Score:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The lanes in the order of `KINDS`, those of one kind as they come."""
-        kinds = {beat.lane: beat.kind for beat in self.beats}
+        kinds = {call.lane: call.kind for call in self.calls}
         order = list(kinds)
 
         def place(lane: str) -> tuple[int, int]:
@@ -145,11 +145,11 @@ class Score:
 
         return tuple(sorted(kinds, key=place))
 
-    def of(self, measure: Measure) -> tuple[Beat, ...]:
-        """The calls of a measure, those of its first micro-batch where it stands for several."""
-        return tuple(beat for beat in self.beats if beat.microbatch == measure.first)
+    def of(self, group: Group) -> tuple[Call, ...]:
+        """The calls of a group, those of its first micro-batch where it stands for several."""
+        return tuple(call for call in self.calls if call.microbatch == group.first)
 
-    def staves(self) -> list[list[Step]]:
+    def step_rows(self) -> list[list[Step]]:
         """The steps in as few rows as they need: those in one row are of one optimizer and share no micro-batch."""
         rows: list[list[Step]] = []
         for step in self.steps:
@@ -164,21 +164,21 @@ class Score:
         return rows
 
 
-def folded(score: Score, most: int) -> Score:
-    """The score with like micro-batches drawn as one where it has more than `most`.
+def folded(timeline: Timeline, most: int) -> Timeline:
+    """The timeline with like micro-batches drawn as one where it has more than `most`.
 
     Of those that stand together the first and the last stay, if that is enough.
     """
-    if len(score.measures) <= most:
-        return score
-    some = _folded(score, edges=True)
-    return some if len(some.measures) <= most else _folded(score, edges=False)
+    if len(timeline.groups) <= most:
+        return timeline
+    some = _folded(timeline, edges=True)
+    return some if len(some.groups) <= most else _folded(timeline, edges=False)
 
 
-def _folded(score: Score, *, edges: bool) -> Score:
-    kept: list[Measure] = []
-    for _, group in groupby(score.measures, key=lambda measure: _likeness(score, measure)):
-        alike = list(group)
+def _folded(timeline: Timeline, *, edges: bool) -> Timeline:
+    kept: list[Group] = []
+    for _, alike_groups in groupby(timeline.groups, key=lambda group: _likeness(timeline, group)):
+        alike = list(alike_groups)
         inner = alike[1:-1] if edges else alike
         if len(inner) > 1:
             one = replace(inner[0], last=inner[-1].last)
@@ -187,30 +187,30 @@ def _folded(score: Score, *, edges: bool) -> Score:
             kept += alike
     left_out = {n for m in kept for n in range(m.first + 1, m.last + 1)}
     return replace(
-        score,
-        measures=tuple(kept),
-        beats=tuple(beat for beat in score.beats if beat.microbatch not in left_out),
+        timeline,
+        groups=tuple(kept),
+        calls=tuple(call for call in timeline.calls if call.microbatch not in left_out),
         steps=tuple(
             replace(step, shares=tuple(s for s in step.shares if s.microbatch not in left_out))
-            for step in score.steps
+            for step in timeline.steps
         ),
     )
 
 
-def _likeness(score: Score, measure: Measure) -> tuple[object, ...]:
+def _likeness(timeline: Timeline, group: Group) -> tuple[object, ...]:
     """What two micro-batches must have in common to be drawn as one."""
     shares = tuple(
         (step.number, step.optimizer, share.applied, share.expected)
-        for step in score.steps
+        for step in timeline.steps
         for share in step.shares
-        if share.microbatch == measure.first
+        if share.microbatch == group.first
     )
-    beats = tuple((beat.lane, beat.where, beat.off, beat.wrong) for beat in score.of(measure))
+    calls = tuple((call.lane, call.where, call.off, call.wrong) for call in timeline.of(group))
     # Where a window begins, another group begins.
     bracket = next(
-        (i for i, b in enumerate(score.brackets) if measure.first in b.microbatches), None
+        (i for i, b in enumerate(timeline.brackets) if group.first in b.microbatches), None
     )
-    return (measure.kind, measure.caption, measure.ends, beats, shares, bracket)
+    return (group.kind, group.caption, group.ends, calls, shares, bracket)
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -249,7 +249,7 @@ class Loop:
     name: str
     where: str
     setting: str
-    score: Score
+    timeline: Timeline
     condition: str = ""
     path: int = 1
     paths: int = 1
@@ -264,22 +264,22 @@ class Loop:
     @property
     def lines(self) -> frozenset[int]:
         """The lines on which something happens."""
-        return frozenset(beat.line for beat in self.score.beats if beat.line)
+        return frozenset(call.line for call in self.timeline.calls if call.line)
 
 
-def story(score: Score) -> str:
+def story(timeline: Timeline) -> str:
     """What becomes of the micro-batches, and how the steps compare with the large batch, in one sentence."""
     fates: dict[str, list[int]] = {}
-    for measure in score.measures:
-        if measure.fate:
-            fates.setdefault(measure.fate, []).extend(range(measure.first, measure.last + 1))
+    for group in timeline.groups:
+        if group.fate:
+            fates.setdefault(group.fate, []).extend(range(group.first, group.last + 1))
     told = [
         f"{ranges(numbers)} {'is' if len(numbers) == 1 else 'are'} {_PREDICATES[fate]}"
         for fate, numbers in fates.items()
         if fate in _PREDICATES
     ]
     total = sum(map(len, fates.values()))
-    wrong = [step for step in score.steps if step.wrong]
+    wrong = [step for step in timeline.steps if step.wrong]
     if told:
         return f"Of {total} micro-batches, {'; '.join(told)}."
     if wrong:
@@ -288,9 +288,9 @@ def story(score: Score) -> str:
             f"{'Steps' if len(wrong) > 1 else 'Step'} {which} "
             f"{'apply' if len(wrong) > 1 else 'applies'} another gradient than the large batch's."
         )
-    if score.steps and all(step.known for step in score.steps):
+    if timeline.steps and all(step.known for step in timeline.steps):
         return "Every micro-batch weighs what it does in the large batch."
-    if score.steps and all(measure.fate == "applied" for measure in score.measures if measure.fate):
+    if timeline.steps and all(group.fate == "applied" for group in timeline.groups if group.fate):
         return "Every micro-batch is applied once."
     return ""
 

@@ -116,9 +116,9 @@ def _told(name: str, loops: Sequence[Loop], look: Look) -> str:
     from accumlint.reporting.loops_text import loops as text
 
     if name == "json":
-        from accumlint.reporting.loops_json import scores
+        from accumlint.reporting.loops_json import timelines
 
-        return scores(loops)
+        return timelines(loops)
     if name == "svg":
         return drawn.svg(loops)
     if name == "html":

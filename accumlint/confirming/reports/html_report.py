@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from accumlint.confirming.finding_verdicts import TELLING, Case, cases, decisive, tally, worst
 from accumlint.confirming.reports.figures import MOST, arrows, norms, spreads, weights
-from accumlint.confirming.reports.pass_diagram import score
+from accumlint.confirming.reports.pass_diagram import timeline
 from accumlint.confirming.reports.sentences import (
     besides,
     circumstances,
@@ -22,7 +22,7 @@ from accumlint.confirming.result import Confirmation, Pass, Verdict
 from accumlint.confirming.symptoms.microbatch_outcomes import holding, story
 from accumlint.drawing.components import code, details, prose, scrolled, source, table
 from accumlint.drawing.diagram_svg import MOST as LONGEST
-from accumlint.drawing.diagram_svg import stave, words
+from accumlint.drawing.diagram_svg import timeline_svg, words
 from accumlint.drawing.html_document import document
 from accumlint.drawing.markup import Markup, element, joined
 
@@ -159,7 +159,7 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
     listed = table(
         "What was called in each micro-batch, with lines, on the first rank",
         ("micro-batch", "fate", "called"),
-        words(score(done)),
+        words(timeline(done)),
         "words",
     )
     known = holding(done) and not done.raised
@@ -172,7 +172,7 @@ def _timeline(done: Pass, flagged: int, name: str) -> Markup:
         if any(m.kind == "epoch" for m in done.moments)
         else "",
     ]
-    drawn = stave(score(done, flagged), f"{name}-time")
+    drawn = timeline_svg(timeline(done, flagged), f"{name}-time")
     scroll = scrolled(drawn, "Timeline, can be scrolled sideways")
     return element(
         "figure",

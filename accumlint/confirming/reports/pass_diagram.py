@@ -1,4 +1,4 @@
-"""A measured pass as a score."""
+"""A measured pass as a timeline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby
 
 from accumlint.confirming.result import Moment, Pass, Update
 from accumlint.confirming.symptoms.microbatch_outcomes import Fate, fates, holding, stepped
-from accumlint.results.diagram import Beat, Bracket, Measure, Score
+from accumlint.results.diagram import Bracket, Call, Group, Timeline
 
 _CAPTIONS = {Fate.AGAIN: "again", Fate.LOST: "lost", Fate.LEFT: "left", Fate.SKIPPED: "skipped"}
 _KINDS = {
@@ -20,13 +20,13 @@ _KINDS = {
 }
 
 
-def score(done: Pass, flagged: int = 0, code: str = "") -> Score:
+def timeline(done: Pass, flagged: int = 0, code: str = "") -> Timeline:
     """What a pass did; `flagged` is the line where `code` found something (0 for none)."""
     told = fates(done)
     replayed = holding(done)
     applied: set[int] = set()
     before: tuple[int, ...] = ()
-    beats: list[Beat] = []
+    calls: list[Call] = []
     for index, moment in enumerate(done.moments):
         after = replayed.after[index] if replayed else ()
         if moment.kind == "step":
@@ -36,31 +36,31 @@ def score(done: Pass, flagged: int = 0, code: str = "") -> Score:
         if moment.kind != "epoch":
             wipes = tuple(m for m in gone if told.get(m) is Fate.LOST)
             codes = (code,) if flagged and moment.line == flagged else ()
-            beats.append(_beat(moment, len(after), wipes, codes))
+            calls.append(_call(moment, len(after), wipes, codes))
     ends = {moment.microbatch for moment in done.moments if moment.kind == "epoch"}
     numbers = list(dict.fromkeys(moment.microbatch for moment in done.moments)) or sorted(told)
-    measures = [_measure(number, told.get(number), number in ends) for number in numbers]
-    return Score(
-        tuple(measures),
-        tuple(beats),
+    groups = [_group(number, told.get(number), number in ends) for number in numbers]
+    return Timeline(
+        tuple(groups),
+        tuple(calls),
         tuple(_brackets(done, numbers)),
         size=done.steps if replayed else 0,
         raised=done.raised.kind if done.raised else "",
     )
 
 
-def _beat(moment: Moment, held: int, wipes: tuple[int, ...], codes: tuple[str, ...]) -> Beat:
+def _call(moment: Moment, held: int, wipes: tuple[int, ...], codes: tuple[str, ...]) -> Call:
     where = str(moment.line) if moment.line else ""
-    return Beat(
+    return Call(
         moment.kind, moment.kind, moment.microbatch, where, moment.line,
         held=held, loses=wipes, codes=codes,
     )  # fmt: skip
 
 
-def _measure(number: int, fate: Fate | None, ends: bool) -> Measure:
+def _group(number: int, fate: Fate | None, ends: bool) -> Group:
     if fate is None:
-        return Measure(number, number, ends=ends)
-    return Measure(number, number, fate.value, _KINDS[fate], _CAPTIONS.get(fate, ""), ends)
+        return Group(number, number, ends=ends)
+    return Group(number, number, fate.value, _KINDS[fate], _CAPTIONS.get(fate, ""), ends)
 
 
 def _brackets(done: Pass, numbers: Sequence[int]) -> Iterator[Bracket]:
