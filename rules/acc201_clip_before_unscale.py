@@ -61,9 +61,9 @@ class ClipBeforeUnscale(Rule):
             optimizer.zero_grad()
     ```
 
-    When it stays silent: with `GradScaler(enabled=False)`, whose scale is 1; on Accelerate's and Fabric's own clipping,
-    which unscale first; where a call that could not be followed received the scaler; and where the window was
-    unscaled too early, which is ACC203.
+    When it stays silent: with `GradScaler(enabled=False)`, whose scale is 1, and where the flag that switches it on is
+    off; on Accelerate's and Fabric's own clipping, which unscale first; where a call that could not be followed
+    received the scaler; and where the window was unscaled too early, which is ACC203.
 
     When the fix is not offered: where no step of the scaler follows the clip in reach, so that its optimizer is not
     known, and where the step is on one side of a guard, so that there may be no scaler on the other.

@@ -158,7 +158,7 @@ class Object:
     reduction: str = "unknown"
     varies: str = ""
     steps: int | None = None
-    enabled: bool = True
+    enabled: Value = True
     prepared: bool = False
     counter: int = 0
     sync: bool = True

@@ -114,7 +114,7 @@ def _scaler(machine: Machine, call: Call) -> Value:
     """A scaler, which may be told to do nothing; one of a project's does what it does."""
     scaler = _made(machine, call, "scaler")
     if call.last in frameworks.SCALERS:
-        scaler.enabled = call.kwargs.get("enabled", True) is not False
+        scaler.enabled = call.kwargs.get("enabled", True)
     return scaler
 
 

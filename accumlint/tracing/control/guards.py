@@ -122,6 +122,20 @@ class Guards(Decisions):
             self.flagging.add(key)
         return (choice == "true") != negated
 
+    def suppose(self, value: Value) -> bool:
+        """The truth of a flag that something depends on before a guard asks: true, unless a path decides otherwise."""
+        if not isinstance(value, Unknown):
+            return bool(value)
+        key, negated = stripped(value.text)
+        if (asked_for := equality(key)) is not None:
+            symbol, literal = asked_for
+            return (self.choice(symbol) in (None, literal)) != negated
+        if key not in self.decisions:
+            choice = self.chosen.get(key, "false" if negated else "true")
+            options = (choice, "false" if choice == "true" else "true")
+            self.decisions[key] = Decision(key, choice, options, False, False)
+        return (self.decisions[key].choice == "true") != negated
+
     def leads_away(self, value: Value, node: p.If, *, taken: bool) -> None:
         """Notes what was decided before, and takes a guard to the side that does not train."""
         if isinstance(value, Unknown) and self.goal_of(node) not in (None, taken):

@@ -47,7 +47,7 @@ class Backwards:
         if not loss.tensor and not self._is_divided(loss):
             # Nothing is known of how it was made.
             loss.lost = True
-        scaler = loss.scaler if loss.scaler is not None and loss.scaler.enabled else None
+        scaler = loss.scaler
         index = len(state.events)
         pieces: list[t.Contribution] = []
         terms = [x for x in loss.linear if x.atom.networks] or list(loss.linear)

@@ -55,7 +55,7 @@ class Updating:
                     self.machine.calling.apply(closure, [], {}, node)
                     state.closures -= 1
                 if self.machine.engines.gate(base):
-                    by = scaler if scaler is not None and scaler.enabled else None
+                    by = scaler if scaler is not None and self.is_on(scaler) else None
                     self.step(base, node, by, gated=self.machine.engines.gated(base))
                 return True, None
             case _ if names.is_clearing(name):
@@ -97,12 +97,12 @@ class Updating:
                 if not isinstance(value, Unknown):
                     return True, value
                 found = scaled(value, Fraction(1), "", node)
-                found.scaler = base
+                found.scaler = base if self.is_on(base) else None
                 return True, found
             case "unscale_":
                 ledger = state.ledger
                 pending = ledger.pending_of(optimizer) if optimizer else ledger.pending()
-                if base.enabled:
+                if self.is_on(base):
                     stamp, of = (
                         machine.stamp(node, base.text),
                         optimizer.thing if optimizer else None,
@@ -116,19 +116,25 @@ class Updating:
                     shown = args[0].text if isinstance(args[0], Unknown | Object) else "optimizer"
                     target = self.machine.things.symbol("optimizer", shown, node)
                 if target is not None and self.machine.engines.gate(target):
-                    self.step(target, node, base if base.enabled else None, gated=False)
+                    self.step(target, node, base if self.is_on(base) else None, gated=False)
                 return True, None
             case "update":
-                if base.enabled:
+                if self.is_on(base):
                     machine.emit(t.Update(*machine.stamp(node, base.text), thing))
                 return True, None
             case "get_scale":
                 scale = (base, len(state.events))
                 return True, Unknown(f"{base.text}.get_scale()", scale=scale)
-            case "state_dict" | "load_state_dict" | "is_enabled":
+            case "is_enabled":
+                return True, _switch(base)
+            case "state_dict" | "load_state_dict":
                 return True, Unknown(f"{base.text}.{name}()")
             case _:
                 return False, None
+
+    def is_on(self, scaler: Object) -> bool:
+        """Whether a scaler scales on this path: one that a flag switches on does, unless the path decides otherwise."""
+        return self.machine.guards.suppose(_switch(scaler))
 
     def native_scaler(
         self, scaler: Object, args: list[Value], kwargs: dict[str, Value], node: p.Node
@@ -425,3 +431,9 @@ def _may_skip(function: p.Function) -> bool:
     return any(x.op == "%" for x in counted) or any(
         isinstance(s, p.Return) for n in tests for s in n.body
     )
+
+
+def _switch(scaler: Object) -> Value:
+    """What a scaler's `enabled` is; that of one which nobody is seen to build is what it answers when asked."""
+    seen = scaler.thing is not None and scaler.thing.kind
+    return scaler.enabled if seen else Unknown(f"{scaler.text}.is_enabled()")
