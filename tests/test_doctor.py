@@ -86,6 +86,13 @@ def test_files_are_read_and_their_missing_packages_named(run: Run, tmp_path: Pat
     assert missing == ["not_to_be_had (train.py:2)"]
 
 
+def test_what_was_not_read_whole_has_its_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def lost(loss):\n    loss.backward()\n")
+    lines = section(run("doctor", "train.py").out, "Read")
+    assert lines[1] == "1 backward call read: 1 not"
+    assert lines[2].startswith("train.py:2: not: ")
+
+
 def test_nothing_is_executed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import evil\nopen('ran', 'w')\n{unmarked(LOOP)}")
     (tmp_path / "evil.py").write_text("open('ran', 'w')\n")

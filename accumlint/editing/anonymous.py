@@ -34,12 +34,7 @@ def anonymised(source: str) -> str:
     Raises:
         UnreadableText: when it cannot be parsed.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as problem:
-        raise UnreadableText(str(problem)) from None
+    tree = _parsed(source)
     renaming = _Renaming(source)
     for node in ast.walk(tree):
         _without_docstring(node)
@@ -50,6 +45,15 @@ def anonymised(source: str) -> str:
     except ValueError:
         # Python before 3.12 cannot nest every quote in an f-string.
         return ast.unparse(_WithoutFStrings().visit(tree)) + "\n"
+
+
+def _parsed(source: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as problem:
+        raise UnreadableText(str(problem)) from None
 
 
 @cache
@@ -130,13 +134,7 @@ def words(source: str) -> Iterator[str]:
     Raises:
         UnreadableText: when it cannot be parsed.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError) as problem:
-        raise UnreadableText(str(problem)) from None
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(source)):
         if isinstance(node, ast.Constant):
             continue
         for _, value in ast.iter_fields(node):

@@ -22,7 +22,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
     With `listed`, the backward calls that were not read whole have a line each.
     """
     if look.quiet:
-        yield from _listed(results, look) if look.coverage else ()
+        yield from partly_read(results, look) if look.coverage else ()
         return
     reports = [report for result in results for report in result.reports]
     checked = [r for r in results if all(p.kind is Kind.WARNING for p in r.problems)]
@@ -49,7 +49,7 @@ def summary(results: Sequence[Checked], look: Look, *, listed: bool = True) -> I
         yield f"{count(len(results) - len(checked), 'file')} could not be checked"
     if look.coverage or not whole:
         yield from read(results)
-        yield from _listed(results, look) if listed else ()
+        yield from partly_read(results, look) if listed else ()
 
 
 def in_tests(results: Sequence[Checked], look: Look) -> Iterator[str]:
@@ -68,7 +68,7 @@ def read(results: Sequence[Checked]) -> Iterator[str]:
     yield f"{count(states.total(), 'backward call')} read: {', '.join(told) or 'none'}"
 
 
-def _listed(results: Sequence[Checked], look: Look) -> Iterator[str]:
+def partly_read(results: Sequence[Checked], look: Look) -> Iterator[str]:
     """The backward calls with how they were read: all where that is asked for, else the first that lack something."""
     found = [backward for result in results for backward in result.backwards]
     shown = found if look.coverage else [b for b in found if b.state != "whole"]

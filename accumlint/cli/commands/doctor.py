@@ -155,11 +155,12 @@ def _sandbox() -> Iterator[str]:
 
 
 def _read(targets: Sequence[Target], results: Sequence[Checked]) -> Iterator[str]:
-    """How far the training loops of files were read, and each backward call that was not read whole."""
+    """How far the training loops of files were read, and the first backward calls that were not read whole."""
     training = sum(bool(result.backwards) for result in results)
     yield f"{count(len(targets), 'file')}, {training} with a training loop"
     if training:
         yield from summary.read(results)
+        yield from summary.partly_read(results, Look())
 
 
 def _missing(targets: Sequence[Target], results: Sequence[Checked]) -> Iterator[str]:
