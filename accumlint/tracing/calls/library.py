@@ -130,7 +130,10 @@ def _optimizer(machine: Machine, call: Call) -> Value:
 def _accelerator(machine: Machine, call: Call) -> Value:
     """An accelerator, with the steps by which it divides."""
     found, kwargs = _made(machine, call, "accelerator"), call.kwargs
-    steps = machine.naming.size(kwargs.get(_STEPS), _STEPS)
+    steps = kwargs.get(_STEPS)
+    if steps != 1 or "accumulate" in machine.program.calls:
+        # One that is told 1 and never counts divides by 1, whatever windows the loop has.
+        steps = machine.naming.size(steps, _STEPS)
     if kwargs.get("step_scheduler_with_optimizer") is False:
         found.free_schedulers = True
     state = machine.state
