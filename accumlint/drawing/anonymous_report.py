@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,8 +19,9 @@ from accumlint.reporting.terminal import Look
 from accumlint.results.report import Checked
 
 _WIDTH = 100
-# The anonymised text is read alone: it lies in no project.
 _NAME = "anonymous.py"
+# The anonymised text is read alone: it lies in a folder that is not there, so in no project.
+_FILE = os.path.join(os.sep, "nowhere", _NAME)
 _KEPT = """\
 Words that many public training scripts use, and numbers, are kept; other words of names and strings have placeholders.
 Comments and docstrings are left out. Read it before you share it."""
@@ -34,7 +36,7 @@ def report(data: bytes, target: Target, line: int) -> Iterator[str]:
         Misuse: when the file cannot be read, is a notebook, or has no training loop at the line.
     """
     text = anonymised_text(data, target)
-    alone = replace(target, shown=_NAME, file=f"{target.file}.{_NAME}", stdin=True)
+    alone = replace(target, shown=_NAME, file=_FILE, stdin=True)
     there = check.check_bytes(data, target)
     here = check.check_bytes(text.encode(), alone)
     shown = traced_loops.show(data, target)
