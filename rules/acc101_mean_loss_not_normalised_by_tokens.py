@@ -33,8 +33,8 @@ from ._ranks import averaged_by
 from ._token_sums import token_sums
 from ._weights import applied, divisions, is_mean_of_picked, steady_windows
 
-# Evidence that a file writes labels of positions itself.
-_OF_LABELS = ("left out", "padded labels", "random mask")
+# Evidence that labels are those of positions.
+_OF_LABELS = ("left out", "padded labels", "random mask", "tuning data")
 
 
 class MeanLossNotNormalisedByTokens(Rule):
@@ -241,7 +241,7 @@ def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
 
     Labels that the file itself leaves out one by one are labels of positions.
     """
-    if not has_positions(evidence) and not any(e.own and e.key in _OF_LABELS for e in evidence):
+    if not has_positions(evidence) and not any(e.key in _OF_LABELS for e in evidence):
         return None
     told = weight(evidence)
     if told < 0:

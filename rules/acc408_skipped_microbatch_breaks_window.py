@@ -1,8 +1,9 @@
-"""A guard on the data leaves a window that other micro-batches have begun."""
+"""A guard on the data leaves a micro-batch out of a window that goes on without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from accumlint.reading.ir import Attr, Call, Raise, Stmt, Try, walk
 from accumlint.reading.names import CLEARS
@@ -14,13 +15,14 @@ from ._boundaries import loop_of
 
 
 class SkippedMicrobatchBreaksWindow(Rule):
-    """A guard on the data (NaN, inf, out of memory) leaves a window that other micro-batches have begun, and the rest
-    of the window goes on as if nothing had happened.
+    """A guard on the data (NaN, out of memory, a batch that is None) leaves a micro-batch out, and the rest of its
+    window goes on as if nothing had happened.
 
-    Two things happen. Where the guard clears the gradients, the healthy micro-batches before it are lost too: in a
+    Three things happen. Where the guard clears the gradients, the healthy micro-batches before it are lost too: in a
     window of N = 4 whose second loss is NaN, the step applies the last two of them, still divided by 4. Where the guard
     jumps over the boundary without clearing, the window is not applied when it ends: its gradients stay, and the next
-    step applies two windows at once, twice as large.
+    step applies two windows at once, twice as large. Where a loop over the micro-batches of one window leaves one out,
+    the step applies N - 1 of them, each still divided by N.
 
     Bad:
 
@@ -120,6 +122,15 @@ class SkippedMicrobatchBreaksWindow(Rule):
                     window=window,
                 )
 
+            elif shortened(trace.program, skip, window, usual):
+                yield self.at(
+                    skip,
+                    f"the guard `{skip.guard}` leaves a micro-batch out of the window: `{step.subject}.step()` applies "
+                    f"{usual - 1}, each still divided by {usual}",
+                    confidence=Confidence.LIKELY,
+                    window=window,
+                )
+
     def check_program(self, program: Program) -> Iterator[Finding]:
         # The loop around a Trainer's step is the framework's own.
         for function in program.functions:
@@ -175,6 +186,19 @@ def wiped_by(run: Run, skip: Skip, step: Step, usual: int) -> int:
     wiped = {c.microbatch for c in before[0].wiped}
     # What follows a whole window may be a partial one.
     return len(wiped) if goes_on and own < usual and len(wiped) < usual else 0
+
+
+def shortened(program: Program, skip: Skip, window: Window, usual: int) -> bool:
+    """True where a loop over a window's micro-batches leaves one out, and divides the others by the usual size.
+
+    Where the loop steps as well, it is the boundary that the guard may jump over.
+    """
+    loop = loop_of(program, skip.node)
+    if loop in list(program.above(window.step.node)) or len(window.microbatches) != usual - 1:
+        return False
+    inside = window.between[0].index < skip.index < window.step.index
+    weights = {c.weight for c in window.contributions if not c.symbols}
+    return inside and weights == {Fraction(1, usual)}
 
 
 def usual_size(run: Run, window: Window) -> int:

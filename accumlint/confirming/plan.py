@@ -192,7 +192,10 @@ class _Question:
         """What is to be run to answer it."""
         rule, behind = self.rule, self.report.behind
         hidden = f"{behind} hides it: mend that first, then confirm again" if behind else ""
-        reason = rule.unmeasured or hidden or _unparsable(self.examined.program.text)
+        program = self.examined.program
+        reason = rule.unmeasured or hidden or _unparsable(program.text)
+        if rule.symptom is Symptom.SKIPPED and not run_hints.leaves_out(program, self.node):
+            reason = reason or "nothing that the stubs return is what its guard leaves out"
         slice_ = self.examined.project.slice_of(self.examined.program)[0]
         entry = {} if reason else self._entry(slice_)
         if not entry:

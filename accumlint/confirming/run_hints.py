@@ -147,15 +147,33 @@ def disables(program: Program) -> bool:
     )
 
 
+_OF_A_LOSS = re.compile(r"nan|finite|inf\b|loss|norm|grad|overflow|skip", re.IGNORECASE)
 _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
 def gives_up(program: Program, node: p.Node | None) -> bool:
-    """Whether it is for lack of memory that a loop gives a micro-batch up, at a node if one is known."""
-    if not _EXHAUSTED.search(program.text):
-        return False
-    handlers = (body for n in program.of(p.Try) for _, _, body in n.handlers)
-    return node is None or any(n.at is node.at for body in handlers for n in p.walk(body))
+    """Whether a loop gives a micro-batch up, at a node if one is known, where memory runs out."""
+    named = _EXHAUSTED.search(program.text) is not None
+    handlers = [
+        list(p.walk(body))
+        for attempt in program.of(p.Try)
+        for kind, _, body in attempt.handlers
+        if named or kind.endswith(("RuntimeError", "Exception")) or not kind
+    ]
+    if node is not None:
+        return any(n.at is node.at for body in handlers for n in body)
+    goes_on = (isinstance(n, p.Jump) and n.kind == "continue" for body in handlers for n in body)
+    return named or any(goes_on)
+
+
+def leaves_out(program: Program, node: p.Node | None) -> bool:
+    """Whether a guard, at a node if one is known, leaves out what a run can be given: a bad loss, a lack of memory."""
+    about = (
+        guard.test
+        for guard in program.of(p.If)
+        if node is None or any(n.at is node.at for n in p.walk((guard,)))
+    )
+    return gives_up(program, node) or any(_OF_A_LOSS.search(p.render(test)) for test in about)
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import dropwhile
 
@@ -75,23 +75,35 @@ def _first(window: t.Window) -> int:
 
 def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
     """A sum of gradients as text: "1/4 g1 + 1/4 g2", with `S` for the GradScaler's scale."""
-    totals: dict[tuple[int, tuple[str, ...]], Fraction | None] = {}
+    totals: dict[tuple[int, tuple[str, ...]], dict[str, Fraction | None]] = {}
     contributions = tuple(contributions)
     unclear = {c.microbatch for c in contributions if not all(map(_PLAIN.fullmatch, c.symbols))}
     # Of a micro-batch, the network that got the first gradient is shown.
     networks: dict[int, str] = {}
     for c in contributions:
         if c.microbatch in unclear:
-            totals[c.microbatch, ()] = None
+            totals[c.microbatch, ()] = {"": None}
             continue
         key = (c.microbatch, (*(("S",) if c.scaled else ()), *c.symbols))
         if c.network != networks.setdefault(c.microbatch, c.network):
             continue
-        known = totals.get(key, Fraction(0))
-        totals[key] = None if known is None or c.weight is None else known + c.weight
+        by_origin = totals.setdefault(key, {})
+        known = by_origin.get(c.origin, Fraction(0))
+        by_origin[c.origin] = None if known is None or c.weight is None else known + c.weight
     return _joined(
-        [f"{_weight(w, symbols)}g{number - first + 1}" for (number, symbols), w in totals.items()]
+        [
+            f"{_weight(_of_all(w), symbols)}g{number - first + 1}"
+            for (number, symbols), w in totals.items()
+        ]
     )
+
+
+def _of_all(weights: Mapping[str, Fraction | None]) -> Fraction | None:
+    """The weight of a loss of several terms: the one that all have, their sum where they differ."""
+    found = list(weights.values())
+    if None in found or len(set(found)) == 1:
+        return None if None in found else found[0]
+    return sum(filter(None, found), Fraction(0))
 
 
 # A factor that is a name, an attribute, an item of these, or a call without arguments.

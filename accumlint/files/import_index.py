@@ -12,6 +12,8 @@ from accumlint.files.regular import contents
 
 # Larger projects are not searched for the files that import one: so many files, folders, bytes and words of imports.
 _MOST_FILES, _MOST_FOLDERS, _MOST_BYTES, _MOST_WORDS = 2000, 500, 64 * 1024 * 1024, 300_000
+# A trainer's steps are often set in one of these; so many are read.
+_SETTINGS, _MOST_SETTINGS = (".yaml", ".yml", ".sh"), 500
 # Longer files are no callers of a loop.
 _LARGEST = 256 * 1024
 _IMPORTS = re.compile(
@@ -37,7 +39,7 @@ _MARK = f"{os.sep}**"
 
 
 def index(top: str) -> dict[str, list[str]]:
-    """The files below a folder by the words of their imports, and those that name accumulation steps."""
+    """The files below a folder by the words of their imports, and those that name accumulation steps, settings too."""
     found: dict[str, list[str]] = {}
     size = count = 0
     for file in _files(top):
@@ -47,9 +49,10 @@ def index(top: str) -> dict[str, list[str]]:
             data = contents(file, _LARGEST, follow=False)
         except OSError:
             continue
+        text = data.decode("utf-8", "replace") if file.endswith(".py") else ""
         words = {
             word
-            for match in _IMPORTS.finditer(data.decode("utf-8", "replace"))
+            for match in _IMPORTS.finditer(text)
             for part in match.groups()
             if part
             for word in _WORD.findall(part)
@@ -66,8 +69,8 @@ def index(top: str) -> dict[str, list[str]]:
 
 
 def _files(top: str) -> Iterator[str]:
-    """The files below a folder that may import others, "" where there are too many."""
-    count = 0
+    """The files below a folder that may import others, "" where there are too many, and some of the settings."""
+    count = settings = 0
     for number, (folder, folders, files) in enumerate(os.walk(top)):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
         names = [f for f in files if f.endswith(".py") and not f.startswith(("test_", "conftest"))]
@@ -75,7 +78,9 @@ def _files(top: str) -> Iterator[str]:
         if number > _MOST_FOLDERS or count > _MOST_FILES:
             yield ""
             return
-        yield from (os.path.join(folder, name) for name in sorted(names))
+        given = sorted(f for f in files if f.endswith(_SETTINGS))[: _MOST_SETTINGS - settings]
+        settings += len(given)
+        yield from (os.path.join(folder, name) for name in (*sorted(names), *given))
 
 
 def marked(top: str) -> str:

@@ -185,7 +185,7 @@ _NAMES = {
     "classes": re.compile(r"For(\w*Sequence|\w*Image|Audio|Video)Classification|ForMultipleChoice"),
     "tuning data": re.compile(
         r"(SFT|[Ii]nstruct|[Cc]hat|Alpaca|[Cc]onversation|[Ss]upervised)\w*([Dd]ata|[Cc]ollat|[Ll]oader)"
-        r"|^train_on_responses_only$"
+        r"|^(train_on_responses_only|SFTTrainer)$"
     ),
     "blocks": re.compile(r"^group_texts$|ConstantLength|Packed\w*Dataset|TokenBlockDataset"),
     "pairs": re.compile(r"^(\w+_)?rejected(_\w+)?$"),

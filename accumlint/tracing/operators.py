@@ -134,8 +134,10 @@ def known(
     return None
 
 
-def _open(text: str, positive: bool) -> Unknown:
-    return Unknown(text if positive else f"not {text}")
+def _open(text: str, positive: bool, of: Value = None) -> Unknown:
+    found = Unknown(text if positive else f"not {text}")
+    found.batches, found.networks = data_of(of)
+    return found
 
 
 def _identical(
@@ -144,6 +146,11 @@ def _identical(
     match left, right:
         case (Unknown() as value, None) | (None, Unknown() as value) if not value.tensor:
             return _open(f"{value.text} is None", positive)
+        case (Unknown() as value, None) | (None, Unknown() as value) if not value.networks:
+            # A loader seldom gives None.
+            found = _open(f"{value.text} is None", positive, value)
+            found.hint = not positive
+            return found
         case (None, _) | (_, None) | (bool(), bool()) | (Object(), Object()):
             return (left is right) == positive
         case Unknown(text=text), bool():
@@ -167,9 +174,7 @@ def _contained(
         literals = [x for x in right if isinstance(x, str)]
         if literals and (chosen := choice(left.text)) is not None:
             return (chosen in literals) == positive
-    found = _open(f"{text_of(left, shown)} in {text_of(right, other)}", positive)
-    found.batches, found.networks = data_of(left)
-    return found
+    return _open(f"{text_of(left, shown)} in {text_of(right, other)}", positive, left)
 
 
 def _holds_unknown(value: Value) -> bool:

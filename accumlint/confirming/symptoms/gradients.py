@@ -390,6 +390,7 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
     if not key.endswith("overflow"):
         return gradient(evidence, key)
     answers: list[Answer] = []
+    whole = True
     for name, which in ((key, "inside a window"), (f"{key} last", "at a window's end")):
         updates = evidence.get(name).updates
         broken = next((u for u in updates if not math.isfinite(u.applied)), None)
@@ -398,9 +399,16 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
             answer = Answer(True, math.inf, sentence, {"update": broken.number})
         elif all(_is_what_is_left(u, evidence) for u in compared(updates_of(evidence.get(name)))):
             answer = Answer(False, 0.0, "every update applies what is left of its window", {})
+            updates = compared(updates_of(evidence.get(name)))
+            whole = whole and all(u.error < evidence.low for u in updates)
         else:
             answer = gradient(evidence, name)
         exhausted = evidence.raw[name]["spec"]["exhausts"]
         what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
         answers.append(replace(answer, sentence=f"where {what}, {answer.sentence}"))
-    return next((a for a in answers if a.shows), answers[0])
+    shown = next((a for a in answers if a.shows), None)
+    if shown is None and not whole:
+        raise Undecided(
+            f"{answers[0].sentence}, divided as if it were whole, which may be intended"
+        )
+    return shown or answers[0]

@@ -307,7 +307,11 @@ class Invoking:
                 return self.invoke(closure, args, kwargs, receiver, node)
         if name == "__init__":
             return None
-        special = self.machine.engines.framework_method(receiver, name, args, kwargs, node)
+        engines = self.machine.engines
+        if name == "compute_loss":
+            special = engines.loss_of_trainer(args, kwargs, node)
+        else:
+            special = engines.framework_method(receiver, name, args, kwargs, node)
         if special is not None:
             return special[0]
         return self.machine.unfollowed.call(None, Call(f"super().{name}", args, kwargs, node))

@@ -57,24 +57,24 @@ class Exceptions:
         """
         if not self.machine.state.loops or node not in self.machine.relevance.backwards:
             return None
-        return self._handler(node, self.machine.state.loops[-1].node)
+        return self._handler(node)
 
     def _given_up(self, node: p.Try, begun: int) -> tuple[p.Stmt, ...] | None:
-        """The same for a forward that fails by itself, in the loop that goes backward and steps behind it."""
+        """The same for a forward that fails by itself, in the loop that goes backward behind it."""
         loop = self.machine.state.loops[-1].node if self.machine.state.loops else None
-        if loop not in self.machine.relevance.stepping or node in self.machine.relevance.backwards:
+        if loop not in self.machine.relevance.backwards or node in self.machine.relevance.backwards:
             return None
         if not any(isinstance(e, t.Forward) for e in self.machine.state.events[begun:]):
             return None
-        return self._handler(node, loop)
+        return self._handler(node)
 
-    def _handler(self, node: p.Try, loop: p.Node) -> tuple[p.Stmt, ...] | None:
+    def _handler(self, node: p.Try) -> tuple[p.Stmt, ...] | None:
         for kind, name, body in node.handlers:
             jump = next((s for s in p.walk(body) if isinstance(s, p.Jump)), None)
             if jump is None or jump.kind != "continue":
                 continue
-            if not clears(body) and (loop not in self.machine.relevance.stepping or "Stop" in kind):
-                # Data that has run out, or a loop that ends no window.
+            if not clears(body) and "Stop" in kind:
+                # Data that has run out.
                 continue
             if not self.machine.guards.fails(node):
                 return None

@@ -103,11 +103,24 @@ def carries_events(node: p.If, relevance: Relevance) -> bool:
     return any(s in relevance.eventful for s in (*node.body, *node.orelse))
 
 
-def guards_health(value: Unknown, node: p.If) -> bool:
-    """True when a test asks whether a tensor is a number: only such guards are tried the other way."""
+def is_about_data(value: Unknown, node: p.If) -> bool:
+    """True when a test is about a micro-batch or asks whether a tensor is a number: others are not tried both ways."""
     text = p.render(node.test)
     words = ("nan", "finite", "norm", "overflow", "inf", "skip")
-    return any(word in text for word in words) or value.loss or "loss" in text
+    return (
+        any(word in text for word in words)
+        or value.loss
+        or "loss" in text
+        or leaves_out(value, node)
+    )
+
+
+def leaves_out(value: Unknown, node: p.Node) -> bool:
+    """True for `if batch is None: continue`: the data of a micro-batch decides that the loop goes on with the next."""
+    if not isinstance(node, p.If) or not value.batches:
+        return False
+    jump = jump_of(node.body)
+    return isinstance(jump, p.Jump) and jump.kind == "continue"
 
 
 def sets_a_flag(node: p.If) -> bool:

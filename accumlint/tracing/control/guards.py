@@ -95,7 +95,7 @@ class Guards(Decisions):
         key, negated = stripped(value.text)
         if names.is_end(p.render(expression)) or names.is_end(key):
             return bool(self.machine.state.last and self.machine.state.last[-1]) != negated
-        if value.tensor or _HEALTH.search(key):
+        if value.tensor or _HEALTH.search(key) or shapes.leaves_out(value, node):
             return self._data_guard(value, key, negated, node)
         if names.is_skipped_step(key):
             return self.skipped_step(key, expression) != negated
@@ -416,7 +416,7 @@ class Guards(Decisions):
         matters = (
             bool(skips or shapes.sets_a_flag(node))
             and bool(self.machine.state.loops)
-            and shapes.guards_health(value, node)
+            and shapes.is_about_data(value, node)
         )
         now = self.machine.iteration()
         when, reason, answer = self._told.get(key, (None, False, False))

@@ -280,6 +280,18 @@ class Engines:
             case _:
                 return None
 
+    def loss_of_trainer(
+        self, args: list[Value], kwargs: dict[str, Value], node: p.Node
+    ) -> tuple[Value] | None:
+        """What `Trainer.compute_loss` of transformers returns: the model's loss, with its outputs where asked for."""
+        if len(args) < 2 or not isinstance(args[0], Object) or "num_items_in_batch" in kwargs:
+            # What a model divides by the count that it is given is not known.
+            return None
+        outputs = self.machine.calling.apply(args[0], [], {"**": args[1]}, node)
+        loss = self.machine.members.attribute(outputs, "loss", node)
+        with_outputs = True in (*args[2:3], kwargs.get("return_outputs"))
+        return ((loss, outputs) if with_outputs else loss,)
+
     def in_force(self) -> Object | None:
         stack = self.machine.state.accumulating
         return stack[-1] if stack else self.accelerator
