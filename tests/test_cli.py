@@ -247,3 +247,28 @@ def test_the_completion_script_calls_us(run: Run, shell: str) -> None:
     ran = run("completion", shell)
     assert ran.code == 0
     assert f"_ACCUMLINT_COMPLETE={shell}_complete" in ran.out
+
+
+TWO_TERMS = """\
+import torch
+import torch.nn.functional as F
+
+
+def train(model, loader, accumulation_steps):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(3):
+        for i, (x, y) in enumerate(loader):
+            out, hidden = model(x)
+            loss = F.cross_entropy(out, y) + hidden.pow(2).mean()
+            (loss / accumulation_steps).backward()
+            if (i + 1) % accumulation_steps == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+
+
+def test_a_loss_of_two_terms_weighs_what_each_of_them_weighs(run: Run, tmp_path: Path) -> None:
+    """Two quarters are no half: a quarter of the loss goes backward."""
+    (tmp_path / "train.py").write_text(TWO_TERMS)
+    shown = run("check", "--isolated", "--output-format", "full", "train.py")
+    assert "micro-batch 2: backward adds 1/4 g2" in shown.out
