@@ -197,8 +197,7 @@ def shortened(program: Program, skip: Skip, window: Window, usual: int) -> bool:
     if loop in list(program.above(window.step.node)) or len(window.microbatches) != usual - 1:
         return False
     inside = window.between[0].index < skip.index < window.step.index
-    weights = {c.weight for c in window.contributions if not c.symbols}
-    return inside and weights == {Fraction(1, usual)}
+    return inside and {c.weight for c in window.contributions} == {Fraction(1, usual)}
 
 
 def usual_size(run: Run, window: Window) -> int:
