@@ -239,7 +239,7 @@ def is_fixed(evidence: tuple[Evidence, ...]) -> bool:
 def of_what_is_told(evidence: tuple[Evidence, ...]) -> Confidence | None:
     """How sure it is that counts differ where nothing is seen but a loss from the model; None for no reason at all.
 
-    Labels that the file itself leaves out one by one are labels of positions.
+    Labels that are left out one by one are labels of positions.
     """
     if not has_positions(evidence) and not any(e.key in _OF_LABELS for e in evidence):
         return None

@@ -19,16 +19,7 @@ from accumlint.rule import (
     Severity,
     unsafe,
 )
-from accumlint.tracing.trace import (
-    Backward,
-    Contribution,
-    NoSync,
-    Reduce,
-    Run,
-    SyncFlag,
-    Trace,
-    Window,
-)
+from accumlint.tracing.trace import Contribution, NoSync, Reduce, Run, SyncFlag, Trace, Window
 
 from ._ranks import is_sharded
 from ._syncing import under_no_sync
@@ -198,15 +189,8 @@ def reduced_by(program: Program, added: list[Contribution]) -> str:
     vias = {c.backward.via for c in added}
     waits = any(c.backward.accumulating for c in added)
     # Networks that one loss reaches are parts of a model; those that have losses of their own may not be wrapped.
-    reached: dict[Backward, set[str]] = {}
-    for c in added:
-        reached.setdefault(c.backward, set()).add(c.network)
-    if (
-        len(vias) > 1
-        or not vias <= _MAKERS.keys()
-        or waits
-        or len(set(map(frozenset, reached.values()))) > 1
-    ):
+    reached = {frozenset(o.network for o in added if o.backward is c.backward) for c in added}
+    if len(vias) > 1 or not vias <= _MAKERS.keys() or waits or len(reached) > 1:
         return ""
     maker, wrapping = _MAKERS[vias.pop()]
     sources = (source for source, _ in program.neighbours)

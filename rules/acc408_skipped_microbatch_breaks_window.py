@@ -121,7 +121,6 @@ class SkippedMicrobatchBreaksWindow(Rule):
                     confidence=Confidence.LIKELY,
                     window=window,
                 )
-
             elif shortened(trace.program, skip, window, usual):
                 yield self.at(
                     skip,

@@ -128,6 +128,10 @@ def test_every_contract_says_where_it_was_read() -> None:
         ({"scripts/start.py": "trainer = Trainer(accumulate_grad_batches=8)\n"}, True),
         ({"scripts/start.py": "trainer = Trainer(max_epochs=8)\n"}, False),
         ({"tests/start.py": "trainer = Trainer(accumulate_grad_batches=8)\n"}, False),
+        ({"conf/trainer.yaml": "accumulate_grad_batches: 8\n"}, True),
+        ({"scripts/train.sh": "python train.py --accumulate_grad_batches 8\n"}, True),
+        ({"conf/trainer.yaml": "max_epochs: 8\n"}, False),
+        ({"conf/notes.txt": "accumulate_grad_batches: 8\n"}, False),
     ],
 )
 def test_any_file_of_the_project_may_set_the_steps(
@@ -140,26 +144,3 @@ def test_any_file_of_the_project_may_set_the_steps(
     text = "import lightning as L\n" + STEP.format("L.LightningModule")
     program = reading.read(text, str(tmp_path / "train.py"), project := Project())
     assert [d.spoken for d in driven(program, project)] == [spoken]
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "spoken"),
-    [
-        ("trainer.yaml", "accumulate_grad_batches: 4\n", True),
-        ("train.sh", "python train.py --accumulate_grad_batches 4\n", True),
-        ("trainer.yaml", "max_epochs: 4\n", False),
-        ("trainer.txt", "accumulate_grad_batches: 4\n", False),
-    ],
-)
-def test_settings_of_a_project_tell_that_its_trainer_accumulates(
-    tmp_path: Path, name: str, settings: str, spoken: bool
-) -> None:
-    (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / name).write_text(settings)
-    file = tmp_path / "module.py"
-    text = "import lightning as L\n" + STEP.format("L.LightningModule")
-    file.write_text(text)
-    project = Project()
-    (one,) = driven(reading.read(text, str(file), project), project)
-    assert one.spoken is spoken

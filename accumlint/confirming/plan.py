@@ -196,7 +196,7 @@ class _Question:
         reason = rule.unmeasured or hidden or _unparsable(program.text)
         if rule.symptom is Symptom.SKIPPED and not run_hints.leaves_out(program, self.node):
             reason = reason or "nothing that the stubs return is what its guard leaves out"
-        slice_ = self.examined.project.slice_of(self.examined.program)[0]
+        slice_ = self.examined.project.slice_of(program)[0]
         entry = {} if reason else self._entry(slice_)
         if not entry:
             unfollowed = "no loop around it could be followed, so there is nothing to run"

@@ -147,7 +147,7 @@ def disables(program: Program) -> bool:
     )
 
 
-_OF_A_LOSS = re.compile(r"nan|finite|inf\b|loss|norm|grad|overflow|skip", re.IGNORECASE)
+_OF_A_LOSS = re.compile(r"nan|finite|inf\b|loss|norm|overflow|skip", re.IGNORECASE)
 _EXHAUSTED = re.compile(r"out[ _]?of[ _]?memory", re.IGNORECASE)
 
 
@@ -168,12 +168,12 @@ def gives_up(program: Program, node: p.Node | None) -> bool:
 
 def leaves_out(program: Program, node: p.Node | None) -> bool:
     """Whether a guard, at a node if one is known, leaves out what a run can be given: a bad loss, a lack of memory."""
-    about = (
-        guard.test
-        for guard in program.of(p.If)
-        if node is None or any(n.at is node.at for n in p.walk((guard,)))
-    )
-    return gives_up(program, node) or any(_OF_A_LOSS.search(p.render(test)) for test in about)
+    guards: Iterable[p.Node] = program.of(p.If)
+    if node is not None:
+        # Guards further out decide on more than the micro-batch.
+        guards = [next((n for n in (node, *program.above(node)) if isinstance(n, p.If)), node)]
+    tests = (p.render(guard.test) for guard in guards if isinstance(guard, p.If))
+    return gives_up(program, node) or any(map(_OF_A_LOSS.search, tests))
 
 
 def clippers(events: Iterable[t.Event]) -> Iterator[p.Call]:

@@ -100,10 +100,10 @@ def combination(contributions: Iterable[t.Contribution], first: int = 1) -> str:
 
 def _of_all(weights: Mapping[str, Fraction | None]) -> Fraction | None:
     """The weight of a loss of several terms: the one that all have, their sum where they differ."""
-    found = list(weights.values())
-    if None in found or len(set(found)) == 1:
-        return None if None in found else found[0]
-    return sum(filter(None, found), Fraction(0))
+    found = set(weights.values())
+    if None in found or len(found) == 1:
+        return None if None in found else found.pop()
+    return sum(filter(None, weights.values()), Fraction(0))
 
 
 # A factor that is a name, an attribute, an item of these, or a call without arguments.

@@ -397,12 +397,12 @@ def skipped(evidence: Evidence, key: str = "overflow") -> Answer:
         if broken is not None:
             sentence = f"update {broken.number} applies a gradient that is not finite"
             answer = Answer(True, math.inf, sentence, {"update": broken.number})
-        elif all(_is_what_is_left(u, evidence) for u in compared(updates_of(evidence.get(name)))):
-            answer = Answer(False, 0.0, "every update applies what is left of its window", {})
-            updates = compared(updates_of(evidence.get(name)))
-            whole = whole and all(u.error < evidence.low for u in updates)
         else:
-            answer = gradient(evidence, name)
+            left = compared(updates_of(evidence.get(name)))
+            answer = Answer(False, 0.0, "every update applies what is left of its window", {})
+            if not all(_is_what_is_left(u, evidence) for u in left):
+                answer = gradient(evidence, name)
+            whole = whole and all(u.error < evidence.low for u in left)
         exhausted = evidence.raw[name]["spec"]["exhausts"]
         what = f"memory runs out {which}" if exhausted else f"a loss {which} is no number"
         answers.append(replace(answer, sentence=f"where {what}, {answer.sentence}"))
